@@ -1,0 +1,1 @@
+"""Ottla: a Kafka broker that you pip install."""

@@ -1,0 +1,1 @@
+"""The server: the only home of asyncio on the server's side."""

@@ -1,0 +1,1 @@
+"""The `ottla` command: one file per command group."""

@@ -1,0 +1,1 @@
+"""What can be set: one line per key, in Kafka's names. Pure."""

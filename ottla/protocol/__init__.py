@@ -1,0 +1,1 @@
+"""The Kafka wire protocol. Pure: no sockets, no files, no clock."""

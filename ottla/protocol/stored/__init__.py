@@ -1,0 +1,1 @@
+"""The records that Kafka itself writes to its internal topics."""

@@ -1,0 +1,1 @@
+"""The PySpark data source: topics as Spark tables, without a jar."""

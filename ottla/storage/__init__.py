@@ -1,0 +1,1 @@
+"""The log on disk, in Kafka's directory format. Synchronous: no asyncio, time is passed in."""
