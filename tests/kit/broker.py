@@ -1,0 +1,147 @@
+"""A real broker process for tests: `ottla serve` on a free port of 127.0.0.1, in a directory of its own.
+
+The address is read from the line that `serve` prints once it accepts, so no port is ever guessed and nothing polls.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+READY = re.compile(r"listening on (?:\S+://)?(\S+):(\d+)")
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+
+
+class BrokerDidNotStart(AssertionError):
+    """The process ended, or said nothing of an address, before the time was up. Carries what it printed."""
+
+
+class BrokerProcess:
+    """One `ottla serve` process. Start it with `start()`; `stop()` is a SIGTERM, `kill()` a SIGKILL.
+
+    A killed or stopped broker can be started again on the same directory and the same port.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        overrides: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.directory = directory
+        self.overrides = {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": str(directory),
+            **(overrides or {}),
+        }
+        self.environment = dict(environment or {})
+        self.port = 0
+        self.process: subprocess.Popen[str] | None = None
+        self._lines: list[str] = []
+        self._readers: list[threading.Thread] = []
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` as clients want it."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running broker."""
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def output(self) -> str:
+        """Everything that the process printed so far, both streams."""
+        return "\n".join(self._lines)
+
+    def command(self) -> list[str]:
+        """The command line that `start` runs."""
+        overrides = dict(self.overrides)
+        if self.port:  # a second start keeps the address, so that clients find it again
+            overrides["listeners"] = f"PLAINTEXT://127.0.0.1:{self.port}"
+        pairs = [word for key, value in overrides.items() for word in ("--override", f"{key}={value}")]
+        return [sys.executable, "-m", "ottla", "serve", *pairs]
+
+    def start(self) -> BrokerProcess:
+        """Start the process and return once it accepts connections."""
+        ready = threading.Event()
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment}
+        self.process = subprocess.Popen(
+            self.command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        streams = [stream for stream in (self.process.stdout, self.process.stderr) if stream is not None]
+        open_streams = len(streams)
+        lock = threading.Lock()
+
+        def read(stream: object) -> None:
+            nonlocal open_streams
+            for line in stream:  # type: ignore[attr-defined]  # a text stream of Popen
+                self._lines.append(line.rstrip("\n"))
+                found = READY.search(line)
+                if found and not ready.is_set() and "http" not in line.lower():
+                    self.port = int(found[2])
+                    ready.set()
+            with lock:
+                open_streams -= 1
+                if open_streams == 0:
+                    ready.set()  # it ended: do not wait for the time-out
+
+        self._readers = [threading.Thread(target=read, args=(stream,), daemon=True) for stream in streams]
+        for reader in self._readers:
+            reader.start()
+        if not ready.wait(START_TIMEOUT_S) or self.process.poll() is not None or not self.port:
+            self.kill()
+            raise BrokerDidNotStart(f"{' '.join(self.command())}\n{self.output}")
+        return self
+
+    def stop(self) -> int:
+        """SIGTERM, wait, and return the exit status. A broker that does not stop is killed and fails the test."""
+        if self.process is None:
+            return 0
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            status = self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the broker did not stop on SIGTERM\n{self.output}") from None
+        self._forget()
+        return status
+
+    def kill(self) -> None:
+        """SIGKILL: the process has no chance to write anything more."""
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(STOP_TIMEOUT_S)
+        self._forget()
+
+    def restart(self) -> BrokerProcess:
+        """Stop cleanly and start again on the same directory and port."""
+        self.stop()
+        return self.start()
+
+    def _forget(self) -> None:
+        for reader in self._readers:
+            reader.join(STOP_TIMEOUT_S)
+        assert self.process is not None
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+        self.process = None
+
+    def __enter__(self) -> BrokerProcess:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None:
+            self.stop()
