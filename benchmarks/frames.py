@@ -1,0 +1,136 @@
+"""The prepared bytes that the load generator and the floor exchange, and where the numbers in them stand.
+
+Frames are made by Ottla's own encoder, which the tests hold against independent ones; batches hold 100-byte records.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.headers import RequestHeader, encode_request_header, response_header
+from ottla.protocol.message import encode
+from ottla.protocol.records.batch import encode_batch
+from ottla.protocol.records.record import Record
+
+PRODUCE_VERSION = 9
+FETCH_VERSION = 12
+OFFSET_MARK = 0x1122334455667788
+RECORD_BYTES = 100
+
+
+def batch_of(size_bytes: int) -> tuple[bytes, int]:
+    """A valid uncompressed batch of about `size_bytes`, and how many records it holds."""
+    count = max(1, (size_bytes - 61) // (RECORD_BYTES + 8))
+    value = bytes(range(65, 91)) * (RECORD_BYTES // 26 + 1)
+    stamp = 1_700_000_000_000
+    if count == 1:
+        value = value * (size_bytes // len(value) + 1)
+        records = [Record(0, stamp, None, value[: max(1, size_bytes - 72)], ())]
+    else:
+        records = [Record(i, stamp, None, value[:RECORD_BYTES], ()) for i in range(count)]
+    return bytes(encode_batch(records)), count
+
+
+def framed(header: bytes, body: bytes) -> bytes:
+    """The int32 length, the header, the body."""
+    return struct.pack(">i", len(header) + len(body)) + header + body
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One request frame with its positions; the error code of the response stands at byte `error_at`."""
+
+    frame: bytes
+    error_at: int
+    offset_at: int = -1
+    records_at: int = 0
+    records_tail: int = 0
+
+
+def produce_exchange(topic: str, batch: bytes, acks: int) -> Exchange:
+    """A Produce of one batch to partition 0."""
+    data = ProduceRequest.TopicProduceData
+    request = ProduceRequest(
+        transactional_id=None,
+        acks=acks,
+        timeout_ms=30000,
+        topic_data=[
+            data(name=topic, partition_data=[ProduceRequest.PartitionProduceData(index=0, records=batch)]),
+        ],
+    )
+    frame = framed(
+        encode_request_header(RequestHeader(0, PRODUCE_VERSION, 0, "bench")), encode(request, PRODUCE_VERSION)
+    )
+    at = frame.index(batch)
+    # length 4, correlation id 4, header tags 1, topics 1, name 1 + n, partitions 1, index 4, then the error code
+    return Exchange(frame, 4 + 4 + 1 + 1 + 1 + len(topic) + 1 + 4, -1, at, len(frame) - at - len(batch))
+
+
+def produce_response(topic: str) -> bytes:
+    """What a broker answers to `produce_exchange`, with correlation id 0."""
+    response = ProduceResponse(
+        responses=[
+            ProduceResponse.TopicProduceResponse(
+                name=topic,
+                partition_responses=[ProduceResponse.PartitionProduceResponse(index=0, error_code=0, base_offset=0)],
+            )
+        ]
+    )
+    return framed(response_header(0, PRODUCE_VERSION, 0), encode(response, PRODUCE_VERSION))
+
+
+def fetch_exchange(topic: str, max_bytes: int) -> Exchange:
+    """A Fetch of one batch of partition 0, without a session."""
+    request = FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=0x7FFFFFFF,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[
+            FetchRequest.FetchTopic(
+                topic=topic,
+                partitions=[
+                    FetchRequest.FetchPartition(
+                        partition=0, fetch_offset=OFFSET_MARK, partition_max_bytes=max_bytes, current_leader_epoch=-1
+                    )
+                ],
+            )
+        ],
+    )
+    frame = framed(encode_request_header(RequestHeader(1, FETCH_VERSION, 0, "bench")), encode(request, FETCH_VERSION))
+    # length 4, correlation id 4, header tags 1, throttle time 4, then the error code
+    return Exchange(frame, 13, frame.index(struct.pack(">q", OFFSET_MARK)))
+
+
+def fetch_response_ends(topic: str, batch: bytes) -> tuple[bytes, bytes]:
+    """The bytes before and after the batch in what a broker answers to `fetch_exchange`."""
+    response = FetchResponse(
+        responses=[
+            FetchResponse.FetchableTopicResponse(
+                topic=topic,
+                topic_id=uuid.UUID(int=0),
+                partitions=[
+                    FetchResponse.PartitionData(
+                        partition_index=0, high_watermark=1, last_stable_offset=1, records=batch
+                    )
+                ],
+            )
+        ]
+    )
+    whole = framed(response_header(1, FETCH_VERSION, 0), encode(response, FETCH_VERSION))
+    at = whole.index(batch)
+    return whole[:at], whole[at + len(batch) :]
+
+
+def write(directory: Path, name: str, content: bytes) -> Path:
+    """Put prepared bytes where the C programs find them."""
+    path = directory / name
+    path.write_bytes(content)
+    return path

@@ -1,0 +1,161 @@
+"""The servers that a benchmark drives: the C floor, and Ottla in a process of its own; CPU seconds and memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+HERE = Path(__file__).parent
+BUILD = HERE / "build"
+
+
+def build() -> None:
+    """Compile the C programs when their sources are newer; says so when there is no compiler."""
+    BUILD.mkdir(exist_ok=True)
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    for name in ("load", "floor"):
+        source, program = HERE / f"{name}.c", BUILD / name
+        if program.exists() and program.stat().st_mtime > source.stat().st_mtime:
+            continue
+        if compiler is None:
+            sys.exit("The benchmarks need a C compiler (Debian: apt-get install gcc libc6-dev).")
+        subprocess.run([compiler, "-O2", "-o", str(program), str(source)], check=True)
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of all living threads of a process, kernel included, by the scheduler's own nanosecond clock."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory in MB (1e6 bytes)."""
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found
+    return int(found[1]) * 1024 / 1e6
+
+
+class Server:
+    """A server process with an address; ends with the `with` block."""
+
+    name: str
+    host = "127.0.0.1"
+    port: int
+    process: subprocess.Popen[str]
+
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=os.environ.get("OTTLA_BENCH_DIRECTORY")))
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def create_topic(self, topic: str) -> None:
+        """Make a topic of one partition."""
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds so far."""
+        return cpu_seconds(self.process.pid)
+
+
+class Floor(Server):
+    """floor.c: no protocol, no sync, one write per receive."""
+
+    name = "floor"
+
+    def __init__(self, arguments: list[str], how: str = "sendfile") -> None:
+        super().__init__()
+        self.process = subprocess.Popen(
+            [str(BUILD / "floor"), str(self.directory / "data"), *arguments, how], stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline())
+
+
+class Ottla(Server):
+    """`ottla serve` as a person starts it, with `ottla.acks.all` named."""
+
+    def __init__(self, acks_all: str, overrides: dict[str, str] | None = None) -> None:
+        super().__init__()
+        self.name = f"ottla {acks_all}"
+        settings = {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": str(self.directory),
+            "ottla.acks.all": acks_all,
+            "message.max.bytes": "8388608",
+            **(overrides or {}),
+        }
+        words = [word for key, value in settings.items() for word in ("--override", f"{key}={value}")]
+        self.started_at = time.perf_counter()
+        self.log = (self.directory / "broker.out").open("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ottla", "serve", *words],
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            found = re.search(r"listening on \S*?([\d.]+):(\d+)", line)
+            if found:
+                self.port = int(found[2])
+                break
+        else:
+            self.log.seek(0)
+            sys.exit(f"the broker did not start:\n{self.log.read()}")
+        self.ready_seconds = time.perf_counter() - self.started_at
+
+    def create_topic(self, topic: str) -> None:
+        from ottla.client import Admin
+
+        async def create() -> None:
+            async with Admin(bootstrap_servers=f"{self.host}:{self.port}") as admin:
+                await admin.create_topic(topic, partitions=1)
+
+        asyncio.run(create())
+
+
+def load(
+    server: Server, frame: Path, connections: int, inflight: int, requests: int, error_at: int, *fetch: int
+) -> dict[str, float]:
+    """Run the generator against a server; its figures and the server's CPU microseconds per request."""
+    before = server.cpu
+    done = subprocess.run(
+        [str(BUILD / "load"), server.host, str(server.port), str(frame)]
+        + [str(number) for number in (connections, inflight, requests, error_at, *fetch)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"{server.name}: {done.stderr.strip()}")
+    count, seconds, sent, received, p50, p99, p999 = (float(word) for word in done.stdout.split())
+    return {
+        "cpu_us": (server.cpu - before) / count * 1e6,
+        "rate": count / seconds,
+        "mb_s": max(sent, received) / seconds / 1e6,
+        "p50": p50,
+        "p99": p99,
+        "p999": p999,
+    }
