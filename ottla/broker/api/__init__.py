@@ -1,0 +1,46 @@
+"""The handlers: one module per API, named as its module in `ottla.protocol.api`, each with one plain function
+
+    handle(request, context) -> Response | Pending[Response] | None        (None: no reply is sent)
+
+A handler may raise KafkaError; the dispatcher turns it into the API's own error response. Handlers never import each
+other. Registration is one line in `HANDLERS`; what is not here is not advertised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ottla.protocol.api import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+Handler: TypeAlias = "Callable[[Any, Context], Any]"
+"""Request and response types differ per API: the table is where they meet, and each module is typed strictly."""
+
+_MODULES: dict[ApiKey, str] = {
+    ApiKey.PRODUCE: "produce",
+    ApiKey.FETCH: "fetch",
+    ApiKey.LIST_OFFSETS: "list_offsets",
+    ApiKey.METADATA: "metadata",
+    ApiKey.FIND_COORDINATOR: "find_coordinator",
+    ApiKey.API_VERSIONS: "api_versions",
+    ApiKey.CREATE_TOPICS: "create_topics",
+    ApiKey.DELETE_TOPICS: "delete_topics",
+    ApiKey.DELETE_RECORDS: "delete_records",
+    ApiKey.INIT_PRODUCER_ID: "init_producer_id",
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: "offset_for_leader_epoch",
+    ApiKey.DESCRIBE_CONFIGS: "describe_configs",
+    ApiKey.CREATE_PARTITIONS: "create_partitions",
+    ApiKey.DESCRIBE_CLUSTER: "describe_cluster",
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "describe_topic_partitions",
+}
+
+HANDLERS: dict[ApiKey, Handler] = {
+    key: import_module(f"{__name__}.{module}").handle
+    for key, module in _MODULES.items()
+    if find_spec(f"{__name__}.{module}") is not None
+}

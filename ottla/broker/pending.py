@@ -1,0 +1,76 @@
+"""An answer that is not there yet.
+
+A handler that cannot answer at once (the append of this loop turn, a sync, a long poll, a deadline) returns a
+`Pending` and completes it later. It is completed, failed or cancelled exactly once; whoever comes second is ignored,
+because a deadline and the event it guards may fall into the same turn. It knows neither loops nor connections.
+
+The connection that owns the slot registers one listener with `then`; a connection that ends calls `cancel`, and the
+handler takes its waiters back in `on_cancel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+R = TypeVar("R")
+
+
+class Pending(Generic[R]):
+    """A reply to come.
+
+    `parks` says what may start behind it on the same connection: behind a parking one (Fetch, JoinGroup, SyncGroup)
+    nothing, behind any other (Produce) the next requests start at once, though their replies wait their turn.
+    """
+
+    __slots__ = ("_cancel_callbacks", "_listener", "done", "error", "parks", "response")
+
+    def __init__(self, *, parks: bool = False) -> None:
+        self.parks = parks
+        self.done = False
+        self.response: R | None = None
+        self.error: BaseException | None = None
+        self._listener: Callable[[Pending[R]], None] | None = None
+        self._cancel_callbacks: list[Callable[[], None]] | None = None
+
+    def complete(self, response: R | None) -> None:
+        """Give the reply; `None` means that none is sent (acks=0). Ignored when done or cancelled."""
+        if not self.done:
+            self.response = response
+            self._finish()
+
+    def fail(self, error: BaseException) -> None:
+        """Let the dispatcher answer with `error`, as if the handler had raised it. Ignored when done or cancelled."""
+        if not self.done:
+            self.error = error
+            self._finish()
+
+    def cancel(self) -> None:
+        """Nobody waits any more (the connection ended): run the `on_cancel` callbacks, tell no listener."""
+        if self.done:
+            return
+        self.done = True
+        self._listener = None
+        callbacks, self._cancel_callbacks = self._cancel_callbacks, None
+        for callback in callbacks or ():
+            callback()
+
+    def on_cancel(self, callback: Callable[[], None]) -> None:
+        """Run `callback` if the answer is cancelled before it is given."""
+        if self._cancel_callbacks is None:
+            self._cancel_callbacks = []
+        self._cancel_callbacks.append(callback)
+
+    def then(self, listener: Callable[[Pending[R]], None]) -> None:
+        """Call `listener(self)` once when completed or failed; at once when it already is. One listener only."""
+        if self.done:
+            listener(self)
+        else:
+            self._listener = listener
+
+    def _finish(self) -> None:
+        self.done = True
+        self._cancel_callbacks = None
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener(self)

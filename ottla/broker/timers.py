@@ -1,0 +1,99 @@
+"""Deadlines without a loop: a heap of (monotonic time, callback).
+
+Life drives it through one `loop.call_at` for the earliest deadline (`on_earlier` tells when that moves forward);
+a simulation moves its clock and calls `run_due`. A cancelled timer stays in the heap until it would have been due,
+or until more than half of the heap is cancelled: long polls that are answered at once must not pile up.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+_COMPACT_FROM = 64
+
+
+class Timer:
+    """A deadline that was asked for; `cancel()` takes it back and may be called at any time, also twice."""
+
+    __slots__ = ("_timers", "callback", "deadline_ms", "order")
+
+    def __init__(self, timers: Timers, deadline_ms: float, order: int, callback: Callable[[], None]) -> None:
+        self._timers = timers
+        self.deadline_ms = deadline_ms
+        self.order = order
+        self.callback: Callable[[], None] | None = callback
+
+    def __lt__(self, other: Timer) -> bool:
+        return (self.deadline_ms, self.order) < (other.deadline_ms, other.order)
+
+    def cancel(self) -> None:
+        """Never run the callback."""
+        if self.callback is not None:
+            self.callback = None
+            self._timers.note_cancelled()
+
+
+class Timers:
+    """All deadlines of one node. `monotonic_ms` values only, never wall time."""
+
+    def __init__(self) -> None:
+        self._heap: list[Timer] = []
+        self._next_order = 0
+        self._cancelled_count = 0
+        self.on_earlier: Callable[[float], None] | None = None
+        """Called with the new earliest deadline when a timer is added before all others."""
+
+    def __len__(self) -> int:
+        return len(self._heap) - self._cancelled_count
+
+    def at(self, deadline_ms: float, callback: Callable[[], None]) -> Timer:
+        """Run `callback` once `run_due` sees a monotonic time of `deadline_ms` or later; equal deadlines in order."""
+        self._next_order += 1
+        timer = Timer(self, deadline_ms, self._next_order, callback)
+        heapq.heappush(self._heap, timer)
+        if self._heap[0] is timer and self.on_earlier is not None:
+            self.on_earlier(deadline_ms)
+        return timer
+
+    def next_deadline_ms(self) -> float | None:
+        """The earliest deadline that still counts, or None."""
+        heap = self._heap
+        while heap and heap[0].callback is None:
+            heapq.heappop(heap)
+            self._cancelled_count -= 1
+        return heap[0].deadline_ms if heap else None
+
+    def run_due(self, now_ms: float) -> int:
+        """Run everything due at `now_ms`, also what those callbacks add; how many ran.
+
+        A callback that always adds another one that is already due would never end: what is added during the call runs
+        only in the next one.
+        """
+        last_order = self._next_order
+        later: list[Timer] = []
+        ran = 0
+        heap = self._heap
+        while heap and heap[0].deadline_ms <= now_ms:
+            timer = heapq.heappop(heap)
+            callback = timer.callback
+            if callback is None:
+                self._cancelled_count -= 1
+            elif timer.order > last_order:
+                later.append(timer)
+            else:
+                timer.callback = None
+                ran += 1
+                callback()
+            heap = self._heap
+        for timer in later:
+            heapq.heappush(heap, timer)
+        return ran
+
+    def note_cancelled(self) -> None:
+        """Count a cancelled timer, and sweep the heap when most of it is."""
+        self._cancelled_count += 1
+        if self._cancelled_count > _COMPACT_FROM and self._cancelled_count * 2 > len(self._heap):
+            self._heap = [timer for timer in self._heap if timer.callback is not None]
+            heapq.heapify(self._heap)
+            self._cancelled_count = 0

@@ -1,0 +1,94 @@
+"""What one turn of the event loop has gathered, and what happens at its end.
+
+Batching is a matter of turns, not of timers: every ready socket is read and its requests run; Produce batches are only
+gathered per partition. At the end of the turn each partition appends all of its batches in one call (one `pwritev`),
+then the disk is asked for the syncs, then each connection sends all of its replies in one joined send, and only then
+may the receive buffers be used again (decisions.md 3).
+
+Nothing here knows a loop: `on_work` is called when an idle turn gets its first work, and whoever set it sees to it
+that `end()` is called soon (`loop.call_soon` in life; a simulation calls `end()` itself).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.broker.partition import Partition
+
+Step = Callable[[], None]
+
+
+class Turn:
+    """The current turn. One per node; all calls on the broker's one thread."""
+
+    __slots__ = ("_after_append", "_gathering", "_last", "_now_ms", "_senders", "_waiting_for_end", "on_work")
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._gathering: list[Partition] = []
+        self._after_append: list[Step] = []
+        self._senders: list[Step] = []
+        self._last: list[Step] = []
+        self._waiting_for_end = False
+        self.on_work: Step | None = None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `end()` would do anything."""
+        return self._waiting_for_end
+
+    def note_gathering(self, partition: Partition) -> None:
+        """`partition` holds its first gathered batch of this turn: append it at the end."""
+        self._gathering.append(partition)
+        self._note_work()
+
+    def after_append(self, step: Step) -> None:
+        """Run `step` at the end of the turn, after the appends and before the replies are sent (syncs, long polls)."""
+        self._after_append.append(step)
+        self._note_work()
+
+    def send_at_end(self, step: Step) -> None:
+        """Run `step` at the end of the turn, when every reply that this turn can give is there."""
+        self._senders.append(step)
+        self._note_work()
+
+    def last(self, step: Step) -> None:
+        """Run `step` when nothing of this turn looks at received bytes any more (buffers go back)."""
+        self._last.append(step)
+        self._note_work()
+
+    def flush(self) -> None:
+        """Append everything that was gathered, now. Replies still wait for the end of the turn."""
+        while self._gathering:
+            partitions, self._gathering = self._gathering, []
+            now_ms = self._now_ms()
+            for partition in partitions:
+                partition.flush(now_ms)
+
+    def end(self) -> None:
+        """Append, ask for syncs, send, give buffers back. What a step asks for anew waits for the next turn's end."""
+        self.flush()
+        if self._after_append:
+            steps, self._after_append = self._after_append, []
+            for step in steps:
+                step()
+        self._waiting_for_end = False
+        if self._senders:
+            steps, self._senders = self._senders, []
+            for step in steps:
+                step()
+        self.flush()
+        if self._last:
+            steps, self._last = self._last, []
+            for step in steps:
+                step()
+        if (self._after_append or self._senders) and not self._waiting_for_end:
+            self._note_work()
+
+    def _note_work(self) -> None:
+        if not self._waiting_for_end:
+            self._waiting_for_end = True
+            if self.on_work is not None:
+                self.on_work()
