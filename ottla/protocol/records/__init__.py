@@ -1,1 +1,5 @@
-"""Record batches: the bytes that producers send, that lie in the log and that consumers read."""
+"""Record batches v2 (KIP-98), what producers send, brokers store and consumers read. Pure functions over bytes.
+
+`batch` views and patches whole batches, `builder` grows one record by record, `record` codes single records,
+`compression` and `checksum` are the algorithms underneath, `control` names the records that brokers write.
+"""
