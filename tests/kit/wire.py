@@ -1,0 +1,77 @@
+"""Raw frames over a socket: for what no well-behaved client would send."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from types import TracebackType
+from typing import Any
+
+from ottla.protocol.headers import RequestHeader, decode_response_header, encode_request_header
+
+from ottla.protocol.api import REGISTRY
+from ottla.protocol.message import decode, encode
+
+PATIENCE_S = 30.0
+
+
+class Wire:
+    """One blocking connection to a broker. Every read has a bound, so a broker that hangs fails the test."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+        self._correlation_id = 0
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.socket.close()
+
+    def send(self, content: bytes) -> None:
+        """Bytes as they are, without a length before them."""
+        self.socket.sendall(content)
+
+    def send_frame(self, content: bytes) -> None:
+        """One length-prefixed frame."""
+        self.send(struct.pack(">i", len(content)) + content)
+
+    def send_request(self, message: Any, version: int) -> int:
+        """A request of Ottla's own classes; returns its correlation id."""
+        self._correlation_id += 1
+        header = RequestHeader(type(message).key, version, self._correlation_id, "wire")
+        self.send_frame(encode_request_header(header) + encode(message, version))
+        return self._correlation_id
+
+    def read_frame(self) -> bytes:
+        """The content of the next frame; `ConnectionError` when the broker hung up."""
+        (size,) = struct.unpack(">i", self._read_exactly(4))
+        return self._read_exactly(size)
+
+    def _read_exactly(self, count: int) -> bytes:
+        content = bytearray()
+        while len(content) < count:
+            piece = self.socket.recv(count - len(content))
+            if not piece:
+                raise ConnectionError("the broker closed the connection")
+            content += piece
+        return bytes(content)
+
+    def call(self, message: Any, version: int) -> Any:
+        """Send a request and decode its response."""
+        correlation_id = self.send_request(message, version)
+        frame = self.read_frame()
+        key = type(message).key
+        header, position = decode_response_header(frame, key, version)
+        found = header if isinstance(header, int) else header.correlation_id
+        assert found == correlation_id
+        return decode(REGISTRY[key].response, frame, version, position)
+
+    def is_closed_by_peer(self) -> bool:
+        """Whether the broker ends the connection, with nothing more sent."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
