@@ -1,0 +1,63 @@
+"""One owner per log directory: a POSIX record lock on `.lock`. A JVM's `FileChannel.lock` respects it, and the reverse.
+
+A POSIX lock belongs to the process, so it does not keep out a second broker in the *same* process, and closing any
+descriptor of the file gives it up. Therefore a registry of real paths stands in front of it, and nothing else may
+ever open the file. The lock ends with the process, however that ends; the file stays.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not POSIX
+    fcntl = None  # type: ignore[assignment]  # the module or nothing
+
+_held: set[str] = set()
+_guard = threading.Lock()
+
+
+class DirectoryLock:
+    """A held lock; see `lock_file`."""
+
+    def __init__(self, real_path: str, fd: int) -> None:
+        self._real_path = real_path
+        self._fd: int | None = fd
+
+    def release(self) -> None:
+        """Give the lock back; a second call does nothing."""
+        with _guard:
+            if self._fd is None:
+                return
+            os.close(self._fd)
+            self._fd = None
+            _held.discard(self._real_path)
+
+
+def lock_file(path: Path) -> DirectoryLock:
+    """Lock `path`, making it when missing.
+
+    Raises BlockingIOError when this or another process holds it, OSError when it cannot be opened or the system has
+    no such locks.
+    """
+    if fcntl is None:
+        raise OSError(errno.ENOTSUP, "this system has no POSIX file locks", str(path))
+    real_path = os.path.realpath(path)
+    with _guard:
+        if real_path in _held:
+            raise BlockingIOError(errno.EAGAIN, "already locked by this process", str(path))
+        fd = os.open(real_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in {errno.EAGAIN, errno.EACCES}:  # POSIX allows either
+                raise BlockingIOError(errno.EAGAIN, "locked by another process", str(path)) from error
+            error.filename = str(path)
+            raise
+        _held.add(real_path)
+        return DirectoryLock(real_path, fd)
