@@ -242,7 +242,7 @@ def _decompress_zstd(view: memoryview, max_bytes: int) -> bytes:
             if is_declared and largest > room:
                 raise _too_large(max_bytes)
             try:
-                part = decompressor.decompress(view[position:end], max_output_size=min(largest, room + 1))
+                part = decompressor.decompress(view[position:end], max_output_size=max(1, min(largest, room + 1)))
             except zstandard.ZstdError as broken:
                 if largest > room:
                     raise _too_large(max_bytes) from None

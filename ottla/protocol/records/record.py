@@ -98,20 +98,25 @@ def encode_record(
     timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Headers = ()
 ) -> bytes:
     """Return one record's bytes, with its length in front. The deltas are against the batch's base values."""
-    varint = encode_varint
-    time = varint(timestamp_delta)
-    place = varint(offset_delta)
+    table = _ENCODED
+    half = _TABLE_HALF
+    time = table[timestamp_delta] if -half <= timestamp_delta < half else _encode_varint(timestamp_delta)
+    place = table[offset_delta] if offset_delta < half else _encode_varint(offset_delta)
     if key is None:
         key_length, key = b"\x01", b""
     else:
-        key_length = varint(len(key))
+        size = len(key)
+        key_length = table[size] if size < half else _encode_varint(size)
     if value is None:
         value_length, value = b"\x01", b""
     else:
-        value_length = varint(len(value))
-    tail = encode_headers(headers) if headers else b"\x00"
-    length = 1 + len(time) + len(place) + len(key_length) + len(key) + len(value_length) + len(value) + len(tail)
-    return b"".join((varint(length), b"\x00", time, place, key_length, key, value_length, value, tail))
+        size = len(value)
+        value_length = table[size] if size < half else _encode_varint(size)
+    body = b"".join(
+        (b"\x00", time, place, key_length, key, value_length, value, encode_headers(headers) if headers else b"\x00")
+    )
+    size = len(body)
+    return (table[size] if size < half else _encode_varint(size)) + body
 
 
 def encode_headers(headers: Headers) -> bytes:
@@ -157,10 +162,14 @@ def decode_records(  # noqa: PLR0915  # one loop in one place: a call per field 
             byte = data[position]
             if byte < 0x80:
                 position += 1
-                end = small[byte] + position
+                length = small[byte]
+            elif (second := data[position + 1]) < 0x80:
+                position += 2
+                raw = byte & 0x7F | second << 7
+                length = (raw >> 1) ^ -(raw & 1)
             else:
-                length, position = _decode_longer(data, position)
-                end = length + position
+                length, position = decode_varint(data, position)
+            end = position + length
 
             position += 1  # the attributes
             byte = data[position]
@@ -193,8 +202,12 @@ def decode_records(  # noqa: PLR0915  # one loop in one place: a call per field 
             if byte < 0x80:
                 position += 1
                 length = small[byte]
+            elif (second := data[position + 1]) < 0x80:
+                position += 2
+                raw = byte & 0x7F | second << 7
+                length = (raw >> 1) ^ -(raw & 1)
             else:
-                length, position = _decode_longer(data, position)
+                length, position = decode_varint(data, position)
             if length >= 0:
                 key = data[position : position + length]
                 position += length
@@ -207,8 +220,12 @@ def decode_records(  # noqa: PLR0915  # one loop in one place: a call per field 
             if byte < 0x80:
                 position += 1
                 length = small[byte]
+            elif (second := data[position + 1]) < 0x80:
+                position += 2
+                raw = byte & 0x7F | second << 7
+                length = (raw >> 1) ^ -(raw & 1)
             else:
-                length, position = _decode_longer(data, position)
+                length, position = decode_varint(data, position)
             if length >= 0:
                 value = data[position : position + length]
                 position += length
@@ -234,19 +251,6 @@ def decode_records(  # noqa: PLR0915  # one loop in one place: a call per field 
     if last_delta > last_offset_delta:
         raise CorruptBatch(f"an offset delta of {last_delta} in a batch whose last is {last_offset_delta}")
     return records
-
-
-def _decode_longer(data: bytes, position: int) -> tuple[int, int]:
-    """Return (number, position behind it) of a varint that is known to have two bytes or more."""
-    second = data[position + 1]
-    if second < 0x80:
-        raw = data[position] & 0x7F | second << 7
-        return (raw >> 1) ^ -(raw & 1), position + 2
-    third = data[position + 2]
-    if third < 0x80:
-        raw = data[position] & 0x7F | (second & 0x7F) << 7 | third << 14
-        return (raw >> 1) ^ -(raw & 1), position + 3
-    return decode_varint(data, position)
 
 
 def _decode_headers(data: bytes, position: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:

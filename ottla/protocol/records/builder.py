@@ -1,0 +1,82 @@
+"""A batch that grows record by record: what a producer fills while it lingers.
+
+The records are encoded as they come, so that sealing costs one compression and one checksum however many they are. The
+builder knows nothing of limits: the caller asks for `size_bytes` and `upper_bound` and decides when a batch is full.
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.records.batch import COMPRESSION_MASK, HEADER_BYTES, TRANSACTIONAL_BIT, seal_batch
+from ottla.protocol.records.compression import Compression
+from ottla.protocol.records.record import Headers, encode_record
+
+_LARGEST_FIELDS_BYTES = 5 + 1 + 10 + 5 + 5 + 5 + 5
+"""Length, attributes, timestamp delta, offset delta, key length, value length, header count, each at its longest."""
+
+
+class BatchBuilder:
+    """Encoded records that wait for their header. Offsets count from 0; the broker gives the real ones."""
+
+    __slots__ = ("base_timestamp", "body", "max_timestamp", "record_count")
+
+    def __init__(self) -> None:
+        self.body = bytearray()
+        self.record_count = 0
+        self.base_timestamp = -1
+        self.max_timestamp = -1
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the batch if it were sealed now without compression."""
+        return HEADER_BYTES + len(self.body)
+
+    @staticmethod
+    def upper_bound(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
+        """Return the most bytes that such a record can add to a batch."""
+        size = _LARGEST_FIELDS_BYTES
+        if key is not None:
+            size += len(key)
+        if value is not None:
+            size += len(value)
+        for name, content in headers:
+            size += 10 + 3 * len(name) + (0 if content is None else len(content))
+        return size
+
+    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
+        """Add a record and return its place in the batch, counted from 0."""
+        place = self.record_count
+        if not place:
+            self.base_timestamp = timestamp_ms
+        if timestamp_ms > self.max_timestamp:  # noqa: PLR1730  # a call of max costs four times the comparison
+            self.max_timestamp = timestamp_ms
+        self.record_count = place + 1
+        self.body += encode_record(timestamp_ms - self.base_timestamp, place, key, value, headers)
+        return place
+
+    def seal(
+        self,
+        *,
+        compression: Compression = Compression.NONE,
+        level: int | None = None,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        is_transactional: bool = False,
+    ) -> bytearray:
+        """Return the whole batch; raises ValueError when it has no record. The builder stays as it was."""
+        if not self.record_count:
+            raise ValueError("a batch holds at least one record")
+        return seal_batch(
+            self.body,
+            base_offset=0,
+            leader_epoch=-1,
+            attributes=(compression & COMPRESSION_MASK) | (TRANSACTIONAL_BIT if is_transactional else 0),
+            last_offset_delta=self.record_count - 1,
+            base_timestamp=self.base_timestamp,
+            max_timestamp=self.max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            record_count=self.record_count,
+            level=level,
+        )
