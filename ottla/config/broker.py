@@ -1,0 +1,227 @@
+"""The broker's configuration: all keys together, what they mean for each other, and how they are loaded.
+
+    config = BrokerConfig.load("server.properties", environ=os.environ, overrides={"log.dirs": "/data"})
+    config.log_segment_bytes, config.listeners, config.warnings
+
+Every declared key is a plain attribute with a typed value (see `options.py`). A wrong value is a ConfigError, one
+line; a key that nobody knows is a warning, so that a server.properties from elsewhere works as it is. A config never
+changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ottla.config.accepted import ACCEPTED_BROKER_KEYS
+from ottla.config.coordination import Groups, Offsets, Transactions
+from ottla.config.describe import broker_entry, select
+from ottla.config.errors import ConfigError
+from ottla.config.listeners import Listener, SecurityProtocol, protocols_by_name, with_protocols
+from ottla.config.logs import Cleaner, Directories, Durability, Records, Retention, Segments
+from ottla.config.network import Identity, Network, Topics
+from ottla.config.options import DEFAULT_ORIGIN, ConfigEntry, Given, Option, Origin, text_of
+from ottla.config.ours import Limits, Promises
+from ottla.config.security import Access, Sasl, Tls
+from ottla.config.sources import read_environment, read_overrides, read_properties
+
+_LISTENER_KEY = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<key>.+)")
+
+
+class BrokerConfig(
+    Identity,
+    Network,
+    Topics,
+    Directories,
+    Segments,
+    Retention,
+    Durability,
+    Records,
+    Cleaner,
+    Groups,
+    Offsets,
+    Transactions,
+    Sasl,
+    Tls,
+    Access,
+    Promises,
+    Limits,
+):
+    """All keys of the broker.
+
+    Beside the keys' own attributes: `warnings`, one line each; `origins`, where each key that is set was set, by key;
+    `values`, what is set, parsed, by key; `listener_overrides`, the keys set for one listener
+    (`listener.name.NAME.KEY`), by the listener's name; `controller_listeners`, read and never bound.
+    """
+
+    def __init__(self, given: Mapping[str, Given]) -> None:
+        """Use `load` or `of`. Raises ConfigError."""
+        self.warnings: list[str] = []
+        self.origins: dict[str, Origin] = {}
+        self.values: dict[str, object] = {}
+        self.listener_overrides: dict[str, dict[str, str]] = {}
+        self.controller_listeners: list[Listener] = []
+        self._read(given)
+        self.assign(self.values)
+        self._resolve_listeners()
+        self._check()
+        self._warn(given)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        overrides: Mapping[str, str] | None = None,
+    ) -> BrokerConfig:
+        """The configuration of a server.properties, an environment and overrides; each wins over the one before.
+
+        Raises ConfigError for a file that cannot be read and for a value that cannot be used.
+        """
+        given = read_properties(path) if path is not None else {}
+        given |= read_environment(environ or {})
+        given |= read_overrides(overrides or {})
+        return cls(given)
+
+    @classmethod
+    def of(cls, values: Mapping[str, object] | None = None) -> BrokerConfig:
+        """The configuration with these keys set: for tests, where an unknown key is a mistake (ConfigError)."""
+        for key in values or {}:
+            if key not in cls.by_key and key not in ACCEPTED_BROKER_KEYS and not _LISTENER_KEY.fullmatch(key):
+                raise ConfigError(key, None, "is not a key")
+        return cls.load(overrides={key: text_of(value) or "" for key, value in (values or {}).items()})
+
+    def origin_of(self, key: str) -> Origin:
+        """Where the value of a key comes from."""
+        return self.origins.get(key, DEFAULT_ORIGIN)
+
+    def advertised(self, listener_name: str) -> Listener | None:
+        """The address that clients of this listener are told; None to tell them the one they have connected to."""
+        for listener in self.advertised_listeners:
+            if listener.name == listener_name:
+                return listener
+        return None
+
+    def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """What DescribeConfigs answers for the broker: the keys of these names, or all, in the order of their names."""
+        return [broker_entry(option, self.values) for option in select(ALL_BROKER_KEYS, names)]
+
+    # --- loading -----------------------------------------------------------------------------------------------------
+
+    def _read(self, given: Mapping[str, Given]) -> None:
+        for key, text in given.items():
+            option = ALL_BROKER_KEYS.get(key)
+            if option is not None:
+                self.values[key] = option.read(text)
+                self.origins[key] = text.origin
+            elif match := _LISTENER_KEY.fullmatch(key):
+                self.listener_overrides.setdefault(match["listener"].upper(), {})[match["key"]] = text.text
+                self.origins[key] = text.origin
+
+    def _resolve_listeners(self) -> None:
+        protocols = protocols_by_name(self.listener_security_protocol_map)
+        controllers = {name.upper() for name in self.controller_listener_names}
+        for name in controllers:
+            protocols.setdefault(name, SecurityProtocol.PLAINTEXT)
+        self.controller_listeners = [one for one in self.listeners if one.name in controllers]
+        bound = [one for one in self.listeners if one.name not in controllers]
+        if not bound:
+            raise self._wrong("listeners", "names only controller listeners; clients need one too")
+        self.listeners = tuple(self._with_protocols("listeners", bound, protocols))
+        advertised = [one for one in self.advertised_listeners if one.name not in controllers]
+        self.advertised_listeners = tuple(self._with_protocols("advertised.listeners", advertised, protocols))
+        names = {listener.name for listener in self.listeners}
+        for listener in self.advertised_listeners:
+            if listener.name not in names:
+                raise self._wrong(
+                    "advertised.listeners", f"{listener.name} is not among the listeners ({', '.join(sorted(names))})"
+                )
+
+    def _with_protocols(
+        self, key: str, listeners: list[Listener], protocols: Mapping[str, SecurityProtocol]
+    ) -> list[Listener]:
+        try:
+            return with_protocols(listeners, protocols)
+        except ValueError as error:
+            raise self._wrong(key, str(error)) from None
+
+    def _check(self) -> None:
+        for listener in self.listeners:
+            if listener.protocol is not SecurityProtocol.PLAINTEXT:
+                raise self._wrong(
+                    "listeners", f"{listener} speaks {listener.protocol}, which this version does not; use PLAINTEXT"
+                )
+        if self.authorizer_class_name:
+            raise self._wrong("authorizer.class.name", "access control is not in this version; leave it empty")
+        if "node.id" in self.values and "broker.id" in self.values and self.node_id != self.broker_id:
+            raise self._wrong("broker.id", f"must be the same as node.id, which is {self.node_id}")
+        for key in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+            if self.values.get(key) == 0:
+                raise self._wrong(key, "must not be 0; -1 keeps records for ever")
+        if self.group_max_session_timeout_ms < self.group_min_session_timeout_ms:
+            raise self._wrong(
+                "group.max.session.timeout.ms",
+                f"must be at least group.min.session.timeout.ms, which is {self.group_min_session_timeout_ms}",
+            )
+        if self.queued_max_request_bytes == 0 or 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
+            raise self._wrong(
+                "queued.max.request.bytes",
+                f"must be -1 or at least socket.request.max.bytes, which is {self.socket_request_max_bytes}",
+            )
+        if len(set(self.log_dirs)) != len(self.log_dirs):
+            raise self._wrong("log.dirs", "names a directory twice")
+
+    def _wrong(self, key: str, reason: str) -> ConfigError:
+        option = ALL_BROKER_KEYS[key]
+        shown = option.show(self.values[key]) if key in self.values else option.show(option.default)
+        return ConfigError(key, shown, reason, origin=str(self.origin_of(key)))
+
+    def _warn(self, given: Mapping[str, Given]) -> None:
+        unknown = [key for key in given if key not in ALL_BROKER_KEYS and not _LISTENER_KEY.fullmatch(key)]
+        zookeeper = [key for key in unknown if key.startswith("zookeeper.")]
+        if zookeeper:
+            self.warnings.append(
+                f"{', '.join(sorted(zookeeper))}: no effect, there is no ZooKeeper ({given[zookeeper[0]].origin})"
+            )
+        for key in unknown:
+            if key not in zookeeper:
+                self.warnings.append(f"{key}: not a key that Ottla knows, no effect{_meant(key)} ({given[key].origin})")
+        for key, value in self.values.items():
+            option = ALL_BROKER_KEYS[key]
+            if option.unusual and (remark := option.unusual(value)):
+                self.warnings.append(f"{key}={option.show(value)}: {remark} ({self.origins[key]})")
+        self._warn_about_hidden_keys()
+        inert = sorted(
+            key
+            for key, value in self.values.items()
+            if ALL_BROKER_KEYS[key].inert and value != ALL_BROKER_KEYS[key].default
+        )
+        inert += sorted(key for key in self.origins if _LISTENER_KEY.fullmatch(key))
+        if inert:
+            self.warnings.append(f"accepted without effect (docs/configuration.md says why): {', '.join(inert)}")
+        if self.message_max_bytes > self.socket_request_max_bytes:
+            self.warnings.append(
+                f"message.max.bytes={self.message_max_bytes}: no such batch can arrive, "
+                f"socket.request.max.bytes is {self.socket_request_max_bytes}"
+            )
+
+    def _warn_about_hidden_keys(self) -> None:
+        """`--override log.dir=x` looks as if it did something while the file says `log.dirs=y`."""
+        for option in self.by_key.values():
+            winner = next((link.key for link in option.chain() if link.key in self.values), None)
+            for link in option.chain()[1:]:
+                if winner and link.key in self.values and self.origins[link.key].kind > self.origins[winner].kind:
+                    self.warnings.append(f"{link.key}: no effect, {winner} wins ({self.origins[winner]})")
+
+
+ALL_BROKER_KEYS: dict[str, Option] = BrokerConfig.by_key | ACCEPTED_BROKER_KEYS
+"""Every key that a broker may be given, those without effect included."""
+
+
+def _meant(key: str) -> str:
+    import difflib  # only for somebody's typing mistake
+
+    close = difflib.get_close_matches(key, ALL_BROKER_KEYS, n=1, cutoff=0.85)
+    return f"; did you mean {close[0]}?" if close else ""

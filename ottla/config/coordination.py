@@ -1,0 +1,147 @@
+"""Keys about consumer groups, committed offsets and transactions. What has no effect yet says so."""
+
+from __future__ import annotations
+
+from ottla.config.options import INT_MAX, Options, int32, int64, words
+
+_GROUPS = "consumer groups come in a later version"
+_TRANSACTIONS = "transactions come in a later version"
+
+
+class Groups(Options):
+    """Consumer groups."""
+
+    group_initial_rebalance_delay_ms = int32(
+        0, kafka="3000", inert=_GROUPS, doc="How long a new group waits for further members before its first rebalance."
+    )
+    group_min_session_timeout_ms = int32(
+        100,
+        kafka="6000",
+        inert=_GROUPS,
+        doc="Shortest session timeout that a member may ask for; short ones help tests.",
+    )
+    group_max_session_timeout_ms = int32(
+        1800000, inert=_GROUPS, doc="Longest session timeout that a member may ask for."
+    )
+    group_max_size = int32(INT_MAX, at_least=1, inert=_GROUPS, doc="Members of one group.")
+    group_coordinator_rebalance_protocols = words(
+        ("classic", "consumer"),
+        "classic",
+        "consumer",
+        "share",
+        "streams",
+        inert=_GROUPS,
+        doc="Group protocols that are served.",
+    )
+    group_coordinator_threads = int32(
+        4, at_least=1, inert="coordinators run on the event loop", doc="Threads of the coordinator."
+    )
+    group_coordinator_append_linger_ms = int32(
+        0, at_least=-1, kafka="5", inert=_GROUPS, doc="How long writes of the coordinator are gathered."
+    )
+    group_consumer_session_timeout_ms = int32(
+        45000, at_least=1, inert=_GROUPS, doc="Session timeout of the consumer protocol (KIP-848)."
+    )
+    group_consumer_min_session_timeout_ms = int32(100, at_least=1, kafka="45000", inert=_GROUPS, doc="Its lower bound.")
+    group_consumer_max_session_timeout_ms = int32(60000, at_least=1, inert=_GROUPS, doc="Its upper bound.")
+    group_consumer_heartbeat_interval_ms = int32(
+        5000, at_least=1, inert=_GROUPS, doc="Heartbeat interval of the consumer protocol (KIP-848)."
+    )
+    group_consumer_min_heartbeat_interval_ms = int32(
+        10, at_least=1, kafka="5000", inert=_GROUPS, doc="Its lower bound."
+    )
+    group_consumer_max_heartbeat_interval_ms = int32(15000, at_least=1, inert=_GROUPS, doc="Its upper bound.")
+    group_consumer_max_size = int32(
+        INT_MAX, at_least=1, inert=_GROUPS, doc="Members of one group of the consumer protocol."
+    )
+    group_consumer_assignors = words(
+        ("uniform", "range"), inert=_GROUPS, doc="Assignors of the consumer protocol; the first is the default."
+    )
+    group_consumer_migration_policy = words(
+        ("bidirectional",),
+        "bidirectional",
+        "upgrade",
+        "downgrade",
+        "disabled",
+        inert=_GROUPS,
+        doc="Whether groups may change between the classic and the consumer protocol.",
+    )
+
+
+class Offsets(Options):
+    """Committed offsets."""
+
+    offsets_topic_num_partitions = int32(
+        1,
+        at_least=1,
+        kafka="50",
+        inert=_GROUPS,
+        doc="Partitions of `__consumer_offsets` in a new data directory; a directory that has the topic keeps its"
+        " number.",
+    )
+    offsets_topic_replication_factor = int32(
+        1,
+        at_least=1,
+        at_most=32767,
+        kafka="3",
+        inert="it is always 1 here",
+        doc="Replicas of `__consumer_offsets`. Any number is accepted.",
+    )
+    offsets_topic_segment_bytes = int32(
+        104857600, at_least=1, inert=_GROUPS, doc="Segment size of `__consumer_offsets`."
+    )
+    offsets_topic_compression_codec = int32(
+        0, at_most=4, inert=_GROUPS, doc="Compression of `__consumer_offsets`, by number."
+    )
+    offsets_load_buffer_size = int32(
+        5242880, at_least=1, inert=_GROUPS, doc="Bytes read at a time while offsets are loaded."
+    )
+    offsets_commit_timeout_ms = int32(5000, at_least=1, inert=_GROUPS, doc="Longest time that a commit may take.")
+    offsets_retention_minutes = int32(
+        10080, at_least=1, inert=_GROUPS, doc="How long offsets of an empty group are kept."
+    )
+    offsets_retention_check_interval_ms = int64(
+        600000, at_least=1, inert=_GROUPS, doc="How often old offsets are looked for."
+    )
+    offset_metadata_max_bytes = int32(4096, inert=_GROUPS, doc="Longest text that a commit may carry.")
+
+
+class Transactions(Options):
+    """Transactions."""
+
+    transaction_state_log_num_partitions = int32(
+        1,
+        at_least=1,
+        kafka="50",
+        inert=_TRANSACTIONS,
+        doc="Partitions of `__transaction_state` in a new data directory.",
+    )
+    transaction_state_log_replication_factor = int32(
+        1,
+        at_least=1,
+        at_most=32767,
+        kafka="3",
+        inert="it is always 1 here",
+        doc="Replicas of `__transaction_state`. Any number is accepted.",
+    )
+    transaction_state_log_min_isr = int32(
+        1, at_least=1, kafka="2", inert="it is always 1 here", doc="Replicas that must be in sync."
+    )
+    transaction_state_log_segment_bytes = int32(
+        104857600, at_least=1, inert=_TRANSACTIONS, doc="Segment size of `__transaction_state`."
+    )
+    transaction_state_log_load_buffer_size = int32(
+        5242880, at_least=1, inert=_TRANSACTIONS, doc="Bytes read at a time while transactions are loaded."
+    )
+    transaction_max_timeout_ms = int32(
+        900000, at_least=1, inert=_TRANSACTIONS, doc="Longest timeout that a producer may ask for."
+    )
+    transactional_id_expiration_ms = int32(
+        604800000, at_least=1, inert=_TRANSACTIONS, doc="How long an idle transactional id is kept."
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms = int32(
+        10000, at_least=1, inert=_TRANSACTIONS, doc="How often transactions that took too long are looked for."
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms = int32(
+        3600000, at_least=1, inert=_TRANSACTIONS, doc="How often idle transactional ids are looked for."
+    )

@@ -1,0 +1,145 @@
+"""Keys about who this broker is, where it listens, and how much it takes from a connection."""
+
+from __future__ import annotations
+
+from ottla.config.listeners import parse_advertised_listeners, parse_bound_listeners, parse_protocol_map
+from ottla.config.options import (
+    INT_MAX,
+    ConfigType,
+    Options,
+    boolean,
+    finer,
+    int32,
+    int64,
+    parsed,
+    string,
+    text_of,
+    words,
+)
+
+
+class Identity(Options):
+    """The broker and its controller."""
+
+    broker_id = int32(1, kafka="-1", doc="Older name of `node.id`.")
+    node_id = finer(
+        (broker_id, 1), bits=32, kafka="-1 (must be set)", doc="Number of this broker, as Metadata tells it to clients."
+    )
+    broker_rack = string("", doc="Rack of this broker, as Metadata tells it to clients; empty for none.")
+    process_roles = words(
+        ("broker", "controller"),
+        "broker",
+        "controller",
+        kafka="(must be set)",
+        inert="Ottla is always both, in one process",
+        doc="Roles of this process.",
+    )
+    controller_quorum_voters = words((), inert="the broker is its own controller", doc="Voters of the metadata quorum.")
+    controller_quorum_bootstrap_servers = words(
+        (), inert="the broker is its own controller", doc="Where to find the metadata quorum."
+    )
+    controller_listener_names = words(
+        ("CONTROLLER",),
+        kafka="(none)",
+        doc="Listeners of these names are read and not bound: nobody needs to reach the controller.",
+    )
+
+
+class Network(Options):
+    """Listeners and connections."""
+
+    listeners = parsed(
+        "PLAINTEXT://:9092",
+        parse_bound_listeners,
+        kind=ConfigType.LIST,
+        allowed="NAME://host:port, …",
+        doc="Where the broker listens. An empty host is every address; port 0 lets the system choose, and the "
+        "start-up line says what it chose.",
+    )
+    advertised_listeners = parsed(
+        "auto",
+        parse_advertised_listeners,
+        kind=ConfigType.LIST,
+        allowed="auto, or NAME://host:port, …",
+        kafka="= listeners",
+        show=lambda value: text_of(value) or "auto",
+        doc="Addresses that clients are told to connect to. `auto`, also for every listener that is not named here: "
+        "the address that this client has connected to. Port 0 stands for the port that was bound.",
+    )
+    listener_security_protocol_map = parsed(
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        parse_protocol_map,
+        kind=ConfigType.STRING,
+        allowed="NAME:PROTOCOL, …",
+        doc="Protocol that a listener's name stands for. The four protocols stand for themselves and need not be "
+        "repeated.",
+    )
+    inter_broker_listener_name = string(
+        "", inert="there is no other broker", doc="Listener for traffic between brokers."
+    )
+    security_inter_broker_protocol = string(
+        "PLAINTEXT", inert="there is no other broker", doc="Protocol for traffic between brokers."
+    )
+    socket_request_max_bytes = int32(104857600, at_least=1, doc="Longest request. A longer one closes its connection.")
+    socket_send_buffer_bytes = int32(102400, at_least=-1, doc="SO_SNDBUF of connections; -1 leaves it to the system.")
+    socket_receive_buffer_bytes = int32(
+        102400, at_least=-1, doc="SO_RCVBUF of connections; -1 leaves it to the system."
+    )
+    socket_listen_backlog_size = int32(
+        50, at_least=1, doc="Connections that the system keeps waiting until the broker accepts them."
+    )
+    queued_max_requests = int32(
+        500, at_least=1, doc="Requests that may wait for an answer, over all connections, before reading pauses."
+    )
+    queued_max_request_bytes = int64(
+        268435456,
+        at_least=-1,
+        kafka="-1",
+        doc="Bytes of requests held in memory, over all connections, before reading pauses; -1 for no limit.",
+    )
+    connections_max_idle_ms = int64(
+        600000, at_least=-1, doc="A connection that is silent for so long is closed; -1 for never."
+    )
+    max_connections = int32(INT_MAX, dynamic=True, doc="Connections at a time. Further ones are closed at once.")
+    max_connections_per_ip = int32(INT_MAX, dynamic=True, doc="Connections at a time from one address.")
+    max_connections_per_ip_overrides = words(
+        (), dynamic=True, doc="`address:count`, other limits for single addresses."
+    )
+    max_connection_creation_rate = int32(
+        INT_MAX, dynamic=True, doc="New connections per second. Above it, accepting pauses."
+    )
+    connection_failed_authentication_delay_ms = int32(
+        100, inert="there is no authentication yet", doc="Delay before a refused connection is closed."
+    )
+    fetch_max_bytes = int32(
+        57671680, at_least=1024, doc="Most bytes in one answer to Fetch, whatever the client asks for."
+    )
+    max_incremental_fetch_session_cache_slots = int32(1000, doc="Fetch sessions that are remembered.")
+    request_timeout_ms = int32(
+        30000, at_least=1, inert="it is for requests between brokers", doc="Deadline of requests between brokers."
+    )
+
+
+class Topics(Options):
+    """Topics: creation and deletion."""
+
+    num_partitions = int32(1, at_least=1, dynamic=True, doc="Partitions of a topic that is created without a number.")
+    default_replication_factor = int32(
+        1,
+        at_least=1,
+        at_most=32767,
+        doc="Replicas of a topic created without a number. See `ottla.replication.factor.lenient`.",
+    )
+    auto_create_topics_enable = boolean(
+        True, doc="Whether a topic is created when a client first asks for its metadata."
+    )
+    delete_topic_enable = boolean(True, doc="Whether clients may delete topics.")
+    min_insync_replicas = int32(
+        1,
+        at_least=1,
+        dynamic=True,
+        doc="Replicas that acks=all asks for. There is one, so 2 or more refuses acks=all, as Kafka does.",
+    )
+    unclean_leader_election_enable = boolean(
+        False, dynamic=True, inert="the only replica is always in sync", doc="Whether a replica that lags may lead."
+    )

@@ -1,0 +1,78 @@
+"""Keys of our own. All begin with `ottla.`, so that they never meet a key of Kafka's."""
+
+from __future__ import annotations
+
+from ottla.config.listeners import parse_optional_address, show_optional_address
+from ottla.config.options import ConfigType, Options, boolean, choice, int32, int64, parsed
+
+
+class Promises(Options):
+    """Ottla: what an acknowledgement promises, what a batch must show."""
+
+    ottla_acks_all = choice(
+        "sync",
+        "sync",
+        "page-cache",
+        dynamic=True,
+        doc="When acks=all is answered: `sync`, when the bytes are on disk (one sync serves all that wait), or "
+        "`page-cache`, when the operating system has them, as in Kafka with one replica. Consumers see records from the same moment on.",
+    )
+    ottla_validate_records = boolean(
+        False,
+        dynamic=True,
+        doc="Whether every record of a batch is looked at before it is stored, as Kafka does. Otherwise the "
+        "batch's header and checksum are.",
+    )
+    ottla_batch_max_decompressed_bytes = int32(
+        268435456,
+        at_least=1024,
+        dynamic=True,
+        doc="Most bytes that one batch may decompress to where the broker has to look inside.",
+    )
+    ottla_replication_factor_lenient = boolean(
+        False,
+        dynamic=True,
+        doc="Whether a topic may be created with a replication factor above 1, which then counts as 1.",
+    )
+    ottla_max_partitions = int32(
+        20000,
+        at_least=1,
+        dynamic=True,
+        doc="Partitions that this broker holds at most, over all topics. Creating more is refused.",
+    )
+
+
+class Limits(Options):
+    """Ottla: limits and service."""
+
+    ottla_http_listener = parsed(
+        "",
+        parse_optional_address,
+        kind=ConfigType.STRING,
+        allowed="host:port, or empty",
+        show=show_optional_address,
+        doc="Where `/livez`, `/readyz` and `/metrics` are served, as host:port; empty for nowhere.",
+    )
+    ottla_connection_max_pending_requests = int32(
+        512, at_least=1, doc="Requests of one connection that may wait for an answer before reading from it pauses."
+    )
+    ottla_connection_max_pending_bytes = int64(
+        67108864, at_least=1024, doc="Bytes of unsent answers of one connection at which reading from it pauses."
+    )
+    ottla_connection_unauthenticated_max_bytes = int32(
+        524288,
+        at_least=512,
+        doc="Longest request on a connection that has not authenticated where its listener asks for it.",
+    )
+    ottla_partial_frame_timeout_ms = int64(
+        30000, at_least=1, doc="A connection whose request is still incomplete after so long is closed."
+    )
+    ottla_shutdown_timeout_ms = int64(
+        10000, doc="How long a stop waits for requests under way before connections are closed."
+    )
+    ottla_log_max_open_segments = int32(
+        1024,
+        at_least=16,
+        doc="Segments whose files are kept open and mapped, over all logs; the least recently used are closed first.",
+    )
+    ottla_disk_full_probe_interval_ms = int64(5000, at_least=1, doc="How often a full directory is tried again.")

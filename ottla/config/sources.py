@@ -1,0 +1,105 @@
+"""Where values come from: a server.properties, the environment, `--override`. Each value keeps its origin.
+
+Later sources win over earlier ones key by key: the file over the defaults, the environment over the file,
+`--override` over all. (In Kafka's own image one variable makes all defaults vanish, KAFKA-17953; here it never does.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import javaproperties
+
+from ottla.config.errors import ConfigError
+from ottla.config.options import Given, Origin, OriginKind
+
+FILE_MAX_BYTES = 1 << 20
+"""Longest server.properties that is read."""
+
+_ENVIRONMENT_KEY = re.compile(r"KAFKA_([A-Z0-9_]+)")
+
+# What the scripts and images of Kafka themselves understand, and what container platforms put into every environment.
+_NOT_KEYS = re.compile(
+    r"KAFKA_(?:VERSION|HEAP_OPTS|OPTS|LOG4J.*|TOOLS_LOG4J.*|JMX.*|JVM_PERFORMANCE_OPTS|GC_LOG_OPTS|DEBUG.*|HOME|USER|GROUP"
+    r"|SERVICE_(?:HOST|PORT.*)|PORT|PORT_\d+_(?:TCP|UDP).*|CLUSTER_ID|BOOTSTRAP_SERVERS?|BROKERS?)"
+)
+
+
+def read_properties(path: str | Path) -> dict[str, Given]:
+    """The keys of a file in Java's properties syntax. A key that is set twice has its last value, as in Java.
+
+    UTF-8, or else Latin-1, which is what Java reads. Raises ConfigError for a file that cannot be read or is broken.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(str(path), None, f"cannot be read: {error.strerror}") from None
+    if len(data) > FILE_MAX_BYTES:
+        raise ConfigError(str(path), None, f"is longer than {FILE_MAX_BYTES} bytes, so it is no server.properties")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+    given: dict[str, Given] = {}
+    line = 1
+    try:
+        for element in javaproperties.parse(text):
+            if isinstance(element, javaproperties.KeyValue) and element.key:
+                origin = Origin(OriginKind.FILE, f"{path.name}:{line}")
+                given[str(element.key)] = Given(str(element.value), origin)
+            line += _lines(element.source)
+    except javaproperties.InvalidUEscapeError as error:
+        raise ConfigError(f"{path.name}:{line}", None, f"{error.escape!r} is not a \\uXXXX escape") from None
+    return given
+
+
+def _lines(source: str) -> int:
+    return len(re.findall(r"\r\n|\r|\n", source))
+
+
+def read_environment(environ: Mapping[str, str]) -> dict[str, Given]:
+    """The keys that the environment sets: `KAFKA_LOG_RETENTION_MS` is `log.retention.ms`.
+
+    `_` stands for a dot, `__` for `_`, `___` for `-`, as in Kafka's own image. `OTTLA_X_Y` is a shorter spelling of
+    `KAFKA_OTTLA_X_Y`, for the keys `ottla.x.y`. Variables that Kafka's scripts and container platforms set are no keys.
+    """
+    given: dict[str, Given] = {}
+    for variable in sorted(environ):
+        if _NOT_KEYS.fullmatch(variable):
+            continue
+        match = _ENVIRONMENT_KEY.fullmatch(variable)
+        if match:
+            key = _key_of(match[1])
+        elif re.fullmatch(r"OTTLA_[A-Z0-9_]+", variable):
+            key = _key_of(variable)
+        else:
+            continue
+        given[key] = Given(environ[variable], Origin(OriginKind.ENVIRONMENT, f"environment {variable}"))
+    return given
+
+
+def _key_of(name: str) -> str:
+    replaced = {"_": ".", "__": "_", "___": "-"}
+    return re.sub(r"_+", lambda match: replaced.get(match[0], match[0]), name).lower()
+
+
+def read_overrides(overrides: Mapping[str, str]) -> dict[str, Given]:
+    """The keys that `--override` sets."""
+    return {key: Given(value, Origin(OriginKind.OVERRIDE, "--override")) for key, value in overrides.items()}
+
+
+def split_override(text: str) -> tuple[str, str]:
+    """`key=value` as its two parts. Raises ConfigError for anything else."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError("--override", text, "must be key=value")
+    return key.strip(), value
+
+
+def split_overrides(texts: Iterable[str]) -> dict[str, str]:
+    """Several `key=value`, the last one of a key wins. Raises ConfigError."""
+    return dict(map(split_override, texts))

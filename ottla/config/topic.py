@@ -1,0 +1,123 @@
+"""A topic's configuration: what the topic sets itself, over what the broker says (`segment.bytes` over
+`log.segment.bytes`).
+
+    config = TopicConfig.resolve({"segment.bytes": "1048576"}, broker_config)
+    config.segment_bytes, config.retention_ms, config.ottla_acks_all
+
+Every key is a plain attribute (see `options.py`), read on the hot path. A config never changes: new overrides make a
+new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ottla.config.accepted import ACCEPTED_TOPIC_KEYS
+from ottla.config.broker import BrokerConfig
+from ottla.config.describe import select, topic_entry
+from ottla.config.errors import ConfigError
+from ottla.config.options import ConfigEntry, Given, Option, Options, Origin, OriginKind, inherited
+
+_TOPIC = Origin(OriginKind.TOPIC, "")
+
+
+class TopicConfig(Options):
+    """Topic keys."""
+
+    cleanup_policy = inherited(BrokerConfig.log_cleanup_policy)
+    retention_ms = inherited(BrokerConfig.log_retention_ms)
+    retention_bytes = inherited(BrokerConfig.log_retention_bytes)
+    segment_bytes = inherited(BrokerConfig.log_segment_bytes)
+    segment_ms = inherited(BrokerConfig.log_roll_ms)
+    segment_jitter_ms = inherited(BrokerConfig.log_roll_jitter_ms)
+    segment_index_bytes = inherited(BrokerConfig.log_index_size_max_bytes)
+    index_interval_bytes = inherited(BrokerConfig.log_index_interval_bytes)
+    file_delete_delay_ms = inherited(BrokerConfig.log_segment_delete_delay_ms)
+    preallocate = inherited(BrokerConfig.log_preallocate)
+    max_message_bytes = inherited(BrokerConfig.message_max_bytes)
+    compression_type = inherited(BrokerConfig.compression_type)
+    compression_gzip_level = inherited(BrokerConfig.compression_gzip_level)
+    compression_lz4_level = inherited(BrokerConfig.compression_lz4_level)
+    compression_zstd_level = inherited(BrokerConfig.compression_zstd_level)
+    message_timestamp_type = inherited(BrokerConfig.log_message_timestamp_type)
+    message_timestamp_before_max_ms = inherited(BrokerConfig.log_message_timestamp_before_max_ms)
+    message_timestamp_after_max_ms = inherited(BrokerConfig.log_message_timestamp_after_max_ms)
+    flush_messages = inherited(BrokerConfig.log_flush_interval_messages)
+    flush_ms = inherited(BrokerConfig.log_flush_interval_ms)
+    min_insync_replicas = inherited(BrokerConfig.min_insync_replicas)
+    unclean_leader_election_enable = inherited(BrokerConfig.unclean_leader_election_enable)
+    min_cleanable_dirty_ratio = inherited(BrokerConfig.log_cleaner_min_cleanable_ratio)
+    min_compaction_lag_ms = inherited(BrokerConfig.log_cleaner_min_compaction_lag_ms)
+    max_compaction_lag_ms = inherited(BrokerConfig.log_cleaner_max_compaction_lag_ms)
+    delete_retention_ms = inherited(BrokerConfig.log_cleaner_delete_retention_ms)
+    ottla_acks_all = inherited(BrokerConfig.ottla_acks_all)
+    ottla_validate_records = inherited(BrokerConfig.ottla_validate_records)
+    ottla_batch_max_decompressed_bytes = inherited(BrokerConfig.ottla_batch_max_decompressed_bytes)
+
+    def __init__(self, overrides: Mapping[str, str], broker: BrokerConfig) -> None:
+        """Use `resolve`."""
+        self.overrides = dict(overrides)
+        self.broker = broker
+        self._own = _parse(overrides)
+        for option in self.by_key.values():
+            assert option.inherits is not None  # every topic key has a broker's key behind it
+            value = self._own[option.key] if option.key in self._own else getattr(broker, option.inherits.attribute)
+            setattr(self, option.attribute, value)
+
+    @classmethod
+    def resolve(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
+        """What counts for a topic with these overrides. Keys that nobody knows have no effect (a directory may come
+        from another Kafka); a value that cannot be used raises ConfigError, because a guess could delete data.
+        """
+        return cls(overrides, broker)
+
+    @classmethod
+    def validate(cls, overrides: Mapping[str, str | None]) -> list[str]:
+        """Check what a client wants to set. Raises ConfigError for an unknown key, a missing or a wrong value, in the
+        words of one line. Returns warnings: keys without effect, odd values.
+        """
+        warnings = []
+        for key, text in overrides.items():
+            if key not in ALL_TOPIC_KEYS:
+                raise ConfigError(key, None, "is not a key of a topic")
+            if text is None:
+                raise ConfigError(key, None, "must have a value")
+        values = _parse({key: text for key, text in overrides.items() if text is not None})
+        lowest, highest = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
+        if isinstance(lowest, int) and isinstance(highest, int) and lowest > highest:
+            raise ConfigError(
+                "min.compaction.lag.ms", str(lowest), f"must not be above max.compaction.lag.ms, which is {highest}"
+            )
+        for key, value in values.items():
+            option = ALL_TOPIC_KEYS[key]
+            if option.inert:
+                warnings.append(f"{key}={option.show(value)}: no effect: {option.inert}")
+            if option.unusual and (remark := option.unusual(value)):
+                warnings.append(f"{key}={option.show(value)}: {remark}")
+        return warnings
+
+    def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """What DescribeConfigs answers for the topic: the keys of these names, or all, in the order of their names.
+
+        Accepted keys without effect are told only where the topic sets them.
+        """
+        entries = []
+        for option in select(ALL_TOPIC_KEYS, names):
+            if option.inherits is not None:
+                value = getattr(self, option.attribute)
+            elif option.key in self._own:
+                value = self._own[option.key]
+            else:
+                continue
+            entries.append(topic_entry(option, value, self._own, self.broker.values))
+        return entries
+
+
+ALL_TOPIC_KEYS: dict[str, Option] = TopicConfig.by_key | ACCEPTED_TOPIC_KEYS
+"""Every key that a topic may be given, those without effect included."""
+
+
+def _parse(overrides: Mapping[str, str]) -> dict[str, object]:
+    return {
+        key: ALL_TOPIC_KEYS[key].read(Given(text, _TOPIC)) for key, text in overrides.items() if key in ALL_TOPIC_KEYS
+    }
