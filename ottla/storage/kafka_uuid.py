@@ -1,0 +1,41 @@
+"""Uuids as Kafka writes them in text: base64url of the 16 bytes, without padding, 22 characters.
+
+    9e107d9d-372b-b682-6bd8-1d3542a419d6  <->  nhB9nTcrtoJr2B01QqQZ1g
+
+Follows Kafka's `Uuid`: one made by chance never begins with `-` (a command line would take it for an option) and is
+never one of the hundred smallest, which Kafka keeps for special meanings such as "the directory is unassigned".
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import uuid
+from typing import Final
+
+ZERO_UUID: Final = uuid.UUID(int=0)
+_RESERVED: Final = 100
+
+
+def uuid_to_text(value: uuid.UUID) -> str:
+    """The 22 characters for `value`."""
+    return base64.urlsafe_b64encode(value.bytes).decode("ascii").rstrip("=")
+
+
+def uuid_from_text(text: str) -> uuid.UUID:
+    """The uuid that `text` stands for. ValueError for anything but base64url of 16 bytes."""
+    try:
+        raw = base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"{text!r} is not a uuid in base64url") from error
+    if len(raw) != 16:
+        raise ValueError(f"{text!r} is not a uuid: {len(raw)} bytes instead of 16")
+    return uuid.UUID(bytes=raw)
+
+
+def random_uuid() -> uuid.UUID:
+    """A fresh uuid that Kafka would make too."""
+    while True:
+        value = uuid.uuid4()
+        if value.int >= _RESERVED and not uuid_to_text(value).startswith("-"):
+            return value

@@ -1,0 +1,89 @@
+"""`meta.properties`: whose a log directory is: cluster, node, and the directory's own id. Kafka's MetaProperties.
+
+Version 1 (KRaft; written by us) and 0 (ZooKeeper's time; read), in the syntax of Java's property files:
+
+    version=1                                   version=0
+    cluster.id=nhB9nTcrtoJr2B01QqQZ1g           cluster.id=nhB9nTcrtoJr2B01QqQZ1g
+    node.id=1                                   broker.id=1
+    directory.id=4kCDYg5FQ4Cl4NjE0pOq6w
+
+Keys that are not known are kept when the file is written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+import javaproperties
+
+from ottla.storage.checkpoint import BrokenFile, parse_int, read_text
+from ottla.storage.files import Files
+from ottla.storage.kafka_uuid import uuid_from_text, uuid_to_text
+from ottla.storage.layout import META_PROPERTIES_FILE
+
+MAX_NODE_ID: Final = (1 << 31) - 1
+_KNOWN: Final = frozenset({"version", "cluster.id", "node.id", "broker.id", "directory.id"})
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """What the file says. A directory written before Kafka 3.7 has no `directory_id`."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: UUID | None
+    version: int = 1
+    others: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_meta_properties(files: Files, directory: Path) -> MetaProperties | None:
+    """The file of a log directory; None when there is none. Raises BrokenFile."""
+    path = directory / META_PROPERTIES_FILE
+    try:
+        text = read_text(files, path)
+    except FileNotFoundError:
+        return None
+    try:
+        values: dict[str, str] = javaproperties.loads(text)
+    except ValueError as error:
+        raise BrokenFile(path, 1, f"a property file expected: {error}") from error
+    version = _number(path, text, values, "version", 1)
+    node_id = _number(path, text, values, "node.id" if version else "broker.id", MAX_NODE_ID)
+    cluster_id = values.get("cluster.id", "")
+    if not cluster_id:
+        raise BrokenFile(path, _line_of(text, "cluster.id"), "'cluster.id=<id>' expected")
+    directory_id = None
+    if "directory.id" in values:
+        try:
+            directory_id = uuid_from_text(values["directory.id"])
+        except ValueError as error:
+            raise BrokenFile(path, _line_of(text, "directory.id"), str(error)) from error
+    others = {key: value for key, value in values.items() if key not in _KNOWN}
+    return MetaProperties(cluster_id, node_id, directory_id, version, others)
+
+
+def write_meta_properties(files: Files, directory: Path, properties: MetaProperties) -> None:
+    """Write the file in version 1; durable when this returns. Raises OSError."""
+    values = {
+        "version": "1",
+        "cluster.id": properties.cluster_id,
+        "node.id": str(properties.node_id),
+        **({"directory.id": uuid_to_text(properties.directory_id)} if properties.directory_id else {}),
+        **properties.others,
+    }
+    text: str = javaproperties.dumps(values, timestamp=False)
+    files.write_atomically(directory / META_PROPERTIES_FILE, text.encode("utf-8"))
+
+
+def _number(path: Path, text: str, values: Mapping[str, str], key: str, most: int) -> int:
+    return parse_int(path, _line_of(text, key), f"'{key}=<number>'", values.get(key, ""), 0, most)
+
+
+def _line_of(text: str, key: str) -> int:
+    """Where a key stands, for a message; the last line when it is missing."""
+    lines = text.splitlines()
+    return next((number for number, line in enumerate(lines, 1) if line.lstrip().startswith(key)), max(1, len(lines)))

@@ -1,0 +1,45 @@
+"""`partition.metadata`: which topic id a partition's directory belongs to. Kafka's PartitionMetadataFile.
+
+    version: 0
+    topic_id: nhB9nTcrtoJr2B01QqQZ1g
+
+Names can be used again after a topic was deleted, ids cannot: a directory with another id than the catalog's is a
+stray.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+from ottla.storage.checkpoint import BrokenFile, read_text
+from ottla.storage.files import Files
+from ottla.storage.kafka_uuid import ZERO_UUID, uuid_from_text, uuid_to_text
+from ottla.storage.layout import PARTITION_METADATA_FILE
+
+
+def read_partition_metadata(files: Files, directory: Path) -> UUID | None:
+    """The topic id in a partition's directory; None when there is no file. Raises BrokenFile."""
+    path = directory / PARTITION_METADATA_FILE
+    try:
+        lines = read_text(files, path).splitlines()
+    except FileNotFoundError:
+        return None
+    if not lines or lines[0].split() != ["version:", "0"]:
+        raise BrokenFile(path, 1, f"'version: 0' expected, got {lines[0][:80] if lines else ''!r}")
+    key, _, text = lines[1].partition(":") if len(lines) > 1 else ("", "", "")
+    if key.strip() != "topic_id":
+        raise BrokenFile(path, 2, f"'topic_id: <uuid>' expected, got {lines[1][:80] if len(lines) > 1 else ''!r}")
+    try:
+        topic_id = uuid_from_text(text.strip())
+    except ValueError as error:
+        raise BrokenFile(path, 2, str(error)) from error
+    if topic_id == ZERO_UUID:
+        raise BrokenFile(path, 2, "a topic id that is not zero expected")
+    return topic_id
+
+
+def write_partition_metadata(files: Files, directory: Path, topic_id: UUID) -> None:
+    """Say whose the directory is; durable when this returns. Raises OSError."""
+    text = f"version: 0\ntopic_id: {uuid_to_text(topic_id)}"
+    files.write_atomically(directory / PARTITION_METADATA_FILE, text.encode("ascii"))
