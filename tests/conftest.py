@@ -15,9 +15,9 @@ RUN = uuid.uuid4().hex[:8]  # a peer that outlives the run has the topics of ear
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """One broker for all tests of a worker that need no broker of their own: use topic names of your own.
+    """One broker for all tests of a worker that need none of their own: use topic names of your own.
 
-    `OTTLA_TEST_BOOTSTRAP=127.0.0.1:9092` puts another broker in its place, Apache Kafka for one: so the tests are judged.
+    `OTTLA_TEST_BOOTSTRAP=127.0.0.1:9092` puts another broker in its place, Apache Kafka for one: it judges the tests.
     """
     peer = os.environ.get("OTTLA_TEST_BOOTSTRAP")
     if peer:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 READY = re.compile(r"listening on (?:\S+://)?(\S+):(\d+)")
@@ -26,7 +26,8 @@ class BrokerDidNotStart(AssertionError):
 class BrokerProcess:
     """One `ottla serve` process. Start it with `start()`; `stop()` is a SIGTERM, `kill()` a SIGKILL.
 
-    A killed or stopped broker can be started again on the same directory and the same port.
+    A killed or stopped broker can be started again on the same directory and the same port. `prefix` is put before the
+    command (a wrapper that ends in `exec "$@"`).
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class BrokerProcess:
         directory: Path,
         overrides: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self.overrides = {
@@ -42,6 +44,7 @@ class BrokerProcess:
             **(overrides or {}),
         }
         self.environment = dict(environment or {})
+        self.prefix = list(prefix)
         self.port = 0
         self.process: subprocess.Popen[str] | None = None
         self._lines: list[str] = []
@@ -69,7 +72,7 @@ class BrokerProcess:
         if self.port:  # a second start keeps the address, so that clients find it again
             overrides["listeners"] = f"PLAINTEXT://127.0.0.1:{self.port}"
         pairs = [word for key, value in overrides.items() for word in ("--override", f"{key}={value}")]
-        return [sys.executable, "-m", "ottla", "serve", *pairs]
+        return [*self.prefix, sys.executable, "-m", "ottla", "serve", *pairs]
 
     def start(self) -> BrokerProcess:
         """Start the process and return once it accepts connections."""

@@ -19,7 +19,7 @@ class Sample:
 
 
 def samples(count: int = 100) -> list[Sample]:
-    """`count` records, ten seconds apart; every seventh without a key, every eleventh (if it has one) without a value."""
+    """`count` records, ten seconds apart; every seventh without a key, every eleventh of the rest without a value."""
     return [
         Sample(
             None if i % 7 == 6 else b"key-%d" % (i % 5),
