@@ -1,0 +1,97 @@
+"""The APIs that Ottla speaks: one module per API, request and response together.
+
+`REGISTRY` is what the broker looks requests up in. The version range of an `Api` is that of its declaration; which
+versions are advertised, and to whom, is the broker's affair. To add an API: its module here, its line in `_DECLARED`,
+its handler in ottla/broker/api.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.protocol.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ottla.protocol.api.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+from ottla.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.message import Request, Response
+
+
+class ApiKey(IntEnum):
+    """The keys of the declared APIs, by the names that Kafka gives them."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    FIND_COORDINATOR = 10
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    CREATE_PARTITIONS = 37
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+class Api(NamedTuple):
+    """One API: its key, its name as Kafka writes it, its two messages and their versions."""
+
+    key: ApiKey
+    name: str
+    request: type[Request]
+    response: type[Response]
+    min_version: int
+    max_version: int
+    flexible_from: int
+    """The first version with compact lengths, tagged fields and the longer headers."""
+
+
+def _declared(request: type[Request], response: type[Response]) -> Api:
+    """Both messages state key and versions; they have to agree."""
+    if (request.message_key, request.message_versions, request.flexible_versions) != (
+        response.message_key,
+        response.message_versions,
+        response.flexible_versions,
+    ):
+        raise TypeError(f"{request.__name__} and {response.__name__} disagree about key or versions")
+    name = request.__name__.removesuffix("Request")
+    return Api(
+        ApiKey(request.message_key), name, request, response, *request.message_versions, request.flexible_versions.first
+    )
+
+
+_DECLARED = (
+    (ProduceRequest, ProduceResponse),
+    (FetchRequest, FetchResponse),
+    (ListOffsetsRequest, ListOffsetsResponse),
+    (MetadataRequest, MetadataResponse),
+    (FindCoordinatorRequest, FindCoordinatorResponse),
+    (ApiVersionsRequest, ApiVersionsResponse),
+    (CreateTopicsRequest, CreateTopicsResponse),
+    (DeleteTopicsRequest, DeleteTopicsResponse),
+    (DeleteRecordsRequest, DeleteRecordsResponse),
+    (InitProducerIdRequest, InitProducerIdResponse),
+    (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+    (DescribeConfigsRequest, DescribeConfigsResponse),
+    (CreatePartitionsRequest, CreatePartitionsResponse),
+    (DescribeClusterRequest, DescribeClusterResponse),
+    (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+)
+
+REGISTRY: dict[int, Api] = {api.key: api for api in (_declared(*messages) for messages in _DECLARED)}
+"""Every declared API by its key."""

@@ -1,0 +1,54 @@
+"""ApiVersions (key 18), versions 0-4: what the broker speaks.
+
+The first request of most clients. The response has the response header of version 0 at every version, so that a client
+can read it before it knows what the broker speaks (KIP-511); a request of an unknown version is answered in version 0
+with UNSUPPORTED_VERSION and the full list.
+
+Versions: 1 adds the throttle time · 3 is flexible, adds the client's name and the features (KIP-584) · 4 lets a feature
+begin at version 0 (KAFKA-17011: in a version 3 response such features are left out).
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.message import Request, Response, Struct, since, tagged
+from ottla.protocol.types import Bool, Int16, Int32, Int64, String
+
+
+class ApiVersionsRequest(Request, key=18, versions="0-4", flexible="3+"):
+    """Who asks; both names match ``[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?`` or the request is invalid."""
+
+    client_software_name: String = since("3+", default="", ignorable=True)
+    client_software_version: String = since("3+", default="", ignorable=True)
+
+
+class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):
+    """The APIs and the features; `finalized_features_epoch` is -1 where it is not known."""
+
+    class ApiVersion(Struct):
+        """One API and the versions that the broker accepts, both ends included."""
+
+        api_key: Int16
+        min_version: Int16
+        max_version: Int16
+
+    class SupportedFeatureKey(Struct):
+        """A feature and the levels that the broker could run at."""
+
+        name: String
+        min_version: Int16
+        max_version: Int16
+
+    class FinalizedFeatureKey(Struct):
+        """A feature and the levels that the cluster runs at."""
+
+        name: String
+        max_version_level: Int16
+        min_version_level: Int16
+
+    error_code: Int16 = 0
+    api_keys: list[ApiVersion]
+    throttle_time_ms: Int32 = since("1+", default=0, ignorable=True)
+    supported_features: list[SupportedFeatureKey] = tagged(0, "3+", factory=list, ignorable=True)
+    finalized_features_epoch: Int64 = tagged(1, "3+", default=-1, ignorable=True)
+    finalized_features: list[FinalizedFeatureKey] = tagged(2, "3+", factory=list, ignorable=True)
+    zk_migration_ready: Bool = tagged(3, "3+", default=False, ignorable=True)

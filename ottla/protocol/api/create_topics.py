@@ -1,0 +1,73 @@
+"""CreateTopics (key 19), versions 2-7: create topics, or only check whether they could be.
+
+Each topic succeeds or fails by itself. `num_partitions` and `replication_factor` are -1 where `assignments` are given,
+or, from version 4 on, where the broker's defaults are wanted (KIP-464).
+
+Versions: 4 the defaults · 5 is flexible and returns the configuration (KIP-525) · 6 may answer
+THROTTLING_QUOTA_EXCEEDED (KIP-599) · 7 returns the topic id. Versions 0-1 ended with Apache Kafka 4.0.
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.message import Request, Response, Struct, since, tagged
+from ottla.protocol.types import ZERO_UUID, Bool, Int8, Int16, Int32, NullableString, String, Uuid
+
+
+class CreateTopicsRequest(Request, key=19, versions="2-7", flexible="5+"):
+    """The topics to create; `validate_only` creates none."""
+
+    class CreatableReplicaAssignment(Struct):
+        """The brokers of one partition, the preferred leader first."""
+
+        partition_index: Int32
+        broker_ids: list[Int32]
+
+    class CreatableTopicConfig(Struct):
+        """A configuration of the topic; a null `value` means the default."""
+
+        name: String
+        value: NullableString
+
+    class CreatableTopic(Struct):
+        """One topic to create."""
+
+        name: String
+        num_partitions: Int32
+        replication_factor: Int16
+        assignments: list[CreateTopicsRequest.CreatableReplicaAssignment]
+        configs: list[CreateTopicsRequest.CreatableTopicConfig]
+
+    topics: list[CreatableTopic]
+    timeout_ms: Int32 = 60000
+    validate_only: Bool = False
+
+
+class CreateTopicsResponse(Response, key=19, versions="2-7", flexible="5+"):
+    """What became of each topic."""
+
+    class CreatableTopicConfigs(Struct):
+        """A configuration of the new topic. `config_source` as in DescribeConfigs."""
+
+        name: String
+        value: NullableString
+        read_only: Bool
+        config_source: Int8 = -1
+        is_sensitive: Bool
+
+    class CreatableTopicResult(Struct):
+        """One topic.
+
+        `topic_config_error_code` is set, and `configs` null, where the client may not see the configuration.
+        """
+
+        name: String
+        topic_id: Uuid = since("7+", default=ZERO_UUID, ignorable=True)
+        error_code: Int16 = 0
+        error_message: NullableString = None
+        topic_config_error_code: Int16 = tagged(0, "5+", default=0, ignorable=True)
+        num_partitions: Int32 = since("5+", default=-1, ignorable=True)
+        replication_factor: Int16 = since("5+", default=-1, ignorable=True)
+        configs: list[CreateTopicsResponse.CreatableTopicConfigs] | None = since("5+", factory=list, ignorable=True)
+
+    throttle_time_ms: Int32 = 0
+    topics: list[CreatableTopicResult]

@@ -1,0 +1,48 @@
+"""DeleteRecords (key 21), versions 0-2: move the start of partitions forward.
+
+Offset -1 means up to the high watermark. Version 2 is flexible, otherwise all are the same.
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.message import Request, Response, Struct
+from ottla.protocol.types import Int16, Int32, Int64, String
+
+
+class DeleteRecordsRequest(Request, key=21, versions="0-2", flexible="2+"):
+    """Before which offsets to delete; `timeout_ms` bounds the wait."""
+
+    class DeleteRecordsPartition(Struct):
+        """One partition; records before `offset` go."""
+
+        partition_index: Int32
+        offset: Int64
+
+    class DeleteRecordsTopic(Struct):
+        """The partitions of one topic."""
+
+        name: String
+        partitions: list[DeleteRecordsRequest.DeleteRecordsPartition]
+
+    topics: list[DeleteRecordsTopic]
+    timeout_ms: Int32
+
+
+class DeleteRecordsResponse(Response, key=21, versions="0-2", flexible="2+"):
+    """Where the partitions begin now."""
+
+    class DeleteRecordsPartitionResult(Struct):
+        """One partition; `low_watermark` is -1 on error."""
+
+        partition_index: Int32
+        low_watermark: Int64
+        error_code: Int16 = 0
+
+    class DeleteRecordsTopicResult(Struct):
+        """The partitions of one topic."""
+
+        name: String
+        partitions: list[DeleteRecordsResponse.DeleteRecordsPartitionResult]
+
+    throttle_time_ms: Int32 = 0
+    topics: list[DeleteRecordsTopicResult]

@@ -1,0 +1,142 @@
+"""Fetch (key 1), versions 4-18: read record batches from partitions.
+
+The broker waits up to `max_wait_ms` for `min_bytes`. Limits are soft: the first batch of the first partition that has
+any is returned whole even where it is larger (KIP-74). Batches are returned as they are stored, so that the first one
+may begin before the offset that was asked for.
+
+Versions: 4 adds the isolation level and aborted transactions (KIP-98) · 5 the log start offset · 7 fetch sessions
+(KIP-227) · 9 the current leader epoch (KIP-320) · 10 allows zstd · 11 the rack and preferred replica (KIP-392) · 12 is
+flexible, detects diverging logs and tells the leader (KIP-595) · 13 names topics by id (KIP-516) · 14 tiered storage's
+error · 15 the replica state (KIP-903) · 16 node endpoints (KIP-951) · 17 replica directory ids (KIP-853) · 18 the
+follower's high watermark (KIP-1166).
+
+Versions 0-3 ended with Apache Kafka 4.0 (KIP-896).
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.message import Request, Response, Struct, ranged, since, tagged
+from ottla.protocol.types import ZERO_UUID, Int8, Int16, Int32, Int64, NullableString, Records, String, Uuid
+
+
+class FetchRequest(Request, key=1, versions="4-18", flexible="12+"):
+    """What to read. `session_id` 0 with `session_epoch` 0 asks for a new session, with -1 for none (KIP-227).
+
+    Consumers have `replica_id` -1. `isolation_level` is 0 (read uncommitted) or 1 (read committed).
+    """
+
+    class ReplicaState(Struct):
+        """The follower that asks; absent for consumers."""
+
+        replica_id: Int32 = -1
+        replica_epoch: Int64 = -1
+
+    class FetchPartition(Struct):
+        """Where to read in one partition.
+
+        `current_leader_epoch` and `last_fetched_epoch` are -1 where the client does not know them.
+        """
+
+        partition: Int32
+        current_leader_epoch: Int32 = since("9+", default=-1, ignorable=True)
+        fetch_offset: Int64
+        last_fetched_epoch: Int32 = since("12+", default=-1)
+        log_start_offset: Int64 = since("5+", default=-1, ignorable=True)
+        partition_max_bytes: Int32
+        replica_directory_id: Uuid = tagged(0, "17+", default=ZERO_UUID, ignorable=True)
+        high_watermark: Int64 = tagged(1, "18+", default=0x7FFF_FFFF_FFFF_FFFF, ignorable=True)
+
+    class FetchTopic(Struct):
+        """What to read of one topic, named by `topic` up to version 12 and by `topic_id` after."""
+
+        topic: String = ranged("4-12", default="", ignorable=True)
+        topic_id: Uuid = since("13+", default=ZERO_UUID, ignorable=True)
+        partitions: list[FetchRequest.FetchPartition]
+
+    class ForgottenTopic(Struct):
+        """Partitions to leave out of the session from now on."""
+
+        topic: String = ranged("7-12", default="", ignorable=True)
+        topic_id: Uuid = since("13+", default=ZERO_UUID, ignorable=True)
+        partitions: list[Int32]
+
+    cluster_id: NullableString = tagged(0, "12+", default=None, ignorable=True)
+    replica_id: Int32 = ranged("4-14", default=-1)
+    replica_state: ReplicaState | None = tagged(1, "15+", default=None)
+    max_wait_ms: Int32
+    min_bytes: Int32
+    max_bytes: Int32 = 0x7FFF_FFFF
+    isolation_level: Int8 = 0
+    session_id: Int32 = since("7+", default=0, ignorable=True)
+    session_epoch: Int32 = since("7+", default=-1, ignorable=True)
+    topics: list[FetchTopic]
+    forgotten_topics_data: list[ForgottenTopic] = since("7+", factory=list)
+    rack_id: String = since("11+", default="", ignorable=True)
+
+
+class FetchResponse(Response, key=1, versions="4-18", flexible="12+"):
+    """What was read. A top-level `error_code` (version 7 and later) concerns the session."""
+
+    class EpochEndOffset(Struct):
+        """Where the client's log parts from the leader's: the largest epoch that both know, and its end."""
+
+        epoch: Int32 = -1
+        end_offset: Int64 = -1
+
+    class LeaderIdAndEpoch(Struct):
+        """The leader that the client should turn to instead."""
+
+        leader_id: Int32 = -1
+        leader_epoch: Int32 = -1
+
+    class SnapshotId(Struct):
+        """For the metadata log only: fetch this snapshot instead, the offset is no longer there."""
+
+        end_offset: Int64 = -1
+        epoch: Int32 = -1
+
+    class AbortedTransaction(Struct):
+        """From `first_offset` on, this producer's records belong to an aborted transaction."""
+
+        producer_id: Int64
+        first_offset: Int64
+
+    class PartitionData(Struct):
+        """What was read of one partition.
+
+        Clients want `records` to be zero bytes rather than null where there are none (librdkafka refuses null from
+        version 12 on). `aborted_transactions` is null unless the isolation level is read committed.
+        """
+
+        partition_index: Int32
+        error_code: Int16 = 0
+        high_watermark: Int64
+        last_stable_offset: Int64 = -1
+        log_start_offset: Int64 = since("5+", default=-1, ignorable=True)
+        diverging_epoch: FetchResponse.EpochEndOffset | None = tagged(0, "12+", default=None)
+        current_leader: FetchResponse.LeaderIdAndEpoch | None = tagged(1, "12+", default=None)
+        snapshot_id: FetchResponse.SnapshotId | None = tagged(2, "12+", default=None)
+        aborted_transactions: list[FetchResponse.AbortedTransaction] | None = None
+        preferred_read_replica: Int32 = since("11+", default=-1)
+        records: Records
+
+    class FetchableTopicResponse(Struct):
+        """The partitions of one topic, named as in the request."""
+
+        topic: String = ranged("4-12", default="", ignorable=True)
+        topic_id: Uuid = since("13+", default=ZERO_UUID, ignorable=True)
+        partitions: list[FetchResponse.PartitionData]
+
+    class NodeEndpoint(Struct):
+        """The address of a leader named above."""
+
+        node_id: Int32
+        host: String
+        port: Int32
+        rack: NullableString = None
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = since("7+", default=0, ignorable=True)
+    session_id: Int32 = since("7+", default=0)
+    responses: list[FetchableTopicResponse]
+    node_endpoints: list[NodeEndpoint] = tagged(0, "16+", factory=list)

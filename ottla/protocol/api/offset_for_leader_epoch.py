@@ -1,0 +1,54 @@
+"""OffsetForLeaderEpoch (key 23), versions 2-4: where a leader epoch ended, to detect truncated logs (KIP-320).
+
+Versions: 3 adds the replica id · 4 is flexible. Versions 0-1 ended with Apache Kafka 4.0.
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.message import Request, Response, Struct, since
+from ottla.protocol.types import Int16, Int32, Int64, String
+
+
+class OffsetForLeaderEpochRequest(Request, key=23, versions="2-4", flexible="4+"):
+    """The epochs to look up. Consumers have `replica_id` -1; -2 is a debugging consumer."""
+
+    class OffsetForLeaderPartition(Struct):
+        """Where did `leader_epoch` end? `current_leader_epoch` is -1 if unknown."""
+
+        partition: Int32
+        current_leader_epoch: Int32 = -1
+        leader_epoch: Int32
+
+    class OffsetForLeaderTopic(Struct):
+        """The questions about one topic."""
+
+        topic: String
+        partitions: list[OffsetForLeaderEpochRequest.OffsetForLeaderPartition]
+
+    replica_id: Int32 = since("3+", default=-2, ignorable=True)
+    topics: list[OffsetForLeaderTopic]
+
+
+class OffsetForLeaderEpochResponse(Response, key=23, versions="2-4", flexible="4+"):
+    """Where the epochs ended."""
+
+    class EpochEndOffset(Struct):
+        """One answer.
+
+        `leader_epoch` is the largest epoch not above the one asked for, `end_offset` its end; both -1 where there is
+        none.
+        """
+
+        error_code: Int16 = 0
+        partition: Int32
+        leader_epoch: Int32 = -1
+        end_offset: Int64 = -1
+
+    class OffsetForLeaderTopicResult(Struct):
+        """The answers about one topic."""
+
+        topic: String
+        partitions: list[OffsetForLeaderEpochResponse.EpochEndOffset]
+
+    throttle_time_ms: Int32 = 0
+    topics: list[OffsetForLeaderTopicResult]

@@ -1,0 +1,89 @@
+"""Produce (key 0), versions 3-13: append record batches to partitions.
+
+One request carries batches for many partitions; each partition answers with its own error code. With ``acks=0`` there
+is no response at all. From version 3 on a partition's records are exactly one batch of format 2.
+
+Versions: 4 may answer KAFKA_STORAGE_ERROR · 5 adds the log start offset to the response · 7 allows zstd · 8 names the
+refused records (KIP-467) · 9 is flexible · 10 tells the new leader in tagged fields (KIP-951) · 11 may answer
+TRANSACTION_ABORTABLE, 12 adds partitions to the transaction implicitly (KIP-890) · 13 names topics by id (KIP-516).
+
+Versions 0-2 carry older record formats. Apache Kafka advertises and refuses them (KAFKA-18659), and so do we: they have
+no declaration here.
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.message import Request, Response, Struct, ranged, since, tagged
+from ottla.protocol.types import ZERO_UUID, Int16, Int32, Int64, NullableString, Records, String, Uuid
+
+
+class ProduceRequest(Request, key=0, versions="3-13", flexible="9+"):
+    """Batches to append. `acks` is -1 (all), 0 or 1; `timeout_ms` bounds the wait for replicas."""
+
+    class PartitionProduceData(Struct):
+        """One batch for one partition; `records` is a view into the frame, not a copy."""
+
+        index: Int32
+        records: Records
+
+    class TopicProduceData(Struct):
+        """The batches of one topic, named by `name` up to version 12 and by `topic_id` after."""
+
+        name: String = ranged("3-12", default="", ignorable=True)
+        topic_id: Uuid = since("13+", default=ZERO_UUID, ignorable=True)
+        partition_data: list[ProduceRequest.PartitionProduceData]
+
+    transactional_id: NullableString = None
+    acks: Int16
+    timeout_ms: Int32
+    topic_data: list[TopicProduceData]
+
+
+class ProduceResponse(Response, key=0, versions="3-13", flexible="9+"):
+    """Where the batches went, or why they did not. `throttle_time_ms` is how long the client should hold back."""
+
+    class BatchIndexAndErrorMessage(Struct):
+        """A record that caused the refusal, by its index in the batch."""
+
+        batch_index: Int32
+        batch_index_error_message: NullableString = None
+
+    class LeaderIdAndEpoch(Struct):
+        """The leader that the client should turn to instead."""
+
+        leader_id: Int32 = -1
+        leader_epoch: Int32 = -1
+
+    class PartitionProduceResponse(Struct):
+        """The answer of one partition.
+
+        `base_offset` is -1 on error; `log_append_time_ms` is -1 unless the topic stamps records with the append time.
+        """
+
+        index: Int32
+        error_code: Int16 = 0
+        base_offset: Int64
+        log_append_time_ms: Int64 = -1
+        log_start_offset: Int64 = since("5+", default=-1, ignorable=True)
+        record_errors: list[ProduceResponse.BatchIndexAndErrorMessage] = since("8+", factory=list, ignorable=True)
+        error_message: NullableString = since("8+", default=None, ignorable=True)
+        current_leader: ProduceResponse.LeaderIdAndEpoch | None = tagged(0, "10+", default=None)
+
+    class TopicProduceResponse(Struct):
+        """The answers of one topic, named as in the request."""
+
+        name: String = ranged("3-12", default="", ignorable=True)
+        topic_id: Uuid = since("13+", default=ZERO_UUID, ignorable=True)
+        partition_responses: list[ProduceResponse.PartitionProduceResponse]
+
+    class NodeEndpoint(Struct):
+        """The address of a leader named above."""
+
+        node_id: Int32
+        host: String
+        port: Int32
+        rack: NullableString = None
+
+    responses: list[TopicProduceResponse]
+    throttle_time_ms: Int32 = 0
+    node_endpoints: list[NodeEndpoint] = tagged(0, "10+", factory=list)

@@ -1,0 +1,99 @@
+"""Turns declarations into functions, each on first use: constructors, decoders and encoders.
+
+The source of what is generated is registered with ``linecache``, so that tracebacks, debuggers and profilers show it;
+`decoder_text` and `encoder_text` give it for reading. Compiling a message at one version takes about a millisecond and
+is done once; who wants it done before the first request calls `warm_up`.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from typing import Any
+
+from ottla.protocol.decoder_source import DecoderSource
+from ottla.protocol.diagnosis import find_unencodable
+from ottla.protocol.encoder_source import EncoderSource
+from ottla.protocol.fields import MISSING, fields_of
+from ottla.protocol.plan import plan_message
+from ottla.protocol.types import Buffer
+
+
+def compile_decoder(cls: Any, version: int) -> Callable[[Buffer, int, int], Any]:
+    """Make and remember ``decode(data, position, end) -> (message, position)``. ValueError for an unknown version."""
+    generated = DecoderSource(plan_message(cls, version))
+    decoder: Callable[[Buffer, int, int], Any] = _load(
+        f"decode {cls.__name__} v{version}", "decode", generated.source, generated.namespace
+    )
+    cls.decoders[version] = decoder
+    return decoder
+
+
+def compile_encoder(cls: Any, version: int) -> Callable[[Any], list[Buffer]]:
+    """Make and remember ``encode(message) -> buffers``. ValueError for an unknown version."""
+    generated = EncoderSource(plan_message(cls, version))
+    encoder: Callable[[Any], list[Buffer]] = _load(
+        f"encode {cls.__name__} v{version}", "encode", generated.source, generated.namespace
+    )
+    cls.encoders[version] = encoder
+    return encoder
+
+
+def compile_constructor(cls: Any) -> Callable[..., None]:
+    """Make ``__init__`` with one keyword argument per field; lists are made anew for each object."""
+    namespace: dict[str, Any] = {"MISSING": MISSING}
+    parameters: list[str] = []
+    assignments: list[str] = []
+    for field in fields_of(cls):
+        assignments.append(f"    self.{field.name} = {field.name}")
+        if field.is_required:
+            parameters.append(field.name)
+        elif field.factory is not None:
+            namespace[f"make_{field.name}"] = field.factory
+            parameters.append(f"{field.name}=MISSING")
+            assignments[-1] = (
+                f"    self.{field.name} = make_{field.name}() if {field.name} is MISSING else {field.name}"
+            )
+        else:
+            namespace[f"default_{field.name}"] = field.default
+            parameters.append(f"{field.name}=default_{field.name}")
+    signature = ", ".join(["self", "*", *parameters] if parameters else ["self"])
+    source = "\n".join([f"def __init__({signature}):", *(assignments or ["    pass"]), ""])
+    constructor: Callable[..., None]
+    constructor = _load(f"construct {cls.__qualname__}", "__init__", source, namespace, cls.__qualname__)
+    return constructor
+
+
+def decoder_text(cls: Any, version: int) -> str:
+    """The source of a decoder, for people."""
+    return DecoderSource(plan_message(cls, version)).source
+
+
+def encoder_text(cls: Any, version: int) -> str:
+    """The source of an encoder, for people."""
+    return EncoderSource(plan_message(cls, version)).source
+
+
+def warm_up(cls: Any, version: int) -> None:
+    """Compile both directions of a message now rather than within the first request."""
+    if version not in cls.decoders:
+        compile_decoder(cls, version)
+    if version not in cls.encoders:
+        compile_encoder(cls, version)
+
+
+def explain_unencodable(message: Any, version: int, error: Exception) -> str:
+    """One line that names the message and the field that `error` came from, as far as that can be found."""
+    cls = type(message)
+    problem = find_unencodable(plan_message(cls, version), message)
+    return f"{cls.__name__} v{version}: {problem or error}"
+
+
+def _load(title: str, name: str, source: str, namespace: dict[str, Any], owner: str = "") -> Any:
+    """Execute generated source and give the function in it, so that tracebacks find the source again."""
+    filename = f"<ottla: {title}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    exec(compile(source, filename, "exec"), namespace)
+    function = namespace[name]
+    function.__qualname__ = f"{owner}.{name}" if owner else title
+    return function

@@ -1,0 +1,48 @@
+"""Frames: each request and each response is preceded by its size as an int32.
+
+    00 00 00 0a  00 12 00 04 00 00 00 01 ff ff      a frame of ten bytes
+
+Reading is left to whoever owns the socket's buffer; here is what both sides have to agree about. The size that was
+announced is never a reason to allocate (decisions: buffers grow with the bytes that came).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.protocol.errors import MalformedMessage, UnencodableMessage
+from ottla.protocol.types import Buffer
+
+SIZE_BYTES: Final = 4
+"""The size of the size."""
+
+MAX_FRAME_BYTES: Final = 2**31 - 1
+"""What an int32 can announce."""
+
+_SIZE = struct.Struct(">i")
+
+
+def frame_size_bytes(data: Buffer, position: int, max_bytes: int) -> int | None:
+    """The size of the frame whose size field begins at `position`; None if that field is not there as a whole yet.
+
+    Raises MalformedMessage for a size that is negative or above `max_bytes`.
+    """
+    if len(data) - position < SIZE_BYTES:
+        return None
+    size_bytes: int = _SIZE.unpack_from(data, position)[0]
+    if not 0 <= size_bytes <= max_bytes:
+        raise MalformedMessage(f"a frame of {size_bytes} bytes is not within 0 and {max_bytes}")
+    return size_bytes
+
+
+def frame(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """The buffers of one message, preceded by the size of all of them together. Nothing is copied.
+
+    Buffers are of bytes. Raises UnencodableMessage above `MAX_FRAME_BYTES`.
+    """
+    size_bytes = sum(map(len, buffers))
+    if size_bytes > MAX_FRAME_BYTES:
+        raise UnencodableMessage(f"a frame of {size_bytes} bytes is larger than {MAX_FRAME_BYTES}")
+    return [_SIZE.pack(size_bytes), *buffers]
