@@ -6,8 +6,7 @@ Called by message.py (which collects declarations) and compiler.py (which genera
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.protocol.types import PRIMITIVES, Primitive
 from ottla.protocol.versions import EVERY_VERSION, NO_VERSION, VersionRange, parse_versions
@@ -24,8 +23,7 @@ MISSING: Final = _Missing()
 """No default: the constructor asks for the field."""
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(NamedTuple):
     """What `since`, `ranged` and `tagged` leave in a class body."""
 
     versions: str
@@ -83,8 +81,7 @@ def tagged(
     return Marker(versions, default, factory, nullable, ignorable, tag)
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field, as the compiler sees it."""
 
     name: str

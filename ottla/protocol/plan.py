@@ -6,8 +6,7 @@ read as their defaults. Structs are resolved by name in the message that they ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla.protocol.fields import Field, fields_of
 from ottla.protocol.types import Primitive
@@ -16,8 +15,7 @@ MAX_DEPTH = 8
 """How deep structs nest. Kafka's deepest messages reach four; what is deeper refers to itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class FieldPlan:
+class FieldPlan(NamedTuple):
     """A field that this version has."""
 
     name: str
@@ -42,8 +40,7 @@ class FieldPlan:
         return self.primitive.size_bytes or 1
 
 
-@dataclass(frozen=True, slots=True)
-class StructPlan:
+class StructPlan(NamedTuple):
     """A struct at this version."""
 
     cls: type
