@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.config.options import INT_MAX, Options, int32, int64, words
+from ottla.config.declare import INT_MAX, int32, int64, words
+from ottla.config.options import Options
 
 _GROUPS = "consumer groups come in a later version"
 _TRANSACTIONS = "transactions come in a later version"

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.config.options import (
-    LONG_MAX,
-    Options,
-    boolean,
-    choice,
-    double,
-    finer,
-    int32,
-    int64,
-    maybe_int32,
-    words,
-    words_or,
-)
+from ottla.config.declare import LONG_MAX, boolean, choice, double, finer, int32, int64, maybe_int32, words, words_or
+from ottla.config.options import Options
 
 _CLEANER = "the cleaner comes with compaction, in a later version"
 _HOUR_MS = 3_600_000

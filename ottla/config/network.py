@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
+from ottla.config.declare import INT_MAX, boolean, finer, int32, int64, parsed, string, words
 from ottla.config.listeners import parse_advertised_listeners, parse_bound_listeners, parse_protocol_map
-from ottla.config.options import (
-    INT_MAX,
-    ConfigType,
-    Options,
-    boolean,
-    finer,
-    int32,
-    int64,
-    parsed,
-    string,
-    text_of,
-    words,
-)
+from ottla.config.options import ConfigType, Options, text_of
 
 
 class Identity(Options):

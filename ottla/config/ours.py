@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ottla.config.declare import boolean, choice, int32, int64, parsed
 from ottla.config.listeners import parse_optional_address, show_optional_address
-from ottla.config.options import ConfigType, Options, boolean, choice, int32, int64, parsed
+from ottla.config.options import ConfigType, Options
 
 
 class Promises(Options):
@@ -15,7 +16,8 @@ class Promises(Options):
         "page-cache",
         dynamic=True,
         doc="When acks=all is answered: `sync`, when the bytes are on disk (one sync serves all that wait), or "
-        "`page-cache`, when the operating system has them, as in Kafka with one replica. Consumers see records from the same moment on.",
+        "`page-cache`, when the operating system has them, as in Kafka with one replica. Consumers see records from "
+        "the same moment on.",
     )
     ottla_validate_records = boolean(
         False,

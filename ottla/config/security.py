@@ -7,7 +7,8 @@ and so is an authorizer.
 
 from __future__ import annotations
 
-from ottla.config.options import Options, boolean, choice, int32, int64, password, string, words
+from ottla.config.declare import boolean, choice, int32, int64, password, string, words
+from ottla.config.options import Options
 
 _SASL = "SASL comes in a later version; its listeners are refused"
 _TLS = "TLS comes in a later version; its listeners are refused"

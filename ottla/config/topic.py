@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping
 
 from ottla.config.accepted import ACCEPTED_TOPIC_KEYS
 from ottla.config.broker import BrokerConfig
+from ottla.config.declare import inherited
 from ottla.config.describe import select, topic_entry
 from ottla.config.errors import ConfigError
-from ottla.config.options import ConfigEntry, Given, Option, Options, Origin, OriginKind, inherited
+from ottla.config.options import ConfigEntry, Given, Option, Options, Origin, OriginKind
 
 _TOPIC = Origin(OriginKind.TOPIC, "")
 

@@ -1,0 +1,236 @@
+"""The words in which keys are declared: one function per type of value.
+
+Each returns an `Option` in the guise of the value that the attribute will hold; that is what makes `config.x` typed.
+Use only in the body of an `Options` class (see `options.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
+
+from ottla.config.options import ConfigType, Option, text_of
+
+INT_MAX = (1 << 31) - 1
+LONG_MAX = (1 << 63) - 1
+
+_T = TypeVar("_T")
+
+
+def _integer(low: int, high: int) -> tuple[Callable[[str], int], str]:
+    if high in (INT_MAX, LONG_MAX):
+        allowed = "an integer" if low in (-INT_MAX - 1, -LONG_MAX - 1) else f"an integer of at least {low}"
+    else:
+        allowed = f"an integer from {low} to {high}"
+
+    def parse(text: str) -> int:
+        digits = text[1:] if text[:1] in ("-", "+") else text
+        if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
+            raise ValueError(f"must be {allowed}")
+        value = int(text)
+        if not low <= value <= high:
+            limit = f", and at most {high}" if value > high and allowed.startswith("an integer of") else ""
+            raise ValueError(f"must be {allowed}{limit}")
+        return value
+
+    return parse, allowed
+
+
+def int32(
+    default: int,
+    *,
+    doc: str,
+    at_least: int = 0,
+    at_most: int = INT_MAX,
+    kafka: str | None = None,
+    inert: str = "",
+    dynamic: bool = False,
+    unusual: Callable[[object], str] | None = None,
+) -> int:
+    """A key whose value is a 32-bit integer.
+
+    `kafka`: Apache Kafka's default, where ours differs. `inert`: why the key is accepted and has no effect.
+    `dynamic`: may be changed while the broker runs. `unusual`: says in one line what is odd about a value, or
+    nothing.
+    """
+    parse, allowed = _integer(at_least, at_most)
+    return cast("int", Option(ConfigType.INT, default, parse, allowed, doc, kafka, inert, dynamic, unusual))
+
+
+def int64(
+    default: int,
+    *,
+    doc: str,
+    at_least: int = 0,
+    at_most: int = LONG_MAX,
+    kafka: str | None = None,
+    inert: str = "",
+    dynamic: bool = False,
+    unusual: Callable[[object], str] | None = None,
+) -> int:
+    """A key whose value is a 64-bit integer; arguments as for `int32`."""
+    parse, allowed = _integer(at_least, at_most)
+    return cast("int", Option(ConfigType.LONG, default, parse, allowed, doc, kafka, inert, dynamic, unusual))
+
+
+def finer(
+    *coarser: tuple[int | None, int],
+    doc: str,
+    at_least: int = 0,
+    bits: int = 64,
+    kafka: str | None = None,
+    dynamic: bool = False,
+) -> int:
+    """An integer key that wins over coarser ones: each of them with the factor that turns its unit into this one."""
+    parse, allowed = _integer(at_least, LONG_MAX if bits == 64 else INT_MAX)
+    kind = ConfigType.LONG if bits == 64 else ConfigType.INT
+    chain = tuple((cast("Option", option), factor) for option, factor in coarser)
+    return cast("int", Option(kind, None, parse, allowed, doc, kafka, "", dynamic, coarser=chain))
+
+
+def maybe_int32(*, doc: str, at_least: int = 0, inert: str = "", dynamic: bool = False) -> int | None:
+    """A 32-bit integer key that may stay unset (None)."""
+    parse, allowed = _integer(at_least, INT_MAX)
+    option = Option(ConfigType.INT, None, parse, allowed, doc, inert=inert, is_dynamic=dynamic)
+    return cast("int | None", option)
+
+
+def double(
+    default: float,
+    *,
+    doc: str,
+    at_least: float = 0.0,
+    at_most: float = math.inf,
+    inert: str = "",
+    dynamic: bool = False,
+) -> float:
+    """A key whose value is a 64-bit float, within closed bounds."""
+    allowed = (
+        f"a number of at least {at_least:g}" if at_most == math.inf else f"a number from {at_least:g} to {at_most:g}"
+    )
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"must be {allowed}") from None
+        if not at_least <= value <= at_most:  # also refuses NaN
+            raise ValueError(f"must be {allowed}")
+        return value
+
+    return cast("float", Option(ConfigType.DOUBLE, default, parse, allowed, doc, inert=inert, is_dynamic=dynamic))
+
+
+def boolean(default: bool, *, doc: str, kafka: str | None = None, inert: str = "", dynamic: bool = False) -> bool:
+    """A key whose value is `true` or `false`, in any case."""
+
+    def parse(text: str) -> bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError("must be true or false")
+        return text.lower() == "true"
+
+    return cast("bool", Option(ConfigType.BOOLEAN, default, parse, "true or false", doc, kafka, inert, dynamic))
+
+
+def string(
+    default: str,
+    *,
+    doc: str,
+    kafka: str | None = None,
+    inert: str = "",
+    dynamic: bool = False,
+    check: Callable[[str], str] | None = None,
+    allowed: str = "text",
+) -> str:
+    """A key whose value is text. `check` returns the text to use, or raises ValueError with the reason."""
+    return cast("str", Option(ConfigType.STRING, default, check or str, allowed, doc, kafka, inert, dynamic))
+
+
+def password(*, doc: str, inert: str = "") -> str:
+    """A key whose value is a secret: no answer, log line or error shows it."""
+    return cast("str", Option(ConfigType.PASSWORD, "", str, "text", doc, inert=inert))
+
+
+def choice(
+    default: str, *choices: str, doc: str, kafka: str | None = None, inert: str = "", dynamic: bool = False
+) -> str:
+    """A key whose value is one of a few words, spelled exactly so."""
+    allowed = f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
+
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"must be {allowed}")
+        return text
+
+    return cast("str", Option(ConfigType.STRING, default, parse, allowed, doc, kafka, inert, dynamic))
+
+
+def words(
+    default: Sequence[str],
+    *choices: str,
+    doc: str,
+    kafka: str | None = None,
+    inert: str = "",
+    dynamic: bool = False,
+    at_least_one: bool = False,
+) -> tuple[str, ...]:
+    """A key whose value is a comma-separated list, each item one of `choices` (any text when there are none)."""
+    allowed = f"a list of {', '.join(choices)}" if choices else "a comma-separated list"
+
+    def parse(text: str) -> tuple[str, ...]:
+        items = tuple(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
+        if choices and not set(items) <= set(choices):
+            raise ValueError(f"must be {allowed}")
+        if at_least_one and not items:
+            raise ValueError("must not be empty")
+        return items
+
+    return cast(
+        "tuple[str, ...]",
+        Option(ConfigType.LIST, tuple(default), parse, allowed, doc, kafka, inert, dynamic),
+    )
+
+
+def words_or(fallback: tuple[str, ...], *, doc: str, kafka: str | None = None) -> tuple[str, ...]:
+    """A comma-separated list; the value of `fallback`, another key, when it is not set. Never empty."""
+    source = cast("Option", fallback)
+    option = Option(ConfigType.LIST, None, source.parse, source.allowed, doc, kafka, coarser=((source, 1),))
+    return cast("tuple[str, ...]", option)
+
+
+def parsed(
+    default: str,
+    parse: Callable[[str], _T],
+    *,
+    kind: ConfigType,
+    doc: str,
+    allowed: str,
+    kafka: str | None = None,
+    show: Callable[[object], str | None] = text_of,
+) -> _T:
+    """A key with a form of its own. `parse` raises ValueError with the reason, `show` is its inverse; `default` is
+    text.
+    """
+    return cast("_T", Option(kind, parse(default), parse, allowed, doc, kafka, show=show))
+
+
+def inherited(from_broker: _T, *, doc: str = "", kafka: str | None = None) -> _T:
+    """A topic's key that takes type, bounds and default from a broker's key:
+    `inherited(BrokerConfig.log_segment_bytes)`.
+    """
+    source = cast("Option", from_broker)
+    option = Option(
+        source.kind,
+        source.default,
+        source.parse,
+        source.allowed,
+        doc or source.doc,
+        kafka if kafka is not None else source.kafka,
+        source.inert,
+        True,
+        source.unusual,
+        inherits=source,
+        show=source.show,
+    )
+    return cast("_T", option)
