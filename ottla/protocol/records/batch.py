@@ -35,7 +35,7 @@ from ottla.protocol.records.record import Record, decode_records, encode_record
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from typing_extensions import Buffer
+    from ottla.protocol.types import Buffer
 
 __all__ = [
     "HEADER_BYTES",

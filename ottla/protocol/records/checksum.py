@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from ottla.protocol.types import Buffer
 
 __all__ = ["crc32c"]
 

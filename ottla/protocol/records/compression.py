@@ -28,7 +28,7 @@ import zstandard
 from ottla.protocol.records.errors import CorruptBatch, DecompressedTooLarge
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from ottla.protocol.types import Buffer
 
 
 class Compression(IntEnum):
