@@ -10,10 +10,9 @@ Controller listeners are read and never bound: the controller of a broker that i
 from __future__ import annotations
 
 import enum
-import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9._-]+)://(?P<host>\[[^\]/]*\]|[^:/\[\]\s]*):(?P<port>-?[0-9]{1,6})")
 
@@ -27,8 +26,7 @@ class SecurityProtocol(enum.StrEnum):
     SASL_SSL = "SASL_SSL"
 
 
-@dataclass(frozen=True)
-class Listener:
+class Listener(NamedTuple):
     """A name with its address. `host` is empty for all addresses; `port` 0 lets the system choose (when binding)."""
 
     name: str
@@ -126,7 +124,7 @@ def with_protocols(listeners: Iterable[Listener], protocols: Mapping[str, Securi
                 f"{listener.name} stands for no protocol: "
                 f"add {listener.name}:PLAINTEXT to listener.security.protocol.map"
             )
-        result.append(replace(listener, protocol=protocol))
+        result.append(listener._replace(protocol=protocol))
     return result
 
 
@@ -156,6 +154,8 @@ def _parse_one(item: str, *, shown: str = "", form: str = "NAME://host:port, an 
         raise ValueError(f"{shown!r} must be {form}")
     host, port = match["host"], int(match["port"])
     if host.startswith("["):
+        import ipaddress  # few need it, and every start would pay for it
+
         host = host[1:-1]
         try:
             ipaddress.IPv6Address(host.partition("%")[0])

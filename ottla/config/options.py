@@ -22,9 +22,7 @@ This module knows no key and no file.
 from __future__ import annotations
 
 import enum
-import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from ottla.config.errors import ConfigError
@@ -117,27 +115,48 @@ def text_of(value: object) -> str | None:
     return str(value)
 
 
-@dataclass(eq=False)
 class Option:
-    """The declaration of one key. Made by the functions of `declare.py`, in the body of an `Options` class, never
+    """The declaration of one key. Made by the functions of `declare.py`, in the body of an `Options` class; never
     changed later.
+
+    `allowed` says in words what `parse` takes; `kafka` is Apache Kafka's default where ours differs; `inert` says why
+    the key has no effect, or nothing; `is_dynamic`, that it may be changed while the broker runs; `unusual` says what
+    is odd about a value, or nothing; `coarser` are the keys that count when this one is not set, each with the factor
+    for its value; `inherits` is the broker's key behind a topic's; `show` is the inverse of `parse`.
     """
 
-    kind: ConfigType
-    default: object
-    parse: Callable[[str], object]
-    allowed: str
-    doc: str
-    kafka: str | None = None
-    inert: str = ""
-    is_dynamic: bool = False
-    unusual: Callable[[object], str] | None = None
-    coarser: tuple[tuple[Option, int], ...] = ()
-    inherits: Option | None = None
-    show: Callable[[object], str | None] = text_of
-    attribute: str = ""
-    section: str = ""
-    key: str = ""
+    # Not a dataclass: importing those costs a tenth of the time in which a broker starts.
+    def __init__(
+        self,
+        kind: ConfigType,
+        default: object,
+        parse: Callable[[str], object],
+        allowed: str,
+        doc: str,
+        kafka: str | None = None,
+        inert: str = "",
+        is_dynamic: bool = False,
+        unusual: Callable[[object], str] | None = None,
+        coarser: tuple[tuple[Option, int], ...] = (),
+        inherits: Option | None = None,
+        show: Callable[[object], str | None] = text_of,
+        key: str = "",
+    ) -> None:
+        self.kind = kind
+        self.default = default
+        self.parse = parse
+        self.allowed = allowed
+        self.doc = doc
+        self.kafka = kafka
+        self.inert = inert
+        self.is_dynamic = is_dynamic
+        self.unusual = unusual
+        self.coarser = coarser
+        self.inherits = inherits
+        self.show = show
+        self.key = key
+        self.attribute = ""
+        self.section = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
         if not self.key:
@@ -200,7 +219,7 @@ class _Declared(type):
         for attribute in own:
             del body[attribute]
         cls = super().__new__(mcs, name, parents, body)
-        section = inspect.cleandoc(cls.__doc__ or name).partition("\n")[0].rstrip(".")
+        section = (cls.__doc__ or name).strip().partition("\n")[0].rstrip(".")
         table: dict[str, Option] = {}
         for parent in parents:
             table.update(getattr(parent, "by_key", {}))

@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import javaproperties
-
 from ottla.config.errors import ConfigError
 from ottla.config.options import Given, Origin, OriginKind
 
@@ -32,6 +30,8 @@ def read_properties(path: str | Path) -> dict[str, Given]:
 
     UTF-8, or else Latin-1, which is what Java reads. Raises ConfigError for a file that cannot be read or is broken.
     """
+    import javaproperties  # brings half the standard library along, for a start that names no file
+
     path = Path(path)
     try:
         with path.open("rb") as file:
