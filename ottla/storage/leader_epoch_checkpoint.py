@@ -1,4 +1,4 @@
-"""`leader-epoch-checkpoint`: at which offset each leader epoch of a partition begins. Kafka's LeaderEpochCheckpointFile.
+"""`leader-epoch-checkpoint`: at which offset each leader epoch begins. Kafka's LeaderEpochCheckpointFile.
 
     0           version
     2           number of rows

@@ -1,0 +1,281 @@
+"""One entry of `log.dirs`: whose it is, how it stands, and its small files.
+
+States (decisions.md 4):
+
+    ONLINE   takes writes
+    FULL     a write found no room; nothing was lost, a chore probes, it comes back by itself
+    OFFLINE  a write, sync or truncate failed otherwise; nothing is written here again until restart, reads go on
+    where they can
+
+`was_clean` says that the last owner stopped cleanly, so that nothing in the logs needs to be looked at. The mark is
+taken away by `begin` before anything is changed and put back, as the last write, by `end`.
+
+A directory's methods may be called from any thread: a guard keeps its checkpoints, which are replaced whole, apart.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from ottla.storage.checkpoint import BrokenFile, read_offsets, write_offsets
+from ottla.storage.directory_format import (
+    FORMAT_VERSION,
+    read_clean_shutdown,
+    read_format,
+    remove_clean_shutdown,
+    write_clean_shutdown,
+    write_format,
+)
+from ottla.storage.files import Files, Lock, write_all
+from ottla.storage.kafka_uuid import random_uuid
+from ottla.storage.layout import (
+    FORMAT_FILE,
+    LOCK_FILE,
+    LOG_START_OFFSET_CHECKPOINT_FILE,
+    META_PROPERTIES_FILE,
+    RECOVERY_POINT_CHECKPOINT_FILE,
+    REPLICATION_OFFSET_CHECKPOINT_FILE,
+    TEMPORARY_SUFFIX,
+    TopicPartition,
+)
+from ottla.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+
+logger = logging.getLogger(__name__)
+
+PROBE_BYTES: Final = 1 << 20
+"""A full directory counts as recovered when it takes this much: a write of one byte would bring it back for one byte.
+"""
+
+_PROBE_FILE: Final = "ottla-probe" + TEMPORARY_SUFFIX
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+CHECKPOINT_FILES: Final = (
+    RECOVERY_POINT_CHECKPOINT_FILE,
+    LOG_START_OFFSET_CHECKPOINT_FILE,
+    REPLICATION_OFFSET_CHECKPOINT_FILE,
+)
+
+
+class StorageError(Exception):
+    """The log directories cannot be used as they are; the message is one line for people."""
+
+
+class DirectoryState(Enum):
+    """How a log directory stands; see the module."""
+
+    ONLINE = "online"
+    FULL = "full"
+    OFFLINE = "offline"
+
+
+class LogDirectory:
+    """A log directory; `ottla.storage.health.DirectoryHealth` for the logs in it.
+
+    `error` says why it is not ONLINE. `id` is the `directory.id`, None until it is open. `on_change` is called after
+    each change of state, from whatever thread met the error.
+    """
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self.path = path
+        self.id: UUID | None = None
+        self.state = DirectoryState.ONLINE
+        self.error: Exception | None = None
+        self.was_clean = False
+        self.clean_broker_epoch = -1
+        self.is_loaded = False
+        """Whether every log in it was opened, and so recovered where that was needed."""
+        self.on_change: Callable[[LogDirectory], None] | None = None
+        self.checkpoints: dict[str, dict[TopicPartition, int]] = {name: {} for name in CHECKPOINT_FILES}
+        """Rows by file name, as read at the start and as last written."""
+        self._files = files
+        self._lock: Lock | None = None
+        self._guard = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"LogDirectory({str(self.path)!r}, {self.state.value})"
+
+    @property
+    def is_online(self) -> bool:
+        """Whether it takes writes now."""
+        return self.state is DirectoryState.ONLINE
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether nothing may be written here until restart."""
+        return self.state is DirectoryState.OFFLINE
+
+    # -- health
+
+    def mark_full(self, error: OSError) -> None:
+        """A write found no room: ONLINE becomes FULL."""
+        self._move(DirectoryState.FULL, error, only_from=DirectoryState.ONLINE)
+
+    def mark_offline(self, error: OSError) -> None:
+        """A write, sync or truncate failed: OFFLINE until restart."""
+        self._move(DirectoryState.OFFLINE, error)
+
+    def probe(self) -> bool:
+        """See whether a FULL directory takes and syncs `PROBE_BYTES` again; returns whether it is ONLINE. Waits for the
+        disk.
+        """
+        if self.state is not DirectoryState.FULL:
+            return self.is_online
+        probe = self.path / _PROBE_FILE
+        try:
+            file = self._files.open(probe, create=True)
+            try:
+                write_all(file, [bytes(PROBE_BYTES)], 0)
+                file.fdatasync()
+            finally:
+                file.close()
+                self._files.unlink(probe)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                self.mark_offline(error)
+            return False
+        self._move(DirectoryState.ONLINE, None, only_from=DirectoryState.FULL)
+        return self.is_online
+
+    def _move(self, state: DirectoryState, error: OSError | None, only_from: DirectoryState | None = None) -> None:
+        with self._guard:
+            if self.state is state or (only_from is not None and self.state is not only_from):
+                return
+            self.state = state
+            self.error = error
+        if state is DirectoryState.ONLINE:
+            logger.warning("log directory %s has room again and takes writes", self.path)
+        else:
+            logger.error("log directory %s is %s: %s", self.path, state.value, error)
+        if self.on_change is not None:
+            self.on_change(self)
+
+    # -- life
+
+    def open(self) -> MetaProperties | None:
+        """Make the directory when missing, lock it, and read what it says of itself without changing anything.
+
+        Returns its `meta.properties`, None in a new directory. Raises StorageError when somebody else has it or a
+        newer Ottla wrote it or a file in it is broken, OSError when the disk does not let us.
+        """
+        self._files.make_directory(self.path, parents=True)
+        try:
+            self._lock = self._files.lock(self.path / LOCK_FILE)
+        except BlockingIOError as error:
+            raise StorageError(f"{self.path} is in use by another broker ({error.strerror})") from error
+        try:
+            return self._read_identity()
+        except BaseException:
+            self.release()
+            raise
+
+    def _read_identity(self) -> MetaProperties | None:
+        try:
+            version = read_format(self._files, self.path)
+            if version is not None and version > FORMAT_VERSION:
+                raise StorageError(
+                    f"{self.path / FORMAT_FILE} says version {version}, this Ottla knows {FORMAT_VERSION}: "
+                    "a newer Ottla has written here, use that one"
+                )
+            properties = read_meta_properties(self._files, self.path)
+            for name in CHECKPOINT_FILES:
+                self.checkpoints[name] = read_offsets(self._files, self.path / name)
+        except BrokenFile as error:
+            raise StorageError(str(error)) from error
+        clean_epoch = read_clean_shutdown(self._files, self.path)
+        self.was_clean = clean_epoch is not None
+        self.clean_broker_epoch = -1 if clean_epoch is None else clean_epoch
+        if properties is not None:
+            self.id = properties.directory_id
+        return properties
+
+    def begin(self, cluster_id: str, node_id: int, found: MetaProperties | None) -> None:
+        """Take the directory: take the mark of the clean stop away, and write what `found` lacks. Raises OSError."""
+        remove_clean_shutdown(self._files, self.path)
+        for name in self._files.list_directory(self.path):
+            if name.endswith(TEMPORARY_SUFFIX):
+                self._files.unlink(self.path / name)
+        if found is None or found.directory_id is None or found.version != 1:
+            self.id = (found.directory_id if found else None) or random_uuid()
+            others = found.others if found else {}
+            write_meta_properties(self._files, self.path, MetaProperties(cluster_id, node_id, self.id, others=others))
+        if read_format(self._files, self.path) is None:
+            write_format(self._files, self.path)
+
+    def end(self, *, clean: bool, broker_epoch: int = -1) -> None:
+        """Mark the stop as clean, if it is one, and give the lock back. Raises OSError when that cannot be written."""
+        try:
+            if clean and not self.is_offline and (self.is_loaded or self.was_clean):
+                write_clean_shutdown(self._files, self.path, broker_epoch)
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    # -- checkpoints
+
+    def offset_of(self, name: str, topic_partition: TopicPartition) -> int:
+        """A partition's offset in one of `CHECKPOINT_FILES`, 0 where it has none."""
+        return self.checkpoints[name].get(topic_partition, 0)
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Durably drop a partition's rows, before another life of it begins: an old recovery point would vouch for
+        new bytes.
+
+        Raises OSError.
+        """
+        with self._guard:
+            for name in CHECKPOINT_FILES:
+                if topic_partition in self.checkpoints[name]:
+                    rows = dict(self.checkpoints[name])
+                    del rows[topic_partition]
+                    self._replace_checkpoint(name, rows)
+
+    def write_checkpoint(self, name: str, make_rows: Callable[[], Mapping[TopicPartition, int]]) -> bool:
+        """Replace the rows of one of `CHECKPOINT_FILES`; returns whether that was done, not so in an offline directory.
+
+        `make_rows` is called under the guard, so that rows never come from before a `forget` that is already on disk.
+        No room makes the directory FULL and any other error OFFLINE, and either is raised.
+        """
+        with self._guard:
+            if self.is_offline:
+                return False
+            rows = make_rows()
+            if rows != self.checkpoints[name]:
+                self._replace_checkpoint(name, rows)
+            return True
+
+    def _replace_checkpoint(self, name: str, rows: Mapping[TopicPartition, int]) -> None:
+        try:
+            write_offsets(self._files, self.path / name, rows)
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                self.mark_full(error)
+            else:
+                self.mark_offline(error)
+            raise
+        self.checkpoints[name] = dict(rows)
+
+
+def check_identities(found: Mapping[Path, MetaProperties], node_id: int, wanted_cluster_id: str | None) -> str | None:
+    """The cluster id that all agree on; None when none has one. Raises StorageError naming who disagrees."""
+    cluster_id, said_by = wanted_cluster_id, "the configuration"
+    for path, properties in found.items():
+        file = path / META_PROPERTIES_FILE
+        if properties.node_id != node_id:
+            raise StorageError(f"{file} belongs to node.id {properties.node_id}, this broker is node.id {node_id}")
+        if cluster_id is None:
+            cluster_id, said_by = properties.cluster_id, str(file)
+        elif properties.cluster_id != cluster_id:
+            raise StorageError(f"{file} says cluster.id {properties.cluster_id}, {said_by} says {cluster_id}")
+    return cluster_id

@@ -1,0 +1,543 @@
+"""All logs of a broker and the directories they live in: opening, creating, deleting, checkpointing, closing.
+
+Order of life: `open_directories`, `open_log` for the metadata log, `open_logs` for all that the catalog knows, then
+`create_log`, `delete_log` and the chores (`unlink_due`, `probe_full`, `write_*`), at last `close`.
+
+What holds on disk (decisions.md 4, 6, 7, 14):
+
+- The catalog's record is synced before `create_log` and before `delete_log`. So a directory that is missing at the
+  start is made, one that the catalog does not know becomes `-stray` and is never deleted, and `-delete` directories
+  are removed.
+- A partition's directory is durable, with its topic id, when `create_log` returns; a crash on the way leaves
+  something that `open_logs` completes.
+- Checkpoint rows of a log that could not be opened are kept; those of a deleted one are gone before its name lives
+  again.
+- The mark of a clean stop is written last, and only where every log was opened and closed without an error.
+
+One thread owns the manager. The `write_*` methods, `probe_full` and `unlink_due` wait for the disk and may run in
+another.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.storage.checkpoint import BrokenFile
+from ottla.storage.delayed_removal import DelayedRemovals, remove_tree
+from ottla.storage.kafka_uuid import random_uuid, uuid_to_text
+from ottla.storage.layout import (
+    CLUSTER_METADATA_TOPIC,
+    LOG_START_OFFSET_CHECKPOINT_FILE,
+    RECOVERY_POINT_CHECKPOINT_FILE,
+    REPLICATION_OFFSET_CHECKPOINT_FILE,
+    DirectoryKind,
+    TopicPartition,
+    delete_directory_name,
+    parse_partition_directory,
+    partition_directory_name,
+    stray_directory_name,
+)
+from ottla.storage.log_directory import DirectoryState, LogDirectory, StorageError, check_identities
+from ottla.storage.meta_properties import MetaProperties
+from ottla.storage.partition_metadata import read_partition_metadata, write_partition_metadata
+from ottla.storage.recovery import open_log
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.config.topic import TopicConfig
+    from ottla.storage.clock import Clock
+    from ottla.storage.files import Files
+    from ottla.storage.log import Log
+
+__all__ = ["DirectoryState", "LoadedLogs", "LogDirectory", "LogManager", "StorageError", "WantedLog"]
+
+logger = logging.getLogger(__name__)
+
+LoadProgress = Callable[[TopicPartition, int, int], None]
+"""Called from loading threads with (partition, bytes looked at, bytes to look at)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedLog:
+    """A partition that the catalog knows. `directory_id` is where it was last said to live, None if nobody said."""
+
+    topic: str
+    partition: int
+    topic_id: UUID
+    config: TopicConfig
+    directory_id: UUID | None = None
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition by name."""
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(slots=True)
+class LoadedLogs:
+    """What `open_logs` did: open logs, partitions that are unavailable and why, those made new, what was set aside."""
+
+    logs: dict[TopicPartition, Log] = field(default_factory=dict)
+    failed: dict[TopicPartition, Exception] = field(default_factory=dict)
+    made: list[TopicPartition] = field(default_factory=list)
+    strays: list[Path] = field(default_factory=list)
+
+
+class LogManager:
+    """See the module. `directories` are in the order of `log.dirs`; `logs` holds every open log."""
+
+    def __init__(self, config: BrokerConfig, files: Files, clock: Clock) -> None:
+        self.directories: list[LogDirectory] = []
+        self.logs: dict[TopicPartition, Log] = {}
+        self.cluster_id = ""
+        self._config = config
+        self._files = files
+        self._clock = clock
+        self._homes: dict[TopicPartition, LogDirectory] = {}
+        self._failed: dict[TopicPartition, Exception] = {}
+        self._removals = DelayedRemovals(files)
+
+    # -- directories
+
+    def open_directories(self, cluster_id: str | None = None) -> None:
+        """Lock and check every directory of `log.dirs`, then take them.
+
+        Nothing is changed before all of them agree. `cluster_id` is demanded of the directories if given; without it,
+        theirs holds, or a new one is made. A directory that the disk refuses is OFFLINE as long as another one works.
+        StorageError, in one line, when the broker cannot start on them.
+        """
+        self.directories = [LogDirectory(self._files, path) for path in self._paths()]
+        found: dict[Path, MetaProperties | None] = {}
+        try:
+            for directory in self.directories:
+                try:
+                    found[directory.path] = directory.open()
+                except OSError as error:
+                    directory.mark_offline(error)
+            self._demand_one_online()
+            identities = {path: properties for path, properties in found.items() if properties is not None}
+            agreed = check_identities(identities, self._config.node_id, cluster_id)
+            self._refuse_shared_ids()
+            self.cluster_id = agreed or uuid_to_text(random_uuid())
+            for directory in self._not_offline():
+                try:
+                    directory.begin(self.cluster_id, self._config.node_id, found[directory.path])
+                    self._remove_leftovers(directory)
+                except OSError as error:
+                    directory.mark_offline(error)
+            self._demand_one_online()
+        except BaseException:
+            self._release()
+            raise
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether the last stop was clean in every directory that is here; a new directory does not count as clean."""
+        return all(directory.was_clean for directory in self.directories)
+
+    def directory_of(self, topic: str, partition: int) -> LogDirectory | None:
+        """Where an open log lives."""
+        return self._homes.get(TopicPartition(topic, partition))
+
+    def get(self, topic: str, partition: int) -> Log | None:
+        """An open log, None when it is not open."""
+        return self.logs.get(TopicPartition(topic, partition))
+
+    def probe_full(self, now_ms: int) -> list[LogDirectory]:
+        """See whether FULL directories have room again; returns those that came back. Waits for the disk."""
+        del now_ms  # every call probes; how often is the chore's to say
+        full = [directory for directory in self.directories if directory.state is DirectoryState.FULL]
+        return [directory for directory in full if directory.probe()]
+
+    def _paths(self) -> list[Path]:
+        paths = [Path(path).absolute() for path in self._config.log_dirs]
+        for path in paths:
+            if paths.count(path) > 1:
+                raise StorageError(f"log.dirs names {path} twice")
+        return paths
+
+    def _not_offline(self) -> list[LogDirectory]:
+        return [directory for directory in self.directories if not directory.is_offline]
+
+    def _demand_one_online(self) -> None:
+        if not self._not_offline():
+            reasons = "; ".join(f"{directory.path}: {directory.error}" for directory in self.directories)
+            raise StorageError(f"no log directory can be used: {reasons}")
+
+    def _refuse_shared_ids(self) -> None:
+        seen: dict[UUID, LogDirectory] = {}
+        for directory in self._not_offline():
+            if directory.id is not None:
+                other = seen.setdefault(directory.id, directory)
+                if other is not directory:
+                    raise StorageError(
+                        f"{other.path} and {directory.path} have the same directory.id {uuid_to_text(directory.id)}: "
+                        "one is a copy of the other, remove one from log.dirs"
+                    )
+
+    def _remove_leftovers(self, directory: LogDirectory) -> None:
+        for name in self._files.list_directory(directory.path):
+            parsed = parse_partition_directory(name)
+            if parsed is not None and parsed.kind is DirectoryKind.DELETED:
+                remove_tree(self._files, directory.path / name)
+
+    # -- opening
+
+    def open_log(
+        self, topic: str, partition: int, topic_id: UUID, config: TopicConfig, *, progress: LoadProgress | None = None
+    ) -> Log:
+        """Open one log, making it when no directory has it; `__cluster_metadata` is made in the first of `log.dirs`.
+
+        Raises StorageError when it may be in a directory that is offline, or is in two, OSError when the disk fails.
+        """
+        wanted = WantedLog(topic, partition, topic_id, config)
+        name = partition_directory_name(topic, partition)
+        homes = [one for one in self._not_offline() if self._files.is_directory(one.path / name)]
+        home = self._choose_home(wanted, homes)
+        if home is None:
+            return self._make(wanted, self._home_for_new(wanted))
+        log = self._open(wanted, home, progress)
+        self._take(wanted.topic_partition, log, home)
+        return log
+
+    def open_logs(self, wanted: Iterable[WantedLog], *, progress: LoadProgress | None = None) -> LoadedLogs:
+        """Open every log that the catalog knows and that is not open yet, and set aside what it does not know.
+
+        Loads in `num.recovery.threads.per.data.dir` threads per directory. A log that cannot be opened is among
+        `failed` and does not stop the others; a disk that fails takes its directory offline. To be called once.
+        """
+        loaded = LoadedLogs()
+        waiting = {one.topic_partition: one for one in wanted if one.topic_partition not in self.logs}
+        by_home: dict[LogDirectory, list[WantedLog]] = {directory: [] for directory in self._not_offline()}
+        present = self._scan(by_home)
+        missing: list[WantedLog] = []
+        for topic_partition, one in waiting.items():
+            try:
+                home = self._choose_home(one, present.get(topic_partition, []))
+            except (StorageError, BrokenFile, OSError) as error:
+                loaded.failed[topic_partition] = error
+                continue
+            if home is None:
+                missing.append(one)
+            else:
+                by_home[home].append(one)
+        self._load_all(by_home, loaded, progress)
+        self._set_strays_aside(present, waiting, loaded)
+        for one in missing:
+            try:
+                loaded.logs[one.topic_partition] = self._make(one, self._home_for_new(one))
+                loaded.made.append(one.topic_partition)
+            except (StorageError, OSError) as error:
+                loaded.failed[one.topic_partition] = error
+        self._failed = dict(loaded.failed)
+        for directory in self._not_offline():
+            directory.is_loaded = not any(one.topic_partition in loaded.failed for one in by_home[directory])
+        for topic_partition, reason in loaded.failed.items():
+            logger.error("%s is unavailable: %s", topic_partition, reason)
+        return loaded
+
+    def _scan(self, directories: Iterable[LogDirectory]) -> dict[TopicPartition, list[LogDirectory]]:
+        present: dict[TopicPartition, list[LogDirectory]] = {}
+        for directory in directories:
+            try:
+                names = self._files.list_directory(directory.path)
+            except OSError as error:
+                directory.mark_offline(error)
+                continue
+            for name in names:
+                # `lost+found` and whatever else people keep here is not a partition's name, and is left alone.
+                parsed = parse_partition_directory(name)
+                if parsed is None or not self._files.is_directory(directory.path / name):
+                    continue
+                if parsed.kind is DirectoryKind.PARTITION:
+                    present.setdefault(parsed.topic_partition, []).append(directory)
+                elif parsed.kind is DirectoryKind.FUTURE:
+                    logger.warning("%s is left alone: an unfinished move of another broker", directory.path / name)
+        return present
+
+    def _choose_home(self, wanted: WantedLog, homes: Sequence[LogDirectory]) -> LogDirectory | None:
+        """Where the partition is; None when it is nowhere. A directory of another topic id is a stray, not a home."""
+        name = partition_directory_name(wanted.topic, wanted.partition)
+        mine = []
+        for home in homes:
+            topic_id = read_partition_metadata(self._files, home.path / name)
+            if topic_id is None or topic_id == wanted.topic_id:
+                mine.append(home)
+        if len(mine) > 1:
+            named = [home for home in mine if home.id == wanted.directory_id]
+            if len(named) != 1:
+                places = " and ".join(str(home.path / name) for home in mine)
+                raise StorageError(f"{name} is in {places}: move one of them away")
+            return named[0]
+        return mine[0] if mine else None
+
+    def _home_for_new(self, wanted: WantedLog) -> LogDirectory:
+        """Where a partition that was found nowhere may be made.
+
+        Not at all while it may be in a directory that is offline: an empty log in its place would answer that all is
+        gone.
+        """
+        offline = [directory for directory in self.directories if directory.is_offline]
+        is_here = any(directory.id == wanted.directory_id for directory in self._not_offline())
+        if offline and not (wanted.directory_id is not None and is_here):
+            raise StorageError(
+                f"{wanted.topic_partition} may be in {offline[0].path}, which is offline: {offline[0].error}"
+            )
+        if wanted.topic == CLUSTER_METADATA_TOPIC:
+            return self.directories[0]
+        return self._emptiest()
+
+    def _load_all(
+        self, by_home: Mapping[LogDirectory, Sequence[WantedLog]], loaded: LoadedLogs, progress: LoadProgress | None
+    ) -> None:
+        threads = self._config.num_recovery_threads_per_data_dir
+
+        def load(home: LogDirectory, one: WantedLog) -> Log | Exception:
+            try:
+                return self._open(one, home, progress)
+            except (StorageError, BrokenFile, OSError) as error:
+                return error
+
+        jobs = [(home, one) for home, wanted in by_home.items() for one in wanted]
+        results: list[Log | Exception]
+        if threads == 1 and len(by_home) == 1:
+            results = [load(home, one) for home, one in jobs]
+        else:
+            pools = {home: ThreadPoolExecutor(threads, "load-logs") for home in by_home}
+            try:
+                results = [each.result() for each in [pools[home].submit(load, home, one) for home, one in jobs]]
+            finally:
+                for pool in pools.values():
+                    pool.shutdown()
+        for (home, one), result in zip(jobs, results, strict=True):
+            if isinstance(result, Exception):
+                loaded.failed[one.topic_partition] = result
+            else:
+                loaded.logs[one.topic_partition] = result
+                self._take(one.topic_partition, result, home)
+
+    def _open(self, wanted: WantedLog, home: LogDirectory, progress: LoadProgress | None) -> Log:
+        topic_partition = wanted.topic_partition
+        path = home.path / partition_directory_name(wanted.topic, wanted.partition)
+        try:
+            if read_partition_metadata(self._files, path) is None:
+                write_partition_metadata(self._files, path, wanted.topic_id)
+            return open_log(
+                self._files,
+                path,
+                topic=wanted.topic,
+                partition=wanted.partition,
+                topic_id=wanted.topic_id,
+                config=wanted.config,
+                now_ms=self._clock.wall_ms(),
+                was_clean=home.was_clean,
+                recovery_point=home.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition),
+                log_start_offset=home.offset_of(LOG_START_OFFSET_CHECKPOINT_FILE, topic_partition),
+                high_watermark=home.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition),
+                producer_id_expiration_ms=self._config.producer_id_expiration_ms,
+                health=home,
+                progress=None if progress is None else lambda done, all_: progress(topic_partition, done, all_),
+            )
+        except OSError as error:
+            home.mark_offline(error)
+            raise
+
+    def _take(self, topic_partition: TopicPartition, log: Log, home: LogDirectory) -> None:
+        self.logs[topic_partition] = log
+        self._homes[topic_partition] = home
+
+    def _set_strays_aside(
+        self,
+        present: Mapping[TopicPartition, Sequence[LogDirectory]],
+        wanted: Mapping[TopicPartition, WantedLog],
+        loaded: LoadedLogs,
+    ) -> None:
+        for topic_partition, homes in present.items():
+            if topic_partition.topic == CLUSTER_METADATA_TOPIC or topic_partition in loaded.failed:
+                continue
+            for home in homes:
+                if self._homes.get(topic_partition) is home or home.is_offline:
+                    continue
+                reason = "it belongs to another topic id" if topic_partition in wanted else "no such partition is known"
+                old = home.path / partition_directory_name(*topic_partition)
+                new = home.path / stray_directory_name(*topic_partition)
+                try:
+                    self._files.rename(old, new)
+                    self._files.sync_directory(home.path)
+                    if self._homes.get(topic_partition) is None:
+                        home.forget(topic_partition)
+                except OSError as error:
+                    home.mark_offline(error)
+                    continue
+                logger.warning("%s is set aside as %s: %s", old, new.name, reason)
+                loaded.strays.append(new)
+
+    # -- creating and deleting
+
+    def create_log(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> Log:
+        """Make a partition's directory and log, where the fewest partitions are. Durable when this returns.
+
+        The catalog's record of it is synced already. Raises OSError: no directory takes writes (then ENOSPC or EIO),
+        or the disk failed.
+        """
+        topic_partition = TopicPartition(topic, partition)
+        if topic_partition in self.logs:
+            raise ValueError(f"{topic_partition} is open already")
+        return self._make(WantedLog(topic, partition, topic_id, config), self._emptiest())
+
+    def delete_log(self, topic: str, partition: int) -> None:
+        """Close a log and rename its directory to `-delete`; `unlink_due` removes it after `file.delete.delay.ms`.
+
+        The catalog's record of it is synced already. Does nothing for a log that is not open; in an offline directory
+        the files stay and are strays at the next start. Raises OSError.
+        """
+        topic_partition = TopicPartition(topic, partition)
+        log = self.logs.pop(topic_partition, None)
+        if log is None:
+            return
+        home = self._homes.pop(topic_partition)
+        log.abandon()
+        if home.is_offline:
+            return
+        doomed = home.path / delete_directory_name(topic, partition)
+        try:
+            self._files.rename(home.path / partition_directory_name(topic, partition), doomed)
+            self._files.sync_directory(home.path)
+        except OSError as error:
+            home.mark_offline(error)
+            raise
+        self._removals.add(doomed, self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
+
+    def unlink_due(self, now_ms: int) -> int:
+        """Remove deleted partitions whose delay is over; returns how many. `now_ms` is monotonic."""
+        return self._removals.remove_due(now_ms)
+
+    def next_unlink_ms(self) -> int | None:
+        """When `unlink_due` has something to do (monotonic), None if nothing waits."""
+        return self._removals.next_due_ms()
+
+    def _make(self, wanted: WantedLog, home: LogDirectory) -> Log:
+        path = home.path / partition_directory_name(wanted.topic, wanted.partition)
+        try:
+            home.forget(wanted.topic_partition)
+            if not self._files.is_directory(path):
+                self._files.make_directory(path)
+            write_partition_metadata(self._files, path, wanted.topic_id)
+            self._files.sync_directory(home.path)
+        except OSError as error:
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                home.mark_full(error)
+            else:
+                home.mark_offline(error)
+            raise
+        log = self._open(wanted, home, None)
+        self._take(wanted.topic_partition, log, home)
+        return log
+
+    def _emptiest(self) -> LogDirectory:
+        usable = [directory for directory in self.directories if directory.is_online]
+        if not usable:
+            is_full = any(directory.state is DirectoryState.FULL for directory in self.directories)
+            raise OSError(errno.ENOSPC if is_full else errno.EIO, "no log directory takes writes")
+        counts = dict.fromkeys(usable, 0)
+        for home in self._homes.values():
+            if home in counts:
+                counts[home] += 1
+        return min(usable, key=counts.__getitem__)
+
+    # -- checkpoints
+
+    def write_recovery_points(self) -> None:
+        """Write how far each log is known to be on disk. Errors are logged and shown in the directory's state."""
+        self._checkpoint(RECOVERY_POINT_CHECKPOINT_FILE, lambda _, log: log.recovery_point)
+
+    def write_log_start_offsets(self) -> None:
+        """Write where logs start that do not start at their first segment."""
+        self._checkpoint(LOG_START_OFFSET_CHECKPOINT_FILE, _moved_start)
+
+    def checkpoint_log_start_offset(self, topic: str, partition: int) -> None:
+        """The same for the directory of one log, durable when this returns: before DeleteRecords is answered. Raises
+        OSError.
+        """
+        home = self._homes[TopicPartition(topic, partition)]
+        rows = self._rows(LOG_START_OFFSET_CHECKPOINT_FILE, home, _moved_start)
+        if not home.write_checkpoint(LOG_START_OFFSET_CHECKPOINT_FILE, rows):
+            raise OSError(errno.EIO, "the log directory is offline", str(home.path))
+
+    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """Write each log's high watermark; `high_watermarks` overrides what the logs themselves say."""
+        given = high_watermarks or {}
+        self._checkpoint(REPLICATION_OFFSET_CHECKPOINT_FILE, lambda one, log: given.get(one, log.high_watermark))
+
+    def _checkpoint(self, name: str, offset_of: Callable[[TopicPartition, Log], int | None]) -> None:
+        for home in self._not_offline():
+            try:
+                home.write_checkpoint(name, self._rows(name, home, offset_of))
+            except OSError as error:
+                logger.error("cannot write %s: %s", home.path / name, error)
+
+    def _rows(
+        self, name: str, home: LogDirectory, offset_of: Callable[[TopicPartition, Log], int | None]
+    ) -> Callable[[], dict[TopicPartition, int]]:
+        def make_rows() -> dict[TopicPartition, int]:
+            # A log that is not open (not yet, or it failed) keeps what was said of it.
+            rows = {
+                one: offset
+                for one, offset in home.checkpoints[name].items()
+                if not home.is_loaded or one in self._failed
+            }
+            for one, log in list(self.logs.items()):
+                if self._homes.get(one) is home:
+                    rows.pop(one, None)
+                    offset = offset_of(one, log)
+                    if offset is not None:
+                        rows[one] = offset
+            return rows
+
+        return make_rows
+
+    # -- closing
+
+    def close(self, clean: bool = True, *, broker_epoch: int = -1) -> None:
+        """Close every log and give the directories back. The manager is done afterwards.
+
+        With `clean` everything is flushed, synced and checkpointed, and the mark of the clean stop is written last,
+        where nothing failed (Kafka's `.kafka_cleanshutdown`, with `broker_epoch`). Without, files are closed as they
+        are.
+        """
+        for topic_partition, log in self.logs.items():
+            home = self._homes[topic_partition]
+            if not clean or home.is_offline:
+                log.abandon()
+                continue
+            try:
+                log.close()
+            except OSError as error:
+                home.mark_offline(error)
+        if clean:
+            self.write_recovery_points()
+            self.write_log_start_offsets()
+            self.write_high_watermarks()
+        for directory in self.directories:
+            try:
+                directory.end(clean=clean and directory.is_online, broker_epoch=broker_epoch)
+            except OSError as error:
+                directory.mark_offline(error)
+        self.logs.clear()
+        self._homes.clear()
+
+    def _release(self) -> None:
+        for directory in self.directories:
+            directory.release()
+
+
+def _moved_start(_: TopicPartition, log: Log) -> int | None:
+    """A log start that the files do not show; Kafka writes no row for others."""
+    return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
