@@ -1,1 +1,4 @@
-"""The records that Kafka itself writes to its internal topics."""
+"""The records that Kafka itself writes to its internal logs. Pure.
+
+``metadata`` holds the records of ``__cluster_metadata-0``, ``control`` the values of that log's control records.
+"""
