@@ -1,0 +1,268 @@
+"""Records to Arrow: the columns of Spark's Kafka source from blocks of records, by numpy and pyarrow alone.
+
+All fields of all records of a block are read side by side (`read_varints` at the records' positions), and each
+field's end is compared with its record's end before the next is read, so hostile bytes raise CorruptBatch and never
+lead outside. Keys and values then leave the block by one trick: the block's bytes, cut at start and end of every
+value, are an Arrow binary array [value, gap, value, gap, ..., value]; taking its even slots copies just the values,
+in C++.
+
+Only the columns asked for are built, and nothing behind the last field that they need is read. Worked example of a
+record's body: `00 | 04 | 02 | 04 "k1" | 06 "abc" | 00`: attributes, timestamp delta 2, offset delta 1, key of 2
+bytes, value of 3 bytes, no headers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ottla.protocol.records.errors import CorruptBatch
+from ottla.spark.batches import choose, unpack
+from ottla.spark.record_bounds import find_records
+from ottla.spark.varints import INT64_VARINT_BYTES, read_varints, words_over
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from ottla.spark.batches import AbortedTransaction, Block, Survey
+    from ottla.spark.record_bounds import RecordBounds
+    from ottla.spark.varints import Positions, Words
+
+MAX_ARROW_BATCH_BYTES = 16 * 1024 * 1024
+"""A block larger than this (one huge compressed batch) is handed on in several Arrow batches of about this size."""
+
+CREATE_TIME, LOG_APPEND_TIME = 0, 1  # Kafka's TimestampType ids, the values of the column timestampType
+_MICROSECONDS_PER_MS = 1000
+_MAX_TIMESTAMP_MS = np.iinfo(np.int64).max // _MICROSECONDS_PER_MS
+
+
+class _Slices(NamedTuple):
+    """Where a field of each record lies in the data; `nulls` is None when none is null."""
+
+    starts: Positions
+    ends: Positions
+    nulls: npt.NDArray[np.bool_] | None
+
+
+class _Rows(NamedTuple):
+    """What has been read of the records of a block, one row per record."""
+
+    offsets: Positions
+    timestamps: Positions
+    timestamp_types: npt.NDArray[np.int32]
+    keys: _Slices | None
+    values: _Slices | None
+    header_starts: Positions | None
+    ends: Positions
+
+
+class RecordDecoder:
+    """Turns the fetched batches of one topic-partition into Arrow batches of `schema`.
+
+    `schema` names any of key, value, topic, partition, offset, timestamp, timestampType, headers, with the types that
+    Spark expects for them.
+    """
+
+    def __init__(self, schema: pa.Schema, topic: str, partition: int, *, check_crcs: bool = True) -> None:
+        self._schema = schema
+        self._names = frozenset(schema.names)
+        self._topic = topic
+        self._partition = partition
+        self._check_crcs = check_crcs
+
+    def decode(
+        self, found: Survey, first_offset: int, end_offset: int, aborted: Sequence[AbortedTransaction] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records from `first_offset` to before `end_offset`.
+
+        Raises CorruptBatch when a batch is not sound.
+        """
+        wanted = choose(found, first_offset, end_offset, aborted)
+        for block in unpack(found, wanted, check_crcs=self._check_crcs):
+            words = words_over(block.data)
+            bounds = find_records(block.data, words, block.starts, block.ends, block.counts)
+            rows = self._read_rows(block, words, bounds)
+            rows = _within(rows, first_offset, end_offset)
+            for part in _parts(rows):
+                yield self._arrow_batch(block.data, words, part)
+
+    def _read_rows(self, block: Block, words: Words, bounds: RecordBounds) -> _Rows:
+        """Read the fields of every record as far as the columns need."""
+        starts, ends = bounds
+        if (ends - starts).min(initial=6) < 6:
+            raise CorruptBatch("a record is shorter than its fields")
+        timestamp_deltas, position = _read(words, starts + 1, ends, INT64_VARINT_BYTES)
+        offset_deltas, position = _read(words, position, ends)
+        keys = values = header_starts = None
+        if self._names & {"key", "value", "headers"}:
+            keys = _read_slices(words, position, ends)
+            if self._names & {"value", "headers"}:
+                values = _read_slices(words, keys.ends, ends)
+                header_starts = values.ends
+        log_append_time = np.repeat(block.log_append_time, block.counts)
+        return _Rows(
+            offsets=_offsets(block, offset_deltas),
+            timestamps=_timestamps(block, timestamp_deltas, log_append_time) if "timestamp" in self._names else ends,
+            timestamp_types=np.where(log_append_time, LOG_APPEND_TIME, CREATE_TIME).astype(np.int32),
+            keys=keys,
+            values=values,
+            header_starts=header_starts,
+            ends=ends,
+        )
+
+    def _arrow_batch(self, data: memoryview, words: Words, rows: _Rows) -> pa.RecordBatch:
+        columns = [self._column(name, data, words, rows) for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _column(self, name: str, data: memoryview, words: Words, rows: _Rows) -> pa.Array:
+        count = len(rows.offsets)
+        if name == "key":
+            return _gather(data, _present(rows.keys))
+        if name == "value":
+            return _gather(data, _present(rows.values))
+        if name == "topic":
+            return pa.repeat(pa.scalar(self._topic, pa.string()), count)
+        if name == "partition":
+            return pa.array(np.full(count, self._partition, np.int32))
+        if name == "offset":
+            return pa.array(rows.offsets)
+        if name == "timestamp":
+            microseconds = pa.array(rows.timestamps * _MICROSECONDS_PER_MS)
+            return microseconds.view(pa.timestamp("us", tz="UTC"))
+        if name == "timestampType":
+            return pa.array(rows.timestamp_types)
+        return _headers(data, words, _present(rows.header_starts), rows.ends, self._schema.field("headers").type)
+
+
+def _present(value: Any) -> Any:
+    """Return what `_read_rows` has read for a column that is in the schema."""
+    assert value is not None
+    return value
+
+
+def _read(
+    words: Words, positions: Positions, ends: Positions, max_bytes: int | None = None
+) -> tuple[Positions, Positions]:
+    """Read one varint per record that must lie before the record's end."""
+    values, after = read_varints(words, positions) if max_bytes is None else read_varints(words, positions, max_bytes)
+    if (after > ends).any():
+        raise CorruptBatch("a field lies behind the end of its record")
+    return values, after
+
+
+def _read_slices(words: Words, positions: Positions, ends: Positions) -> _Slices:
+    """Read a length and the bytes behind it, once per record; a length of -1 is null."""
+    lengths, starts = _read(words, positions, ends)
+    after = starts + np.maximum(lengths, 0)
+    if (lengths < -1).any() or (after > ends).any():
+        raise CorruptBatch("a key, value or header is longer than its record")
+    nulls = lengths < 0
+    return _Slices(starts, after, nulls if nulls.any() else None)
+
+
+def _offsets(block: Block, deltas: Positions) -> Positions:
+    offsets = np.repeat(block.base_offsets, block.counts) + deltas
+    if (deltas < 0).any() or (offsets > np.repeat(block.last_offsets, block.counts)).any():
+        raise CorruptBatch("a record with an offset outside of its batch")
+    if (offsets[1:] <= offsets[:-1]).any():
+        raise CorruptBatch("records whose offsets do not grow")
+    return offsets
+
+
+def _timestamps(block: Block, deltas: Positions, log_append_time: npt.NDArray[np.bool_]) -> Positions:
+    """Return milliseconds since 1970: of the record, or of the broker where the batch says LogAppendTime."""
+    created = np.repeat(block.base_timestamps, block.counts) + deltas
+    timestamps = np.where(log_append_time, np.repeat(block.append_timestamps, block.counts), created)
+    if (timestamps > _MAX_TIMESTAMP_MS).any() or (timestamps < -_MAX_TIMESTAMP_MS).any():
+        raise CorruptBatch("a record with a timestamp that microseconds cannot tell")
+    return timestamps
+
+
+def _within(rows: _Rows, first_offset: int, end_offset: int) -> _Rows:
+    """Cut away the records before and behind the range; offsets grow, so what remains is one piece."""
+    low, high = np.searchsorted(rows.offsets, [first_offset, end_offset])
+    return _cut(rows, int(low), int(high))
+
+
+def _cut(rows: _Rows, low: int, high: int) -> _Rows:
+    if low == 0 and high == len(rows.offsets):
+        return rows
+    return _Rows(*(_cut_field(field, low, high) for field in rows))
+
+
+def _cut_field(field: Any, low: int, high: int) -> Any:
+    if field is None:
+        return None
+    if isinstance(field, _Slices):
+        return _Slices(*(_cut_field(part, low, high) for part in field))
+    return field[low:high]
+
+
+def _parts(rows: _Rows) -> Iterator[_Rows]:
+    """Cut the rows of a block so that no part spans more than about MAX_ARROW_BATCH_BYTES of it."""
+    if not len(rows.offsets):
+        return
+    first = int(rows.ends[0])
+    if int(rows.ends[-1]) - first <= MAX_ARROW_BATCH_BYTES:
+        yield rows
+        return
+    steps = np.flatnonzero(np.diff((rows.ends - first) // MAX_ARROW_BATCH_BYTES)) + 1
+    edges = [0, *steps.tolist(), len(rows.offsets)]
+    for low, high in itertools.pairwise(edges):
+        yield _cut(rows, low, high)
+
+
+def _gather(data: memoryview, slices: _Slices) -> pa.Array:
+    """Copy the slices, which must be in ascending order, into an Arrow binary array."""
+    starts, ends, nulls = slices
+    if not len(starts):
+        return pa.array([], pa.binary())
+    edges = np.empty(2 * len(starts), np.int32)
+    edges[0::2] = starts
+    edges[1::2] = ends
+    alternating = pa.Array.from_buffers(pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])
+    return alternating.take(pa.array(np.arange(0, len(edges) - 1, 2), mask=nulls))
+
+
+def _headers(data: memoryview, words: Words, positions: Positions, ends: Positions, kind: pa.DataType) -> pa.Array:
+    """Return the headers of each record as a list of (key, value), null for a record without any, as Spark's source."""
+    counts, positions = _read(words, positions, ends)
+    if (counts < 0).any() or (counts * 2 > ends - positions).any():
+        raise CorruptBatch("a record claims more headers than its bytes can hold")
+    first_slots = np.cumsum(counts) - counts
+    total = int(counts.sum())
+    key_starts, key_ends, value_starts, value_ends = (np.empty(total, np.int64) for _ in range(4))
+    value_nulls = np.zeros(total, np.bool_)
+    left = np.flatnonzero(counts)
+    step = 0
+    while len(left):
+        keys = _read_slices(words, positions[left], ends[left])
+        if keys.nulls is not None:
+            raise CorruptBatch("a header without a key")
+        values = _read_slices(words, keys.ends, ends[left])
+        slots = first_slots[left] + step
+        key_starts[slots], key_ends[slots] = keys.starts, keys.ends
+        value_starts[slots], value_ends[slots] = values.starts, values.ends
+        if values.nulls is not None:
+            value_nulls[slots] = values.nulls
+        positions[left] = values.ends
+        step += 1
+        left = left[counts[left] > step]
+    keys_column = _as_text(_gather(data, _Slices(key_starts, key_ends, None)))
+    values_column = _gather(data, _Slices(value_starts, value_ends, value_nulls if value_nulls.any() else None))
+    pairs = pa.StructArray.from_arrays([keys_column, values_column], fields=list(kind.value_type))
+    edges = np.append(first_slots, total).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(edges), pairs, type=kind, mask=pa.array(counts == 0))
+
+
+def _as_text(keys: pa.Array) -> pa.Array:
+    """Return header keys as strings; bytes that are no UTF-8 become U+FFFD, as Java's decoder does."""
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())

@@ -1,0 +1,159 @@
+"""The `kafka.*` options: which of the Kafka consumer's keys this source follows, accepts, and refuses.
+
+Followed keys change what the client does. Keys about groups, polling and reconnecting are accepted and do nothing,
+since Spark plans the offsets itself and this source has no consumer group: a query written for Spark's own source
+runs unchanged. Keys that Spark's source forbids are refused with the option to use instead, all others by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.spark.errors import OptionError
+from ottla.spark.option_values import Address, addresses, boolean, integer, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KAFKA_PREFIX = "kafka."
+LARGEST_FETCH_BYTES = 256 * 1024 * 1024
+_LARGEST_WAIT_MS = 2**31 - 1
+_LARGEST_RETRIES = 1000
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """How a task speaks to brokers; plain values, since they travel to the executors."""
+
+    bootstrap_servers: tuple[Address, ...]
+    client_id: str
+    fetch_max_bytes: int
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    connect_timeout_ms: int
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    receive_buffer_bytes: int
+    check_crcs: bool
+    read_committed: bool
+    poll_timeout_ms: int
+    offset_retries: int
+    offset_retry_interval_ms: int
+
+
+_FOLLOWED = {
+    "bootstrap.servers": "",
+    "check.crcs": "true",
+    "client.id": "ottla-spark",
+    "fetch.max.bytes": str(8 * 1024 * 1024),
+    "fetch.max.wait.ms": "500",
+    "fetch.min.bytes": "1",
+    "isolation.level": "read_uncommitted",
+    "max.partition.fetch.bytes": "",
+    "receive.buffer.bytes": "-1",
+    "request.timeout.ms": "30000",
+    "retry.backoff.ms": "100",
+    "security.protocol": "PLAINTEXT",
+    "socket.connection.setup.timeout.ms": "10000",
+}
+"""Keys that change something, with their defaults. A Fetch asks for one partition, so of the two bounds of bytes the
+smaller holds; the default is the size that decodes fastest."""
+
+_WITHOUT_EFFECT = frozenset(
+    {
+        "allow.auto.create.topics",
+        "client.dns.lookup",
+        "client.rack",
+        "connections.max.idle.ms",
+        "default.api.timeout.ms",
+        "enable.metrics.push",
+        "exclude.internal.topics",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "heartbeat.interval.ms",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "metadata.max.age.ms",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partition.assignment.strategy",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retry.backoff.max.ms",
+        "send.buffer.bytes",
+        "session.timeout.ms",
+        "socket.connection.setup.timeout.max.ms",
+    }
+)
+
+_REFUSED = {
+    "auto.offset.reset": "use option startingOffsets",
+    "enable.auto.commit": "this source commits no offsets",
+    "interceptor.classes": "there are no Java interceptors here",
+    "key.deserializer": "keys are always binary; convert the column",
+    "key.serializer": "this is a source",
+    "value.deserializer": "values are always binary; convert the column",
+    "value.serializer": "this is a source",
+}
+"""What Spark's own source forbids, with the way out."""
+
+
+def client_settings(kafka: Mapping[str, str], given: Mapping[str, str]) -> ClientSettings:
+    """Read the `kafka.*` options (names in lower case) and those of the source's own that steer the client."""
+    values = dict(_FOLLOWED)
+    for name, value in kafka.items():
+        key = name.removeprefix(KAFKA_PREFIX)
+        _check_known(key, name)
+        values[key] = value.strip()
+    if not values["bootstrap.servers"]:
+        raise OptionError("option kafka.bootstrap.servers is missing; it names brokers as host:port,host:port")
+    if values["security.protocol"].upper() != "PLAINTEXT":
+        raise OptionError(
+            f"kafka.security.protocol: {shown(values['security.protocol'])} is not PLAINTEXT, the only one"
+        )
+    if values["isolation.level"] not in ("read_uncommitted", "read_committed"):
+        raise OptionError("kafka.isolation.level: neither read_uncommitted nor read_committed")
+    return ClientSettings(
+        bootstrap_servers=addresses("kafka.bootstrap.servers", values["bootstrap.servers"]),
+        client_id=values["client.id"],
+        fetch_max_bytes=_fetch_bytes(values),
+        fetch_min_bytes=_number(values, "fetch.min.bytes", 0, LARGEST_FETCH_BYTES),
+        fetch_max_wait_ms=_number(values, "fetch.max.wait.ms", 0, _LARGEST_WAIT_MS),
+        connect_timeout_ms=_number(values, "socket.connection.setup.timeout.ms", 1, _LARGEST_WAIT_MS),
+        request_timeout_ms=_number(values, "request.timeout.ms", 1, _LARGEST_WAIT_MS),
+        retry_backoff_ms=_number(values, "retry.backoff.ms", 0, _LARGEST_WAIT_MS),
+        receive_buffer_bytes=_number(values, "receive.buffer.bytes", -1, _LARGEST_WAIT_MS),
+        check_crcs=boolean("kafka.check.crcs", values["check.crcs"]),
+        read_committed=values["isolation.level"] == "read_committed",
+        poll_timeout_ms=_own(given, "kafkaConsumer.pollTimeoutMs", "120000", 1, _LARGEST_WAIT_MS),
+        offset_retries=_own(given, "fetchOffset.numRetries", "3", 0, _LARGEST_RETRIES),
+        offset_retry_interval_ms=_own(given, "fetchOffset.retryIntervalMs", "1000", 0, _LARGEST_WAIT_MS),
+    )
+
+
+def _check_known(key: str, name: str) -> None:
+    if key in _REFUSED:
+        raise OptionError(f"option {name} cannot be set: {_REFUSED[key]}")
+    if key.startswith(("ssl.", "sasl.")):
+        raise OptionError(f"option {name}: this source speaks PLAINTEXT only, without TLS and SASL")
+    if key not in _FOLLOWED and key not in _WITHOUT_EFFECT:
+        raise OptionError(f"unknown option {name}; known are kafka.{', kafka.'.join(sorted(_FOLLOWED))}")
+
+
+def _fetch_bytes(values: Mapping[str, str]) -> int:
+    most = _number(values, "fetch.max.bytes", 1, _LARGEST_WAIT_MS)
+    if values["max.partition.fetch.bytes"]:
+        most = min(most, _number(values, "max.partition.fetch.bytes", 1, _LARGEST_WAIT_MS))
+    return min(most, LARGEST_FETCH_BYTES)
+
+
+def _number(values: Mapping[str, str], key: str, smallest: int, largest: int) -> int:
+    return integer(f"{KAFKA_PREFIX}{key}", values[key], smallest, largest)
+
+
+def _own(given: Mapping[str, str], option: str, default: str, smallest: int, largest: int) -> int:
+    return integer(option, given.get(option, default), smallest, largest)

@@ -1,0 +1,208 @@
+"""The cluster as the driver and the tasks see it: topics, leaders, and the offsets at times.
+
+Connections are opened on first use, one per address, and dropped when they fail. A bootstrap address only answers the
+first question; everything about a partition goes to its leader at the address that the brokers advertise. Questions are
+asked again after retriable errors, `fetchOffset.numRetries` times with `fetchOffset.retryIntervalMs` in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.spark.connection import Connection
+from ottla.spark.errors import BrokerUnavailable, ProtocolFailure
+from ottla.spark.option_values import Address
+from ottla.spark.planner import TopicInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
+
+    from ottla.protocol.message import Request, Response
+    from ottla.spark.client_options import ClientSettings
+    from ottla.spark.options import TopicPartition
+
+T = TypeVar("T")
+
+_VALID_PORTS = range(1, 2**16)
+
+
+class Leader(NamedTuple):
+    """Who leads a partition, where, and the id of the topic that the metadata named (zero before Kafka 2.8)."""
+
+    address: Address
+    topic_id: UUID
+
+
+class Retriable(Exception):
+    """An answer that another attempt may better, with what to say when none does."""
+
+
+class Cluster:
+    """Answers questions about topics and offsets. Not for several threads; `close` it when done."""
+
+    def __init__(self, settings: ClientSettings, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._settings = settings
+        self._sleep = sleep
+        self._connections: dict[Address, Connection] = {}
+
+    def close(self) -> None:
+        """Close every connection."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def connection(self, address: Address) -> Connection:
+        """Return the connection to this address, opening it if need be."""
+        found = self._connections.get(address)
+        if found is None:
+            found = self._connections[address] = Connection(address, self._settings)
+        return found
+
+    def drop(self, address: Address) -> None:
+        """Forget a connection that failed or has answers under way that nobody wants."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    def describe(self, topics: Sequence[str] | None) -> dict[str, TopicInfo]:
+        """Return the named topics that exist, or all; internal ones too.
+
+        Raises BrokerUnavailable, or ProtocolFailure when a topic may not be described.
+        """
+        return self._persistently(lambda: self._describe(topics))
+
+    def list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Return the first offset at or after each time, None where there is none; -2 and -1 ask for the ends.
+
+        Raises BrokerUnavailable or ProtocolFailure.
+        """
+        return self._persistently(lambda: self._list_offsets(times)) if times else {}
+
+    def leader(self, topic: str, partition: int) -> Leader | None:
+        """Return who leads a partition, None when topic or partition does not exist.
+
+        Raises Retriable when there is none just now, BrokerUnavailable when nobody can be asked.
+        """
+        metadata = self._metadata([topic])
+        for found in metadata.topics:
+            if found.name != topic or found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue
+            _check(found.error_code, topic)
+            for item in found.partitions:
+                if item.partition_index == partition:
+                    place = f"{topic}-{partition}"
+                    return Leader(_leader_address(metadata, item.leader_id, place), found.topic_id)
+        return None
+
+    def _persistently(self, question: Callable[[], T]) -> T:
+        for attempts_left in range(self._settings.offset_retries, -1, -1):
+            try:
+                return question()
+            except (Retriable, BrokerUnavailable) as problem:
+                if not attempts_left:
+                    raise problem if isinstance(problem, BrokerUnavailable) else ProtocolFailure(str(problem)) from None
+            self._sleep(self._settings.offset_retry_interval_ms / 1000)
+        raise AssertionError("the last attempt either returns or raises")
+
+    def _describe(self, topics: Sequence[str] | None) -> dict[str, TopicInfo]:
+        found = {}
+        for topic in self._metadata(topics).topics:
+            if topic.name is None or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue
+            if topics is None and topic.error_code:
+                continue  # a topic that is just being made or deleted is no reason to fail a pattern
+            _check(topic.error_code, topic.name)
+            partitions = tuple(sorted(item.partition_index for item in topic.partitions))
+            found[topic.name] = TopicInfo(topic.name, topic.topic_id, partitions)
+        return found
+
+    def _list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        metadata = self._metadata(sorted({topic for topic, _ in times}))
+        by_leader: dict[Address, list[TopicPartition]] = defaultdict(list)
+        leaders = {
+            (topic.name, item.partition_index): item.leader_id for topic in metadata.topics for item in topic.partitions
+        }
+        for place in times:
+            if place not in leaders:
+                raise Retriable(f"{place[0]}-{place[1]} does not exist")
+            by_leader[_leader_address(metadata, leaders[place], f"{place[0]}-{place[1]}")].append(place)
+        offsets: dict[TopicPartition, int | None] = {}
+        for address, places in by_leader.items():
+            response = self._ask(address, _list_offsets_request(places, times, self._settings), ListOffsetsResponse)
+            for answered in response.topics:
+                for item in answered.partitions:
+                    _check(item.error_code, f"{answered.name}-{item.partition_index}")
+                    offsets[answered.name, item.partition_index] = item.offset if item.offset >= 0 else None
+        if offsets.keys() != times.keys():
+            raise ProtocolFailure("a broker left out partitions that it was asked about")
+        return offsets
+
+    def _metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
+        """Ask whoever answers: brokers we are connected to, then the bootstrap servers in turn."""
+        wanted = None
+        if topics is not None:
+            wanted = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        addresses = list(dict.fromkeys([*self._connections, *self._settings.bootstrap_servers]))
+        problems = []
+        for address in addresses:
+            try:
+                response = self._ask(address, request, MetadataResponse)
+            except BrokerUnavailable as problem:
+                problems.append(str(problem))
+                continue
+            _check(response.error_code, "metadata")
+            return response
+        raise BrokerUnavailable("; ".join(problems))
+
+    def _ask(self, address: Address, request: Request, response: type[R]) -> R:
+        try:
+            return self.connection(address).call(request, response)
+        except (OSError, ProtocolFailure) as problem:
+            self.drop(address)
+            if isinstance(problem, ProtocolFailure | BrokerUnavailable):
+                raise
+            raise BrokerUnavailable(f"cannot reach {address}: {problem}") from None
+
+
+R = TypeVar("R", bound="Response")
+
+
+def _list_offsets_request(
+    places: Sequence[TopicPartition], times: Mapping[TopicPartition, int], settings: ClientSettings
+) -> ListOffsetsRequest:
+    by_topic: dict[str, list[ListOffsetsRequest.ListOffsetsPartition]] = defaultdict(list)
+    for topic, partition in places:
+        by_topic[topic].append(
+            ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=times[topic, partition])
+        )
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(settings.read_committed),
+        topics=[ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=items) for name, items in by_topic.items()],
+        timeout_ms=settings.request_timeout_ms,
+    )
+
+
+def _leader_address(metadata: MetadataResponse, leader_id: int, place: str) -> Address:
+    for broker in metadata.brokers:
+        if broker.node_id == leader_id and broker.port in _VALID_PORTS:
+            return Address(broker.host, broker.port)
+    raise Retriable(f"{place} has no leader just now")
+
+
+def _check(error_code: int, what: str) -> None:
+    """Raise what a broker's error means for a question: Retriable, or ProtocolFailure with Kafka's name for it."""
+    if not error_code:
+        return
+    error = ErrorCode.of(error_code)
+    problem = f"{what}: the broker answered {error.name} ({error.message})"
+    if error.retriable:
+        raise Retriable(problem)
+    raise ProtocolFailure(problem)

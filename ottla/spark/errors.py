@@ -1,0 +1,28 @@
+"""What can go wrong for a reader, each in one line that a person can act on.
+
+Spark wraps an exception of a data source in its own and adds a trace; the message here is the line that matters, so it
+names the option, the topic-partition or the address. `CorruptBatch` (ottla.protocol.records) passes through with the
+topic-partition and offset in front.
+"""
+
+from __future__ import annotations
+
+
+class OptionError(ValueError):
+    """An option that cannot be used: unknown, contradictory, or of a wrong value. Raised on the driver."""
+
+
+class SchemaError(ValueError):
+    """A column of the user's `.schema(...)` that the source does not have, or has with another type."""
+
+
+class BrokerUnavailable(ConnectionError):
+    """No broker could be reached, or none answered in time; names the addresses and the time."""
+
+
+class ProtocolFailure(RuntimeError):
+    """A broker answered with an error that trying again does not help, or with bytes that are no answer."""
+
+
+class DataLoss(RuntimeError):
+    """Records that the query was to read are gone; `failOnDataLoss=false` turns this into a warning."""

@@ -1,0 +1,243 @@
+"""Reads one offset range of one partition: Fetch after Fetch, the next one sent before the last one is decoded.
+
+What a response's batches say (their last offset) is where the next Fetch begins, so it goes out right after their
+headers are surveyed; decoding and the broker's work overlap. Batches are handed on with the offset from which they
+are wanted.
+
+Whatever moves or restarts is waited for, up to `kafkaConsumer.pollTimeoutMs` without progress: another leader, a lost
+connection, a topic whose metadata is not there yet. Records that are gone (deleted by retention, a topic deleted or
+made anew under the same name, a log that ends before the range) are a DataLoss, or with failOnDataLoss=false a
+warning, and what is left is read. Gaps inside a log are none: compaction and transaction markers leave them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+import numpy as np
+
+from ottla.protocol.api import ApiKey
+from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.errors import CorruptBatch
+from ottla.spark.batches import AbortedTransaction, Chunk, Survey, survey
+from ottla.spark.cluster import Cluster, Leader, Retriable
+from ottla.spark.errors import BrokerUnavailable, DataLoss, ProtocolFailure
+from ottla.spark.planner import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ottla.protocol.types import Buffer
+    from ottla.spark.client_options import ClientSettings
+    from ottla.spark.connection import Connection, Received
+    from ottla.spark.planner import OffsetRange
+
+logger = logging.getLogger(__name__)
+
+_TOPIC_IDS_SINCE = 13  # Fetch names topics by id from this version on, and a topic made anew has another id
+
+_GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
+
+
+class Fetched(NamedTuple):
+    """Some batches of the range; their records before `first_offset` are not wanted."""
+
+    found: Survey
+    first_offset: int
+    aborted: tuple[AbortedTransaction, ...]
+
+
+class _Gone(Exception):
+    """The partition does not exist any more, or is another one of the same name."""
+
+
+class RangeFetcher:
+    """Fetches `wanted` once. `monotonic` and `sleep` are the clock, for tests."""
+
+    def __init__(
+        self,
+        wanted: OffsetRange,
+        settings: ClientSettings,
+        *,
+        fail_on_data_loss: bool,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._wanted = wanted
+        self._settings = settings
+        self._fail_on_data_loss = fail_on_data_loss
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._cluster = Cluster(settings, sleep=sleep)
+        self._leader: Leader | None = None
+        self._position = wanted.start
+        self._asked = False
+        self._progress_at = monotonic()
+
+    def fetch(self) -> Iterator[Fetched]:
+        """Yield the range's batches in order.
+
+        Raises DataLoss, BrokerUnavailable, ProtocolFailure or CorruptBatch.
+        """
+        self._progress_at = self._monotonic()
+        try:
+            while self._position < self._wanted.end:
+                try:
+                    fetched = self._next()
+                except (OSError, Retriable) as problem:
+                    self._recover(problem)
+                    continue
+                except _Gone as gone:
+                    self._lose(str(gone), self._wanted.end)
+                    continue
+                if fetched is not None:
+                    yield fetched
+                    self._progress_at = self._monotonic()  # the time that the consumer took is not the broker's
+        finally:
+            self._cluster.close()
+
+    @property
+    def _where(self) -> str:
+        return f"{self._wanted.topic}-{self._wanted.partition}"
+
+    def _next(self) -> Fetched | None:
+        """Take the response under way, send the next request, return the batches; None when there are none yet."""
+        connection = self._connect()
+        if not self._asked:
+            self._ask(connection)
+        received = connection.receive()
+        self._asked = False
+        partition = self._partition_of(connection.parse(received, FetchResponse))
+        if partition.error_code:
+            self._handle_error(ErrorCode.of(partition.error_code))
+            return None
+        found = survey(_chunk(received, partition.records))
+        if not len(found.headers):
+            self._check_end(partition)
+            return None
+        first_offset = self._position
+        if found.next_offset <= first_offset:
+            raise CorruptBatch("the broker sent batches that lie before the offset that was asked for")
+        self._position = found.next_offset
+        if self._position < self._wanted.end:
+            self._ask(connection)
+        aborted = tuple(
+            AbortedTransaction(item.producer_id, item.first_offset) for item in partition.aborted_transactions or ()
+        )
+        return Fetched(found, first_offset, aborted)
+
+    def _connect(self) -> Connection:
+        if self._leader is None:
+            leader = self._cluster.leader(self._wanted.topic, self._wanted.partition)
+            if leader is None:
+                raise _Gone(f"{self._where} does not exist any more")
+            if self._wanted.topic_id.int and leader.topic_id.int and leader.topic_id != self._wanted.topic_id:
+                raise _Gone(f"topic {self._wanted.topic} was deleted and made anew since the query was planned")
+            self._leader = leader
+        return self._cluster.connection(self._leader.address)
+
+    def _ask(self, connection: Connection) -> None:
+        version = connection.version(ApiKey.FETCH, at_most=None if self._wanted.topic_id.int else _TOPIC_IDS_SINCE - 1)
+        partition = FetchRequest.FetchPartition(
+            partition=self._wanted.partition,
+            fetch_offset=self._position,
+            partition_max_bytes=self._settings.fetch_max_bytes,
+        )
+        topic = FetchRequest.FetchTopic(
+            topic=self._wanted.topic, topic_id=self._wanted.topic_id, partitions=[partition]
+        )
+        request = FetchRequest(
+            max_wait_ms=self._settings.fetch_max_wait_ms,
+            min_bytes=self._settings.fetch_min_bytes,
+            max_bytes=self._settings.fetch_max_bytes,
+            isolation_level=int(self._settings.read_committed),
+            topics=[topic],
+        )
+        connection.send(request, version, wait_ms=self._settings.fetch_max_wait_ms)
+        self._asked = True
+
+    def _partition_of(self, response: FetchResponse) -> FetchResponse.PartitionData:
+        if response.error_code:
+            self._handle_error(ErrorCode.of(response.error_code))
+            raise Retriable(f"{self._where}: the broker answered {ErrorCode.of(response.error_code).name}")
+        for topic in response.responses:
+            for partition in topic.partitions:
+                if partition.partition_index == self._wanted.partition:
+                    return partition
+        raise ProtocolFailure(f"{self._where}: the broker left the partition out of its answer")
+
+    def _check_end(self, partition: FetchResponse.PartitionData) -> None:
+        """Nothing at our position: fine for a while, since followers and leaders may lag, but not for long."""
+        if self._waited_too_long():
+            self._lose(
+                f"{self._where}: no record from offset {self._position} on; the log ends at {partition.high_watermark}",
+                self._wanted.end,
+            )
+
+    def _handle_error(self, error: ErrorCode) -> None:
+        """Raise Retriable or ProtocolFailure, or move the position when records are gone."""
+        if error == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._handle_out_of_range()
+        elif error in _GONE:
+            self._leader = None
+            self._connect()  # raises _Gone when the metadata agrees
+            raise Retriable(f"{self._where}: the broker answered {error.name}")
+        elif error.retriable and error != ErrorCode.CORRUPT_MESSAGE:
+            raise Retriable(f"{self._where}: the broker answered {error.name} ({error.message})")
+        else:
+            raise ProtocolFailure(f"{self._where}: the broker answered {error.name} ({error.message})")
+
+    def _handle_out_of_range(self) -> None:
+        place = (self._wanted.topic, self._wanted.partition)
+        first = self._cluster.list_offsets({place: EARLIEST_TIMESTAMP})[place] or 0
+        last = self._cluster.list_offsets({place: LATEST_TIMESTAMP})[place] or 0
+        if self._position < first:
+            problem = f"{self._where}: offset {self._position} is gone, the log starts at {first}"
+            self._lose(problem, min(first, self._wanted.end))
+        elif self._position > last:
+            self._lose(f"{self._where}: offset {self._position} is gone, the log ends at {last}", self._wanted.end)
+        else:
+            raise Retriable(f"{self._where}: offset {self._position} is out of the leader's range just now")
+
+    def _lose(self, problem: str, next_position: int) -> None:
+        """Report the records from the position to before `next_position` as lost, and go on there."""
+        if self._fail_on_data_loss:
+            raise DataLoss(
+                f"{problem} (reading {self._wanted}); failOnDataLoss=false would read what is there"
+            ) from None
+        left_out = f"offsets {self._position} to {next_position - 1} are left out"
+        logger.warning("%s (reading %s); %s", problem, self._wanted, left_out)
+        self._position = next_position
+        self._progress_at = self._monotonic()
+
+    def _recover(self, problem: Exception) -> None:
+        """Drop what may be stale, wait a moment and look for the leader again; give up without progress for long."""
+        if self._leader is not None:
+            self._cluster.drop(self._leader.address)
+        self._leader = None
+        self._asked = False
+        if self._waited_too_long():
+            self._give_up(problem)
+        logger.info("%s: %s; trying again", self._where, problem)
+        self._sleep(self._settings.retry_backoff_ms / 1000)
+
+    def _waited_too_long(self) -> bool:
+        return self._monotonic() - self._progress_at >= self._settings.poll_timeout_ms / 1000
+
+    def _give_up(self, problem: Exception) -> NoReturn:
+        waited = f"no progress in {self._wanted} for {self._settings.poll_timeout_ms} ms"
+        if isinstance(problem, Retriable):
+            raise ProtocolFailure(f"{waited}: {problem}") from None
+        raise BrokerUnavailable(f"{waited}: {problem}") from None
+
+
+def _chunk(received: Received, records: Buffer | None) -> Chunk:
+    """Return where the records lie in the response's own buffer, which goes on behind them."""
+    if not records:
+        return Chunk(received.buffer, 0, 0)
+    view = np.frombuffer(records, np.uint8)
+    start = view.ctypes.data - received.buffer.ctypes.data
+    return Chunk(received.buffer, start, start + len(view))

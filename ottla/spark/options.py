@@ -1,0 +1,245 @@
+"""The options of `spark.read.format("ottla")`, read and checked on the driver before anything is connected.
+
+Names, meanings and defaults are those of Spark's own Kafka source (Spark's "Structured Streaming + Kafka Integration
+Guide"), so that a query moves between the two by changing the format. Spark hands option names over in any case. An
+option that nobody knows is an error, since a misspelt `startingOffset` would silently read everything.
+Every refusal is an OptionError whose message names the option and says what would be right.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.spark.client_options import KAFKA_PREFIX, ClientSettings, client_settings
+from ottla.spark.errors import OptionError
+from ottla.spark.option_values import boolean, integer, json_partition_lists, json_partition_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+logger = logging.getLogger(__name__)
+
+EARLIEST_OFFSET, LATEST_OFFSET = -2, -1  # what stands for earliest and latest in the JSON of startingOffsets
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Subscribe:
+    """Option `subscribe`: all partitions of the named topics."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SubscribePattern:
+    """Option `subscribePattern`: all partitions of the topics whose whole name matches."""
+
+    pattern: re.Pattern[str]
+
+
+@dataclass(frozen=True)
+class Assign:
+    """Option `assign`: just these partitions."""
+
+    partitions: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Earliest:
+    """From the first record that is there."""
+
+
+@dataclass(frozen=True)
+class Latest:
+    """Up to the last record that is there when the query is planned."""
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """An offset per partition; EARLIEST_OFFSET and LATEST_OFFSET stand for the ends of the log."""
+
+    offsets: Mapping[TopicPartition, int]
+    option: str
+
+
+@dataclass(frozen=True)
+class Timestamps:
+    """The first record at or after a time in milliseconds: one for all partitions, or one for each."""
+
+    everywhere: int | None
+    by_partition: Mapping[TopicPartition, int]
+    option: str
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What a query asked for. `min_partitions` and `max_records_per_partition` are None when not set."""
+
+    selection: Subscribe | SubscribePattern | Assign
+    starting: Earliest | Offsets | Timestamps
+    ending: Latest | Offsets | Timestamps
+    start_at_latest_without_match: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    fail_on_data_loss: bool
+    include_headers: bool
+    client: ClientSettings
+
+
+_STRATEGIES = ("error", "latest")
+
+_OPTIONS = {
+    name.lower(): name
+    for name in (
+        "subscribe",
+        "subscribePattern",
+        "assign",
+        "startingOffsets",
+        "endingOffsets",
+        "startingTimestamp",
+        "endingTimestamp",
+        "startingOffsetsByTimestamp",
+        "endingOffsetsByTimestamp",
+        "startingOffsetsByTimestampStrategy",
+        "minPartitions",
+        "maxRecordsPerPartition",
+        "failOnDataLoss",
+        "includeHeaders",
+        "groupIdPrefix",
+        "kafkaConsumer.pollTimeoutMs",
+        "fetchOffset.numRetries",
+        "fetchOffset.retryIntervalMs",
+        "maxOffsetsPerTrigger",
+        "minOffsetsPerTrigger",
+        "maxTriggerDelay",
+    )
+}
+"""Lower case, as Spark compares them, to the name that people know."""
+
+_STREAMING_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+
+
+def read_options(raw: Mapping[str, str]) -> ReadOptions:
+    """Read the options of a batch query; raises OptionError at the first that cannot be used."""
+    given, kafka = _sorted_out(raw)
+    for name in _STREAMING_ONLY:
+        if name in given:
+            logger.warning("option %s is ignored in a batch query", name)
+    starting, ending = _starting(given), _ending(given)
+    _check_time_order(starting, ending)
+    return ReadOptions(
+        selection=_selection(given),
+        starting=starting,
+        ending=ending,
+        start_at_latest_without_match=_strategy(given) == "latest",
+        min_partitions=integer("minPartitions", given["minPartitions"], 1) if "minPartitions" in given else None,
+        max_records_per_partition=(
+            integer("maxRecordsPerPartition", given["maxRecordsPerPartition"], 1)
+            if "maxRecordsPerPartition" in given
+            else None
+        ),
+        fail_on_data_loss=boolean("failOnDataLoss", given.get("failOnDataLoss", "true")),
+        include_headers=boolean("includeHeaders", given.get("includeHeaders", "false")),
+        client=client_settings(kafka, given),
+    )
+
+
+def _sorted_out(raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Separate the source's own options, under the names that people know, from those of the Kafka client."""
+    given: dict[str, str] = {}
+    kafka: dict[str, str] = {}
+    for key, value in raw.items():
+        name = key.lower()
+        if name in _OPTIONS:
+            given[_OPTIONS[name]] = value
+        elif name.startswith(KAFKA_PREFIX):
+            kafka[name] = value
+        elif name == "path":
+            raise OptionError("load() takes no path; name the topic by option subscribe")
+        else:
+            raise OptionError(f"unknown option {key}; known are {', '.join(sorted(_OPTIONS.values()))} and kafka.*")
+    return given, kafka
+
+
+def _selection(given: Mapping[str, str]) -> Subscribe | SubscribePattern | Assign:
+    named = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
+    if len(named) != 1:
+        found = " and ".join(named) if named else "none of them"
+        raise OptionError(f"exactly one of subscribe, subscribePattern and assign must be given; found {found}")
+    option, value = named[0], given[named[0]]
+    if option == "subscribe":
+        topics = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+        if not topics:
+            raise OptionError("subscribe: no topic is named")
+        return Subscribe(topics)
+    if option == "subscribePattern":
+        try:
+            return SubscribePattern(re.compile(value))
+        except re.error as wrong:
+            raise OptionError(f"subscribePattern: {value!r} is no regular expression of Python's: {wrong}") from None
+    return Assign(json_partition_lists("assign", value))
+
+
+def _starting(given: Mapping[str, str]) -> Earliest | Offsets | Timestamps:
+    """A time goes before times by partition, and these before offsets, as in Spark's source."""
+    times = _timestamps(given, "startingTimestamp", "startingOffsetsByTimestamp")
+    if times is not None:
+        return times
+    value = given.get("startingOffsets", "earliest").strip()
+    if value.lower() == "earliest":
+        return Earliest()
+    if value.lower() == "latest":
+        raise OptionError("startingOffsets: a batch query cannot start at latest")
+    offsets = json_partition_numbers("startingOffsets", value, smallest=EARLIEST_OFFSET)
+    for (topic, partition), offset in offsets.items():
+        if offset == LATEST_OFFSET:
+            raise OptionError(f"startingOffsets: a batch query cannot start at latest (-1) in {topic}-{partition}")
+    return Offsets(offsets, "startingOffsets")
+
+
+def _ending(given: Mapping[str, str]) -> Latest | Offsets | Timestamps:
+    times = _timestamps(given, "endingTimestamp", "endingOffsetsByTimestamp")
+    if times is not None:
+        return times
+    value = given.get("endingOffsets", "latest").strip()
+    if value.lower() == "latest":
+        return Latest()
+    if value.lower() == "earliest":
+        raise OptionError("endingOffsets: a batch query cannot end at earliest")
+    offsets = json_partition_numbers("endingOffsets", value, smallest=EARLIEST_OFFSET)
+    for (topic, partition), offset in offsets.items():
+        if offset == EARLIEST_OFFSET:
+            raise OptionError(f"endingOffsets: a batch query cannot end at earliest (-2) in {topic}-{partition}")
+    return Offsets(offsets, "endingOffsets")
+
+
+def _timestamps(given: Mapping[str, str], everywhere: str, by_partition: str) -> Timestamps | None:
+    if everywhere in given:
+        return Timestamps(integer(everywhere, given[everywhere], 0), {}, everywhere)
+    if by_partition in given:
+        return Timestamps(None, json_partition_numbers(by_partition, given[by_partition], smallest=0), by_partition)
+    return None
+
+
+def _check_time_order(starting: object, ending: object) -> None:
+    if not isinstance(starting, Timestamps) or not isinstance(ending, Timestamps):
+        return
+    pairs = [("", starting.everywhere, ending.everywhere)]
+    for partition in starting.by_partition.keys() | ending.by_partition.keys():
+        start = starting.by_partition.get(partition, starting.everywhere)
+        end = ending.by_partition.get(partition, ending.everywhere)
+        pairs.append((f" in {partition[0]}-{partition[1]}", start, end))
+    for where, start, end in pairs:
+        if start is not None and end is not None and end < start:
+            raise OptionError(f"{ending.option} {end} lies before {starting.option} {start}{where}")
+
+
+def _strategy(given: Mapping[str, str]) -> str:
+    value = given.get("startingOffsetsByTimestampStrategy", "error").strip().lower()
+    if value not in _STRATEGIES:
+        raise OptionError(f"startingOffsetsByTimestampStrategy: {value!r} is neither error nor latest")
+    return value

@@ -1,0 +1,263 @@
+"""Which offsets a query reads, and how they are shared out among tasks. Pure but for the cluster that it asks.
+
+The order is: topics to partitions, the ends of each log, the limits of the options to offsets, the check against what
+is there, the split into tasks. A start below the first record that is left, or an end beyond the last, is data loss:
+an error, or with failOnDataLoss=false a warning and the part that is there. Source for the meaning of the options:
+Spark's "Structured Streaming + Kafka Integration Guide".
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.spark.errors import DataLoss, OptionError
+from ottla.spark.options import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    Assign,
+    Earliest,
+    Latest,
+    Offsets,
+    Subscribe,
+    Timestamps,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from uuid import UUID
+
+    from ottla.spark.options import ReadOptions, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+MAX_TASKS = 1_000_000
+"""The most tasks that a split may make; beyond it the options are at fault, and the driver would drown."""
+
+EARLIEST_TIMESTAMP, LATEST_TIMESTAMP = -2, -1  # ListOffsets' special times
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """A topic as the cluster knows it. `topic_id` is zero from brokers older than Kafka 2.8."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """Records of one partition from `start` to before `end`; the work of one task."""
+
+    topic: str
+    topic_id: UUID
+    partition: int
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
+
+
+class ClusterView(Protocol):
+    """What the planner asks of a cluster."""
+
+    def describe(self, topics: Sequence[str] | None) -> dict[str, TopicInfo]:
+        """Return the named topics that exist, or all; internal ones too."""
+
+    def list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Return the first offset at or after each time (EARLIEST_, LATEST_TIMESTAMP: the ends), None without one."""
+
+
+def plan(options: ReadOptions, cluster: ClusterView) -> list[OffsetRange]:
+    """Return the ranges to read, one per task, those without records left out.
+
+    Raises OptionError when the options do not fit the topics, DataLoss when records that they name are not there.
+    """
+    topics = _topics(options, cluster)
+    partitions = sorted((info.name, partition) for info in topics.values() for partition in info.partitions)
+    if not partitions:
+        return []
+    for limit in (options.starting, options.ending):
+        _check_coverage(limit, partitions)
+    firsts = _known(cluster.list_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP)))
+    start_matches = _matches(options.starting, cluster, partitions)
+    end_matches = _matches(options.ending, cluster, partitions)
+    # Asked last: a record that arrives meanwhile and matches a time must not seem to lie beyond the end.
+    lasts = _known(cluster.list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP)))
+    starts = _starts(options, start_matches, firsts, lasts)
+    ends = _ends(options, end_matches, lasts)
+    ranges = []
+    for topic, partition in partitions:
+        place = (topic, partition)
+        info = topics[topic]
+        whole = OffsetRange(topic, info.topic_id, partition, starts[place], ends[place])
+        present = _present_part(whole, firsts[place], lasts[place], options.fail_on_data_loss)
+        if present.start < present.end:
+            ranges.append(present)
+    return split(ranges, options.min_partitions, options.max_records_per_partition)
+
+
+def _topics(options: ReadOptions, cluster: ClusterView) -> dict[str, TopicInfo]:
+    selection = options.selection
+    if isinstance(selection, Subscribe):
+        return _existing(selection.topics, cluster)
+    if isinstance(selection, Assign):
+        topics = _existing(tuple(selection.partitions), cluster)
+        for name, wanted in selection.partitions.items():
+            missing = sorted(set(wanted) - set(topics[name].partitions))
+            if missing:
+                raise OptionError(f"assign: topic {name} has no partition {_listed(missing)}")
+            topics[name] = replace(topics[name], partitions=wanted)
+        return topics
+    matching = {name: info for name, info in cluster.describe(None).items() if selection.pattern.fullmatch(name)}
+    if not matching:
+        logger.warning("subscribePattern: no topic matches %s; the result is empty", selection.pattern.pattern)
+    return matching
+
+
+def _existing(names: Sequence[str], cluster: ClusterView) -> dict[str, TopicInfo]:
+    topics = cluster.describe(names)
+    missing = [name for name in names if name not in topics]
+    if missing:
+        raise OptionError(f"unknown topic {_listed(missing)}")
+    return topics
+
+
+def _check_coverage(limit: object, partitions: Collection[TopicPartition]) -> None:
+    """Spark's source wants a number for every partition that is read, and for no other."""
+    if isinstance(limit, Offsets):
+        named: Collection[TopicPartition] = limit.offsets.keys()
+        hint = "; use -2 for earliest, -1 for latest"
+    elif isinstance(limit, Timestamps) and limit.everywhere is None:
+        named, hint = limit.by_partition.keys(), ""
+    else:
+        return
+    missing = [f"{topic}-{partition}" for topic, partition in partitions if (topic, partition) not in named]
+    if missing:
+        raise OptionError(f"{limit.option}: every partition needs a number, {_listed(missing)} has none{hint}")
+    strangers = sorted(f"{topic}-{partition}" for topic, partition in set(named) - set(partitions))
+    if strangers:
+        raise OptionError(f"{limit.option}: {_listed(strangers)} is not among the partitions that are read")
+
+
+def _matches(
+    limit: object, cluster: ClusterView, partitions: Sequence[TopicPartition]
+) -> Mapping[TopicPartition, int | None]:
+    """Look up the offsets of a limit by time; empty for any other limit."""
+    if not isinstance(limit, Timestamps):
+        return {}
+    return cluster.list_offsets(_times(limit, partitions))
+
+
+def _starts(
+    options: ReadOptions,
+    matches: Mapping[TopicPartition, int | None],
+    firsts: Mapping[TopicPartition, int],
+    lasts: Mapping[TopicPartition, int],
+) -> Mapping[TopicPartition, int]:
+    limit = options.starting
+    if isinstance(limit, Earliest):
+        return firsts
+    if isinstance(limit, Offsets):
+        return {
+            place: firsts[place] if offset == EARLIEST_OFFSET else offset for place, offset in limit.offsets.items()
+        }
+    starts = {}
+    for place, offset in matches.items():
+        if offset is None and not options.start_at_latest_without_match:
+            raise OptionError(
+                f"{limit.option}: {place[0]}-{place[1]} has no record at or after that time; "
+                "startingOffsetsByTimestampStrategy=latest would start at its end"
+            )
+        starts[place] = lasts[place] if offset is None else offset
+    return starts
+
+
+def _ends(
+    options: ReadOptions,
+    matches: Mapping[TopicPartition, int | None],
+    lasts: Mapping[TopicPartition, int],
+) -> Mapping[TopicPartition, int]:
+    limit = options.ending
+    if isinstance(limit, Latest):
+        return lasts
+    if isinstance(limit, Offsets):
+        return {place: lasts[place] if offset == LATEST_OFFSET else offset for place, offset in limit.offsets.items()}
+    return {place: lasts[place] if offset is None else offset for place, offset in matches.items()}
+
+
+def _times(limit: Timestamps, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    if limit.everywhere is not None:
+        return dict.fromkeys(partitions, limit.everywhere)
+    return {place: limit.by_partition[place] for place in partitions}
+
+
+def _known(offsets: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
+    """The ends of a log always are somewhere; an empty one starts and ends at the same offset."""
+    return {place: 0 if offset is None else offset for place, offset in offsets.items()}
+
+
+def _present_part(wanted: OffsetRange, first: int, last: int, fail_on_data_loss: bool) -> OffsetRange:
+    """Return what of a range is in the log from `first` to before `last`."""
+    where = f"{wanted.topic}-{wanted.partition}"
+    if wanted.end < wanted.start:
+        raise OptionError(f"{where}: the ending offset {wanted.end} lies before the starting offset {wanted.start}")
+    problem = ""
+    if wanted.start < first:
+        problem = f"{where}: offset {wanted.start} is gone, the log starts at {first}"
+    elif max(wanted.start, wanted.end) > last:
+        problem = f"{where}: offset {max(wanted.start, wanted.end)} does not exist, the log ends at {last}"
+    if not problem:
+        return wanted
+    if fail_on_data_loss:
+        raise DataLoss(f"{problem}; failOnDataLoss=false would read what is there")
+    logger.warning("%s; reading what is there", problem)
+    start = min(max(wanted.start, first), last)
+    return replace(wanted, start=start, end=max(start, min(wanted.end, last)))
+
+
+def split(ranges: Sequence[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[OffsetRange]:
+    """Cut ranges so that none exceeds `max_records` and there are at least `min_partitions`, as far as records go.
+
+    Further pieces go where the pieces are largest, so their sizes come out even.
+    """
+    sizes = [part.end - part.start for part in ranges]
+    pieces = [1 if max_records is None else -(-size // max_records) for size in sizes]
+    if max(sum(pieces), min_partitions or 0) > MAX_TASKS:
+        raise OptionError(f"minPartitions or maxRecordsPerPartition would make more than {MAX_TASKS} tasks")
+    missing = (min_partitions or 0) - sum(pieces)
+    if missing > 0:
+        pieces = _more_pieces(sizes, pieces, missing)
+    return [piece for part, count in zip(ranges, pieces, strict=True) for piece in _cut_evenly(part, count)]
+
+
+def _more_pieces(sizes: Sequence[int], pieces: Sequence[int], missing: int) -> list[int]:
+    """Share `missing` further pieces out among the ranges, each time to the one whose pieces are the largest."""
+    counts = list(pieces)
+    largest = [(-size / count, index) for index, (size, count) in enumerate(zip(sizes, counts, strict=True))]
+    heapq.heapify(largest)
+    while missing and largest:
+        _, index = largest[0]
+        if counts[index] >= sizes[index]:
+            heapq.heappop(largest)
+            continue
+        counts[index] += 1
+        missing -= 1
+        heapq.heapreplace(largest, (-sizes[index] / counts[index], index))
+    return counts
+
+
+def _cut_evenly(part: OffsetRange, count: int) -> list[OffsetRange]:
+    size = part.end - part.start
+    edges = [part.start + size * index // count for index in range(count + 1)]
+    return [replace(part, start=low, end=high) for low, high in itertools.pairwise(edges)]
+
+
+def _listed(items: Sequence[object]) -> str:
+    shown = ", ".join(str(item) for item in items[:5])
+    return shown if len(items) <= 5 else f"{shown} and {len(items) - 5} more"
