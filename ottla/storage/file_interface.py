@@ -89,7 +89,7 @@ class File(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let the descriptor and the map go; memoryviews handed out stay valid. Any later call raises ValueError."""
+        """Let descriptor and map go; memoryviews handed out stay valid. Any later call raises OSError (EBADF)."""
 
 
 class Files(ABC):

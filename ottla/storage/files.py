@@ -213,7 +213,7 @@ class OsFile(File):
 
     def _open(self, flags: int) -> Descriptor:
         if self._closed:
-            raise ValueError(f"the file is closed: {self.path}")
+            raise OSError(errno.EBADF, "the file is closed", str(self.path))
         descriptor = Descriptor(self._files.open_descriptor(self.path, flags), self._drop)
         descriptor.pinned = self._writes != self._synced_writes
         self._descriptor = descriptor

@@ -1,0 +1,546 @@
+"""A file system in memory that forgets what was not synced, tears writes, and fails when told to.
+
+Per file it keeps what was written and what was synced, page by page; per directory the entries that are there and the
+entries that are durable. `crash(random)` answers the file system that a reboot would find:
+
+- every page changed since the last sync is, independently, as synced or as written; a page that was written as the
+  last thing may also be torn at a 512-byte sector;
+- the length is any of the lengths that the file had since the sync, the old and the new one the likeliest; what was
+  not kept below it is zeros;
+- names: each change to a directory (a file made, unlinked, renamed) since its last sync is kept or lost, in any
+  combination that is possible: a rename is never half done, and a change of a name is lost when an earlier one of the
+  same name is, as journalled file systems promise. A file whose name was lost is gone.
+
+After a failed `fdatasync` the pages count as clean but are lost at the next crash, as on Linux (fsyncgate). A second
+sync does not save them; writing them again does.
+
+Everything is deterministic: the same calls and the same `random.Random(seed)` give the same disk. One lock per path,
+as a process has; `crash` releases them. The clock for `modified_ms` is `now_ms`, moved by hand.
+"""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import os
+import random as random_module
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from ottla.storage.files import Buffer, File, Files
+
+PAGE_BYTES = 4096
+SECTOR_BYTES = 512
+
+
+@dataclass
+class Failure:
+    """Calls that fail: see `SimulatedFiles.fail`."""
+
+    call: str
+    pattern: str
+    error: int
+    skip: int = 0
+    times: int | None = 1
+    after_bytes: int | None = None
+    hits: int = 0
+
+    def matches(self, call: str, path: Path) -> bool:
+        return fnmatch.fnmatch(call, self.call) and fnmatch.fnmatch(str(path), self.pattern)
+
+
+class Inode:
+    """A file's content: as written, as synced, and what lies between."""
+
+    def __init__(self, modified_ms: int = 0) -> None:
+        self.data = bytearray()
+        self.synced = bytearray()
+        self.dirty: dict[int, None] = {}
+        self.sizes: list[int] = []
+        self.last_pages: set[int] = set()
+        self.modified_ms = modified_ms
+
+    def write(self, position: int, data: bytes) -> None:
+        if not data:
+            return
+        end = position + len(data)
+        first = position
+        if len(self.data) < end:
+            self.sizes.append(len(self.data))
+            first = min(position, len(self.data))
+            self.data.extend(bytes(end - len(self.data)))
+        self.data[position:end] = data
+        pages = range(first // PAGE_BYTES, (end - 1) // PAGE_BYTES + 1)
+        self.last_pages = set(pages)
+        self.dirty.update(dict.fromkeys(pages))
+
+    def truncate(self, size: int) -> None:
+        before = len(self.data)
+        self.sizes.append(before)
+        self._set_length(self.data, size)
+        self.dirty.update(dict.fromkeys(range(min(size, before) // PAGE_BYTES, max(size, before) // PAGE_BYTES + 1)))
+
+    def sync(self) -> None:
+        """All dirty pages and the length reach the disk; what an earlier failed sync lost is not dirty, and does not."""
+        self._set_length(self.synced, len(self.data))
+        for page in self.dirty:
+            self._keep_page(self.synced, page)
+        self._clean()
+
+    def lose(self) -> None:
+        """A sync failed: the pages are called clean and are not on the disk."""
+        self._clean()
+
+    def after_crash(self, random: random_module.Random) -> Inode:
+        survivor = Inode(self.modified_ms)
+        disk = bytearray(self.synced)
+        for page in self.dirty:
+            fate = random.random()
+            if fate < 0.45:
+                self._keep_page(disk, page)
+            elif fate < 0.55 and page in self.last_pages:
+                self._tear_page(disk, page, random)
+        if self.sizes:
+            size = random.choice([len(self.synced), len(self.data), len(self.data), random.choice(self.sizes)])
+            self._set_length(disk, size)
+        else:
+            self._set_length(disk, len(self.synced))
+        survivor.data = disk
+        survivor.synced = bytearray(disk)
+        return survivor
+
+    def _clean(self) -> None:
+        self.dirty.clear()
+        self.sizes.clear()
+        self.last_pages = set()
+
+    def _keep_page(self, disk: bytearray, page: int) -> None:
+        start = page * PAGE_BYTES
+        self._overlay(disk, start, self.data[start : start + PAGE_BYTES])
+
+    def _tear_page(self, disk: bytearray, page: int, random: random_module.Random) -> None:
+        start = page * PAGE_BYTES
+        for sector in range(start, start + PAGE_BYTES, SECTOR_BYTES):
+            if random.random() < 0.5:
+                self._overlay(disk, sector, self.data[sector : sector + SECTOR_BYTES])
+
+    @staticmethod
+    def _overlay(disk: bytearray, start: int, data: bytearray) -> None:
+        if len(disk) < start + len(data):
+            disk.extend(bytes(start + len(data) - len(disk)))
+        disk[start : start + len(data)] = data
+
+    @staticmethod
+    def _set_length(disk: bytearray, size: int) -> None:
+        if len(disk) > size:
+            del disk[size:]
+        else:
+            disk.extend(bytes(size - len(disk)))
+
+
+class Directory:
+    """Names: as they are, and the changes since the last sync in order."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Inode | Directory] = {}
+        self.durable: dict[str, Inode | Directory] = {}
+
+
+Node = Inode | Directory
+
+
+@dataclass
+class Change:
+    """One change of names that is not durable yet: each (directory, name) gets a node or, with None, loses its name."""
+
+    effects: list[tuple[Directory, str, Node | None]] = field(default_factory=list)
+
+    def apply(self) -> None:
+        for directory, name, node in self.effects:
+            if node is None:
+                directory.durable.pop(name, None)
+            else:
+                directory.durable[name] = node
+
+
+class SimulatedLock:
+    def __init__(self, held: set[Path], path: Path) -> None:
+        self._held = held
+        self._path = path
+
+    def release(self) -> None:
+        self._held.discard(self._path)
+
+
+class SimulatedFile(File):
+    def __init__(self, files: SimulatedFiles, path: Path, inode: Inode, writable: bool) -> None:
+        self.path = path
+        self._files = files
+        self._inode = inode
+        self._writable = writable
+        self._open = True
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        if len(buffers) > 1024:
+            raise OSError(errno.EINVAL, "more buffers than IOV_MAX", str(self.path))
+        data = b"".join(buffers)
+        with self._files.call("pwritev", self.path):
+            self._check(writable=True)
+            room = self._files.room_for(self.path, data, self._inode, position)
+            self._inode.write(position, data[:room])
+            self._inode.modified_ms = self._files.now_ms
+            return room
+
+    def pread(self, length: int, position: int) -> bytes:
+        with self._files.call("pread", self.path):
+            self._check()
+            return bytes(self._inode.data[position : position + length])
+
+    def pread_nowait(self, length: int, position: int) -> bytes | bytearray | None:
+        with self._files.call("pread_nowait", self.path):
+            self._check()
+            if self._files.is_cold(self.path):
+                return None
+            data = self._inode.data[position : position + length]
+            return data if len(data) == length else None
+
+    def map(self, length: int) -> memoryview:
+        with self._files.call("map", self.path):
+            self._check()
+            if length > len(self._inode.data):
+                raise ValueError(f"{self.path} has {len(self._inode.data)} bytes, a map of {length} was asked for")
+            return memoryview(bytes(self._inode.data[:length]))
+
+    def resident_view(self, position: int, length: int) -> memoryview | None:
+        if self._files.is_cold(self.path):
+            return None
+        return self.map(position + length)[position:]
+
+    def size(self) -> int:
+        with self._files.call("size", self.path):
+            self._check()
+            return len(self._inode.data)
+
+    def truncate(self, size: int) -> None:
+        with self._files.call("truncate", self.path):
+            self._check(writable=True)
+            self._inode.truncate(size)
+
+    def fdatasync(self) -> None:
+        try:
+            with self._files.call("fdatasync", self.path):
+                self._check()
+                self._inode.sync()
+        except OSError:
+            self._inode.lose()
+            raise
+
+    def close(self) -> None:
+        self._open = False
+        self._files.forget(self)
+
+    def _check(self, writable: bool = False) -> None:
+        if not self._open:
+            raise OSError(errno.EBADF, "the file is closed", str(self.path))
+        if writable and not self._writable:
+            raise OSError(errno.EBADF, "the file is open for reading only", str(self.path))
+
+
+class CrashPoint(BaseException):
+    """Raised by the call at which `SimulatedFiles.crash_at` says that the machine stops; not an Exception, so nobody
+    catches it.
+    """
+
+
+class SimulatedFiles(Files):
+    """See the module. Paths are absolute; `/` exists."""
+
+    def __init__(self) -> None:
+        self.root = Directory()
+        self.calls = 0
+        """Calls that reached the file system; `crash_at` counts them."""
+        self.history: list[tuple[str, Path]] = []
+        """Every call and its path, for tests that ask what was done in which order."""
+        self.crash_at: int | None = None
+        self.capacity_bytes: int | None = None
+        self.now_ms = 0
+        self.cold: list[str] = []
+        """Patterns of paths whose pages are not in memory: `pread_nowait` and `resident_view` answer None."""
+        self._changes: list[Change] = []
+        self._failures: list[Failure] = []
+        self._held: set[Path] = set()
+        self._guard = threading.RLock()
+        self._open_files: list[SimulatedFile] = []
+
+    # -- what tests do to it
+
+    def fail(
+        self,
+        call: str,
+        pattern: str = "*",
+        error: int = errno.EIO,
+        *,
+        skip: int = 0,
+        times: int | None = 1,
+        after_bytes: int | None = None,
+    ) -> Failure:
+        """Let calls fail whose kind (`pwritev`, `fdatasync`, `rename`, ...; `*` in it too) and path match.
+
+        The first `skip` matching calls pass, the next `times` fail (None: all). With `after_bytes`, matching
+        `pwritev` calls take that many bytes in all, the one that reaches it is short, later ones fail. Returns the
+        rule, for `heal`.
+        """
+        failure = Failure(call, pattern, error, skip, times, after_bytes)
+        self._failures.append(failure)
+        return failure
+
+    def heal(self, failure: Failure | None = None) -> None:
+        """Take one rule away, or all."""
+        self._failures = [each for each in self._failures if failure is not None and each is not failure]
+
+    def crash(self, random: random_module.Random) -> SimulatedFiles:
+        """What a reboot finds; this file system is not to be used any more."""
+        lost: set[tuple[int, str]] = set()
+        for change in self._changes:
+            names = {(id(directory), name) for directory, name, _ in change.effects}
+            if names & lost or random.random() < 0.5:
+                lost |= names
+            else:
+                change.apply()
+        survivor = SimulatedFiles()
+        survivor.now_ms = self.now_ms
+        survivor.capacity_bytes = self.capacity_bytes
+        survivor.root = self._survive(self.root, random, {})
+        return survivor
+
+    def written_state(self) -> dict[str, bytes]:
+        """Content by path as a process sees it now."""
+        return dict(_contents(self.root, PurePosixPath("/"), durable=False))
+
+    def synced_state(self) -> dict[str, bytes]:
+        """Content by path that no crash can take away."""
+        return dict(_contents(self.root, PurePosixPath("/"), durable=True))
+
+    def _survive(self, directory: Directory, random: random_module.Random, seen: dict[int, Node]) -> Directory:
+        survivor = Directory()
+        for name, node in sorted(directory.durable.items()):
+            if id(node) not in seen:
+                seen[id(node)] = (
+                    self._survive(node, random, seen) if isinstance(node, Directory) else node.after_crash(random)
+                )
+            survivor.entries[name] = survivor.durable[name] = seen[id(node)]
+        return survivor
+
+    # -- for its files
+
+    def call(self, kind: str, path: Path) -> AbstractContextManager[object]:
+        """Count a call, let it fail or crash if a rule says so; the guard to hold while it runs."""
+        with self._guard:
+            self.calls += 1
+            self.history.append((kind, path))
+            if self.crash_at is not None and self.calls >= self.crash_at:
+                raise CrashPoint(f"call {self.calls}: {kind} {path}")
+            for failure in self._failures:
+                if failure.after_bytes is not None or not failure.matches(kind, path):
+                    continue
+                failure.hits += 1
+                if failure.hits > failure.skip and (
+                    failure.times is None or failure.hits <= failure.skip + failure.times
+                ):
+                    raise OSError(failure.error, os.strerror(failure.error), str(path))
+            return self._guard
+
+    def room_for(self, path: Path, data: bytes, inode: Inode, position: int) -> int:
+        """How many bytes of a write the disk takes; OSError for none."""
+        room = len(data)
+        if self.capacity_bytes is not None:
+            free = self.capacity_bytes - sum(map(len, self.written_state().values()))
+            room = min(room, max(0, free + len(inode.data) - position))
+            if data and room <= 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        for failure in self._failures:
+            if failure.after_bytes is not None and failure.matches("pwritev", path):
+                if failure.hits >= failure.after_bytes:
+                    raise OSError(failure.error, os.strerror(failure.error), str(path))
+                room = min(room, failure.after_bytes - failure.hits)
+                failure.hits += room
+        return room
+
+    def forget(self, file: SimulatedFile) -> None:
+        """A file was closed."""
+        with self._guard:
+            if file in self._open_files:
+                self._open_files.remove(file)
+
+    def is_cold(self, path: Path) -> bool:
+        return any(fnmatch.fnmatch(str(path), pattern) for pattern in self.cold)
+
+    # -- Files
+
+    def open(self, path: Path, *, create: bool = False, writable: bool = False, derived: bool = False) -> SimulatedFile:
+        with self.call("open", path):
+            parent = self._directory(path.parent)
+            node = parent.entries.get(path.name)
+            if node is None:
+                if not create:
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+                node = self._make_file(parent, path.name)
+            if isinstance(node, Directory):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+            file = SimulatedFile(self, path, node, writable or create)
+            self._open_files.append(file)
+            return file
+
+    def read_bytes(self, path: Path) -> bytes:
+        with self.call("read_bytes", path):
+            return bytes(self._file(path).data)
+
+    def write_atomically(self, path: Path, data: bytes) -> None:
+        temporary = path.with_name(path.name + ".tmp")
+        file = self.open(temporary, create=True)
+        if file.size():
+            file.truncate(0)
+        position = 0
+        while position < len(data):
+            position += file.pwritev([data[position:]], position)
+        file.fdatasync()
+        file.close()
+        self.rename(temporary, path)
+        self.sync_directory(path.parent)
+
+    def rename(self, old: Path, new: Path) -> None:
+        with self.call("rename", old):
+            source, target = self._directory(old.parent), self._directory(new.parent)
+            if old.name not in source.entries:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(old))
+            replaced = target.entries.get(new.name)
+            if isinstance(replaced, Directory) and replaced.entries:
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(new))
+            node = source.entries.pop(old.name)
+            target.entries[new.name] = node
+            self._changes.append(Change([(source, old.name, None), (target, new.name, node)]))
+            for file in self._open_files:
+                if file.path == old:
+                    file.path = new
+                elif old in file.path.parents:
+                    file.path = new / file.path.relative_to(old)
+
+    def unlink(self, path: Path) -> None:
+        with self.call("unlink", path):
+            self._file(path)
+            parent = self._directory(path.parent)
+            del parent.entries[path.name]
+            self._changes.append(Change([(parent, path.name, None)]))
+
+    def make_directory(self, path: Path, *, parents: bool = False) -> None:
+        if parents:
+            for each in [*reversed(path.parents), path]:
+                if not self.exists(each):
+                    self.make_directory(each)
+                    self.sync_directory(each.parent)
+            return
+        with self.call("make_directory", path):
+            parent = self._directory(path.parent)
+            if path.name in parent.entries:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+            directory = Directory()
+            parent.entries[path.name] = directory
+            self._changes.append(Change([(parent, path.name, directory)]))
+
+    def remove_directory(self, path: Path) -> None:
+        with self.call("remove_directory", path):
+            directory = self._directory(path)
+            if directory.entries:
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
+            parent = self._directory(path.parent)
+            del parent.entries[path.name]
+            self._changes.append(Change([(parent, path.name, None)]))
+
+    def list_directory(self, path: Path) -> list[str]:
+        with self.call("list_directory", path):
+            return sorted(self._directory(path).entries)
+
+    def exists(self, path: Path) -> bool:
+        return self._find(path) is not None
+
+    def is_directory(self, path: Path) -> bool:
+        return isinstance(self._find(path), Directory)
+
+    def size(self, path: Path) -> int:
+        return len(self._file(path).data)
+
+    def modified_ms(self, path: Path) -> int:
+        return self._file(path).modified_ms
+
+    def sync_directory(self, path: Path) -> None:
+        with self.call("sync_directory", path):
+            directory = self._directory(path)
+            waiting = []
+            for change in self._changes:
+                # A rename between two directories becomes durable with the sync of either, as in a journal.
+                if any(each is directory for each, _, _ in change.effects):
+                    change.apply()
+                else:
+                    waiting.append(change)
+            self._changes = waiting
+
+    def lock(self, path: Path) -> SimulatedLock:
+        with self.call("lock", path):
+            if path in self._held:
+                raise BlockingIOError(errno.EAGAIN, "already locked by this process", str(path))
+            parent = self._directory(path.parent)
+            if path.name not in parent.entries:
+                self._make_file(parent, path.name)
+            self._held.add(path)
+            return SimulatedLock(self._held, path)
+
+    def _make_file(self, parent: Directory, name: str) -> Inode:
+        inode = Inode(self.now_ms)
+        parent.entries[name] = inode
+        self._changes.append(Change([(parent, name, inode)]))
+        return inode
+
+    def _find(self, path: Path) -> Node | None:
+        node: Node | None = self.root
+        for part in path.parts[1:]:
+            if not isinstance(node, Directory):
+                return None
+            node = node.entries.get(part)
+        return node
+
+    def _directory(self, path: Path) -> Directory:
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        if isinstance(node, Inode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+        return node
+
+    def _file(self, path: Path) -> Inode:
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        if isinstance(node, Directory):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        return node
+
+
+def _contents(directory: Directory, path: PurePosixPath, *, durable: bool) -> list[tuple[str, bytes]]:
+    found: list[tuple[str, bytes]] = []
+    for name, node in sorted((directory.durable if durable else directory.entries).items()):
+        if isinstance(node, Directory):
+            found.extend(_contents(node, path / name, durable=durable))
+        else:
+            found.append((str(path / name), bytes(node.synced if durable else node.data)))
+    return found
+
+
+def crash_points(run: Callable[[SimulatedFiles], None], make: Callable[[], SimulatedFiles]) -> int:
+    """How many calls `run` makes on a file system from `make`: `crash_at` from the start of it to there covers each."""
+    files = make()
+    before = files.calls
+    run(files)
+    return files.calls - before
