@@ -72,12 +72,12 @@ def first_produce(acks_all: str) -> tuple[float, float, float]:
 def ask_for_topic(server: servers.Server) -> None:
     """Metadata with automatic creation, as every producer begins."""
     from ottla.protocol.api.metadata import MetadataRequest
-    from ottla.protocol.headers import RequestHeader, encode_request_header
+    from ottla.protocol.headers import encode_request_header
     from ottla.protocol.message import encode
 
     request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=True)
     with socket.create_connection((server.host, server.port)) as connection:
-        connection.sendall(frames.framed(encode_request_header(RequestHeader(3, 9, 0, "bench")), encode(request, 9)))
+        connection.sendall(frames.framed(encode_request_header(3, 9, 0, "bench"), encode(request, 9)))
         connection.recv(65536)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
-from ottla.protocol.headers import RequestHeader, encode_request_header, response_header
+from ottla.protocol.headers import encode_request_header, response_header
 from ottla.protocol.message import encode
 from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.record import Record
@@ -63,9 +63,7 @@ def produce_exchange(topic: str, batch: bytes, acks: int) -> Exchange:
             data(name=topic, partition_data=[ProduceRequest.PartitionProduceData(index=0, records=batch)]),
         ],
     )
-    frame = framed(
-        encode_request_header(RequestHeader(0, PRODUCE_VERSION, 0, "bench")), encode(request, PRODUCE_VERSION)
-    )
+    frame = framed(encode_request_header(0, PRODUCE_VERSION, 0, "bench"), encode(request, PRODUCE_VERSION))
     at = frame.index(batch)
     # length 4, correlation id 4, header tags 1, topics 1, name 1 + n, partitions 1, index 4, then the error code
     return Exchange(frame, 4 + 4 + 1 + 1 + 1 + len(topic) + 1 + 4, -1, at, len(frame) - at - len(batch))
@@ -104,7 +102,7 @@ def fetch_exchange(topic: str, max_bytes: int) -> Exchange:
             )
         ],
     )
-    frame = framed(encode_request_header(RequestHeader(1, FETCH_VERSION, 0, "bench")), encode(request, FETCH_VERSION))
+    frame = framed(encode_request_header(1, FETCH_VERSION, 0, "bench"), encode(request, FETCH_VERSION))
     # length 4, correlation id 4, header tags 1, throttle time 4, then the error code
     return Exchange(frame, 13, frame.index(struct.pack(">q", OFFSET_MARK)))
 

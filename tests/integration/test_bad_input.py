@@ -47,7 +47,9 @@ def end_offset(wire: Wire, topic: str) -> int:
 
 
 def create(wire: Wire, topic: str) -> None:
-    wanted = CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
+    wanted = CreateTopicsRequest.CreatableTopic(
+        name=topic, num_partitions=1, replication_factor=1, assignments=[], configs=[]
+    )
     assert wire.call(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000), 7).topics[0].error_code == 0
 
 
@@ -159,7 +161,9 @@ def test_a_count_that_does_not_match_is_refused(wire: Wire, topic: str, count: i
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "x" * 250, "naïve"])
 def test_illegal_topic_names_are_refused(wire: Wire, name: str) -> None:
-    wanted = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    wanted = CreateTopicsRequest.CreatableTopic(
+        name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[]
+    )
     answer = wire.call(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000), 7)
     assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)

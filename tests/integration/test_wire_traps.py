@@ -41,6 +41,7 @@ def create(wire: Wire, topic: str, **configs: str) -> uuid.UUID:
         name=topic,
         num_partitions=1,
         replication_factor=1,
+        assignments=[],
         configs=[CreateTopicsRequest.CreatableTopicConfig(name=k, value=v) for k, v in configs.items()],
     )
     answer = wire.call(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000), 7)

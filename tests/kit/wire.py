@@ -7,9 +7,9 @@ import struct
 from types import TracebackType
 from typing import Any
 
-from ottla.protocol.headers import RequestHeader, decode_response_header, encode_request_header
+from ottla.protocol.headers import decode_response_header, encode_request_header
 
-from ottla.protocol.api import REGISTRY
+from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.message import decode, encode
 
 PATIENCE_S = 30.0
@@ -41,8 +41,8 @@ class Wire:
     def send_request(self, message: Any, version: int) -> int:
         """A request of Ottla's own classes; returns its correlation id."""
         self._correlation_id += 1
-        header = RequestHeader(type(message).key, version, self._correlation_id, "wire")
-        self.send_frame(encode_request_header(header) + encode(message, version))
+        header = encode_request_header(type(message).message_key, version, self._correlation_id, "wire")
+        self.send_frame(header + encode(message, version))
         return self._correlation_id
 
     def read_frame(self) -> bytes:
@@ -63,11 +63,10 @@ class Wire:
         """Send a request and decode its response."""
         correlation_id = self.send_request(message, version)
         frame = self.read_frame()
-        key = type(message).key
-        header, position = decode_response_header(frame, key, version)
-        found = header if isinstance(header, int) else header.correlation_id
+        key = type(message).message_key
+        found, position = decode_response_header(key, version, frame)
         assert found == correlation_id
-        return decode(REGISTRY[key].response, frame, version, position)
+        return decode(REGISTRY[ApiKey(key)].response, frame, version, position)
 
     def is_closed_by_peer(self) -> bool:
         """Whether the broker ends the connection, with nothing more sent."""
