@@ -92,6 +92,7 @@ class SparseIndex(ABC):
         self._path = path
         self._entries: Entries | None = None
         self._sealed = False
+        self._may_write = True
         self._flushed = 0
 
     @classmethod
@@ -120,23 +121,29 @@ class SparseIndex(ABC):
         base_offset: int,
         *,
         sealed: bool,
+        read_only: bool = False,
         max_bytes: int = DEFAULT_MAX_INDEX_BYTES,
         cache: IndexCache | None = None,
     ) -> Self:
         """The index in an existing file.
 
         A `sealed` one is only looked at by its size here and loaded when first used, so any method may raise
-        CorruptIndex; one that will be appended to is loaded and checked now. Raises FileNotFoundError and
-        CorruptIndex.
+        CorruptIndex; one that will be appended to is loaded and checked now. A `read_only` one is never written, and a
+        zero tail stays in its file: for tools on a directory that is not theirs. Raises FileNotFoundError, CorruptIndex.
         """
         index = cls(files, path, base_offset, max_bytes, cache)
         size = files.size(path)
         if size % cls.ENTRY_BYTES:
             raise CorruptIndex(f"{path}: {size} bytes are not a multiple of the {cls.ENTRY_BYTES} bytes of an entry")
-        index._file = files.open(path, writable=True, derived=True)
+        index._file = files.open(path, writable=not read_only, derived=True)
+        index._may_write = not read_only
         index._sealed = sealed
         if not sealed:
-            index.check()
+            try:
+                index.check()
+            except CorruptIndex:
+                index.abandon()
+                raise
         return index
 
     # -- looking
@@ -150,6 +157,11 @@ class SparseIndex(ABC):
     def is_sealed(self) -> bool:
         """Whether the segment takes no more records."""
         return self._sealed
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether a look-up needs no reading of the file now."""
+        return self._entries is not None
 
     @property
     def is_full(self) -> bool:
@@ -283,13 +295,13 @@ class SparseIndex(ABC):
                 f"{self.path}: {size} bytes are not a multiple of the {self.ENTRY_BYTES} bytes of an entry"
             )
         data = file.pread(size, 0)
-        kept = len(data) - len(data) % self.ENTRY_BYTES
-        stripped = len(data.rstrip(b"\0"))
-        if stripped < kept - self.ENTRY_BYTES or (kept > self.ENTRY_BYTES and stripped <= kept - self.ENTRY_BYTES):
-            kept = -(-stripped // self.ENTRY_BYTES) * self.ENTRY_BYTES
+        kept = size
+        if size > self.ENTRY_BYTES:
+            # No real entry is all zeros, except a time index's first: a single record at the base offset, stamped 1970.
+            kept = -(-len(data.rstrip(b"\0")) // self.ENTRY_BYTES) * self.ENTRY_BYTES
         entries = self._decode(data[:kept])
         self._check_entries(entries)
-        if kept < size:
+        if kept < size and self._may_write:
             file.truncate(kept)
         self._flushed = len(entries)
         return entries
