@@ -5,86 +5,118 @@ records of one request are one batch, and only when that batch is synced are the
 then is the change answered. So the image never holds what a crash could take back, and live running and restarting
 share one code path: replay.
 
-Changes run one after another (`ChangeQueue`): while one waits for its sync the next waits in memory. Hence at most
-one batch of the metadata log is ever unsynced, and a bad batch that is not the last one is damage, not bad luck.
+Changes run one after another (`metadata/changes.py`): while one waits for its sync the next waits in memory. Hence at
+most one batch of the metadata log is ever unsynced, and a bad batch that is not the last one is damage, not bad luck.
 
-Who may call: the composition root (`open`, `close`), API handlers (everything else). All on the broker's one thread.
-Nothing here knows of sockets or of an event loop.
+Order on disk (decisions.md 14): create = synced record, then directories; delete = synced record, then the rename to
+`-delete`. A creation is answered when every partition accepts requests. Directories that could not be made (a full
+disk) are made by `make_missing` or at the next start; until then their partitions are offline.
+
+Who may call: the composition root (`open`, `close`), chores, API handlers. All on the broker's one thread. Nothing
+here knows of sockets or of an event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.protocol.errors import ErrorCode
+from ottla.broker.metadata.changes import ChangeQueue
+from ottla.broker.metadata.image import (
+    METADATA_VERSION,
+    METADATA_VERSION_FEATURE,
+    METADATA_VERSION_MIN,
+    MetadataError,
+    MetadataImage,
+    TopicState,
+)
+from ottla.broker.metadata.journal import (
+    METADATA_DIRECTORY,
+    METADATA_TOPIC_ID,
+    Journal,
+    JournalSettings,
+    Snapshot,
+    bootstrap_records,
+)
+from ottla.broker.metadata.plans import (
+    INTERNAL_TOPICS,
+    NewPartitions,
+    NewTopic,
+    Rules,
+    TopicOutcome,
+    TopicPlan,
+    plan_partitions,
+    plan_removal,
+    plan_topics,
+)
+from ottla.broker.metadata.registration import Registration, partition_change
+from ottla.config.errors import ConfigError
+from ottla.config.topic import TopicConfig
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.stored.metadata import MetadataRecord, ProducerIdsRecord
+from ottla.storage.kafka_uuid import random_uuid
+from ottla.storage.layout import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_partition_directory
+from ottla.storage.log_directory import LogDirectory
+from ottla.storage.manager import WantedLog
 
 if TYPE_CHECKING:
+    from ottla.broker.disk import GroupSyncer
+    from ottla.broker.metrics import Metrics
     from ottla.broker.partition import Partition
     from ottla.config.broker import BrokerConfig
-    from ottla.config.topic import TopicConfig
     from ottla.storage.clock import Clock
     from ottla.storage.files import Files
     from ottla.storage.log import Log
     from ottla.storage.manager import LogManager
 
+__all__ = ["Catalog", "MetadataError", "NewPartitions", "NewTopic", "Topic", "TopicOutcome"]
 
-@dataclass(slots=True)
+logger = logging.getLogger(__name__)
+
+PRODUCER_IDS_PER_BLOCK = 1_000
+"""Kafka's ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
+CHANGES_PER_START_BATCH = 5_000
+"""Partition changes of a start go in batches of so many."""
+SUPPORTED_FEATURES = {METADATA_VERSION_FEATURE: (METADATA_VERSION_MIN, METADATA_VERSION)}
+METADATA_LOG_OVERRIDES = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "segment.bytes": str((1 << 31) - 1),
+    "segment.ms": str((1 << 63) - 1),
+    "max.message.bytes": str((1 << 31) - 1),
+    "compression.type": "producer",
+    "message.timestamp.type": "CreateTime",
+    "ottla.acks.all": "sync",
+}
+"""The metadata log's own configuration, whatever the broker's defaults are: it is cut by snapshots only."""
+
+Outcomes = Callable[[list[TopicOutcome]], None]
+
+
 class Topic:
-    """A topic as requests see it; `partitions[i]` is partition i."""
+    """A topic as requests see it. `partitions[i]` is partition i, None while its directory is offline."""
 
-    name: str
-    id: UUID
-    partitions: list[Partition]
-    config: TopicConfig
-    overrides: dict[str, str]
-    is_internal: bool
+    __slots__ = ("config", "id", "is_internal", "name", "overrides", "partitions")
 
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A wish to create a topic. `partitions` and `replication_factor` are -1 for the broker's default."""
-
-    name: str
-    partitions: int = -1
-    replication_factor: int = -1
-    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    configs: Mapping[str, str | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class NewPartitions:
-    """A wish to grow a topic to `count` partitions; `assignments` names the brokers of each new one, or is None."""
-
-    name: str
-    count: int
-    assignments: Sequence[Sequence[int]] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TopicOutcome:
-    """What became of one wish. With an error, `topic` is None; for validate_only, `id` is the zero uuid."""
-
-    name: str | None
-    id: UUID = UUID(int=0)
-    error_code: ErrorCode = ErrorCode.NONE
-    error_message: str | None = None
-    partitions: int = -1
-    config: TopicConfig | None = None
-    overrides: Mapping[str, str] = field(default_factory=dict)
-
+    def __init__(self, name: str, topic_id: UUID, overrides: Mapping[str, str], config: TopicConfig) -> None:
+        self.name = name
+        self.id = topic_id
+        self.partitions: list[Partition | None] = []
+        self.config = config
+        self.overrides = dict(overrides)
+        self.is_internal = name in INTERNAL_TOPICS
 
 
 class Catalog:
-    """Topics and identities of this broker; see the module's text for what holds."""
+    """Topics and identities of this broker; see the module's text for what holds.
 
-    topics: dict[str, Topic]
-    topics_by_id: dict[UUID, Topic]
-    cluster_id: str
-    node_id: int
-    node_epoch: int
+    `cluster_id` and `node_id` are set from the start, `node_epoch` (the broker epoch) by `open`.
+    """
 
     def __init__(
         self,
@@ -93,50 +125,463 @@ class Catalog:
         files: Files,
         clock: Clock,
         log_manager: LogManager,
-        syncer: object,
+        syncer: GroupSyncer,
         make_partition: Callable[[str, int, Log], Partition],
+        metrics: Metrics | None = None,
+        new_id: Callable[[], UUID] = random_uuid,
     ) -> None:
-        raise NotImplementedError
+        self.topics: dict[str, Topic] = {}
+        self.topics_by_id: dict[UUID, Topic] = {}
+        self.cluster_id = ""
+        self.node_id = config.node_id
+        self.node_epoch = -1
+        self.made_at_start: list[TopicPartition] = []
+        """Directories that were missing at the start and have been made."""
+        self._config = config
+        self._files = files
+        self._clock = clock
+        self._log_manager = log_manager
+        self._syncer = syncer
+        self._make_partition = make_partition
+        self._metrics = metrics
+        self._new_id = new_id
+        self._unmade: set[TopicPartition] = set()
+        self._rules = Rules(config, config.node_id, new_id, self._choose_directory)
+
+    # --- life ----------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Load (or found) the metadata, register this run, open every log. After `log_manager.open_directories()`.
 
-        Blocks; call before serving. Raises MetadataError (one line for people) when the metadata log is unreadable.
+        Blocks; call before serving. Raises MetadataError (one line for people) when the metadata cannot be used.
         """
-        raise NotImplementedError
+        self.cluster_id = self._log_manager.cluster_id
+        home = self._metadata_home()
+        self._journal = Journal(self._files, self._clock, self._settings(home), self._open_metadata_log)
+        if self._journal.is_new:
+            self._refuse_orphans(self._journal)
+        try:
+            self._journal.load()
+            self._journal.begin_epoch()
+            self._register()
+            self._warn_about_carried_records()
+            self._open_partitions()
+        except (OSError, KafkaError) as error:
+            raise MetadataError(f"the metadata log {self._journal.directory} cannot be written: {error}") from error
+        self._queue = ChangeQueue(self._journal, self._syncer)
 
     def close(self) -> None:
-        """Take a last sync and let go of the metadata log. Does not close partitions' logs (the manager does)."""
-        raise NotImplementedError
+        """Say in the metadata that the broker stops. Blocks; before `log_manager.close()`, which closes all logs.
+
+        Changes that still wait are dropped unanswered: nobody is connected any more.
+        """
+        if self._journal.has_unsynced_change or self._journal.log.error is not None:
+            return
+        try:
+            self._journal.append_now([Registration(self.node_id, self.node_epoch).farewell()])
+        except (OSError, KafkaError) as error:
+            logger.warning("the stop could not be written to the metadata log: %s", error)
+
+    # --- look-ups ------------------------------------------------------------------------------------------------
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """The partition, or None when there is none of that name and index."""
-        raise NotImplementedError
+        """The partition, or None when there is none of that name and index, or its directory is offline."""
+        found = self.topics.get(topic)
+        if found is None or not 0 <= index < len(found.partitions):
+            return None
+        return found.partitions[index]
 
-    def create_topics(
-        self, wishes: Sequence[NewTopic], done: Callable[[list[TopicOutcome]], None], *, validate_only: bool = False
-    ) -> None:
-        """Create topics; `done` is called once, when all that were created accept requests."""
-        raise NotImplementedError
+    def why_missing(self, topic: str, index: int) -> ErrorCode:
+        """The error for a partition that `partition` has not got: offline, or unknown."""
+        found = self.topics.get(topic)
+        if found is not None and 0 <= index < len(found.partitions):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def delete_topics(self, targets: Sequence[str | UUID], done: Callable[[list[TopicOutcome]], None]) -> None:
-        """Delete topics by name or id; `done` is called once, when the removal is synced and the directories renamed."""
-        raise NotImplementedError
+    def finalized_features(self) -> tuple[int, dict[str, int]]:
+        """(epoch, levels) for ApiVersions: the metadata offset that the levels hold at, and level by feature name.
+
+        A feature that Kafka has finalized in this directory and that we do not have is left out: clients would use it.
+        """
+        image = self._journal.image
+        levels = {name: level for name, level in image.features.items() if name in SUPPORTED_FEATURES}
+        return max(image.end_offset - 1, 0), levels
+
+    def supported_features(self) -> dict[str, tuple[int, int]]:
+        """(least, most) level by feature name, for ApiVersions."""
+        return dict(SUPPORTED_FEATURES)
+
+    @property
+    def image(self) -> MetadataImage:
+        """What the metadata log adds up to; to be read only."""
+        return self._journal.image
+
+    @property
+    def metadata_log(self) -> Log:
+        """The log behind the image; to be read only."""
+        return self._journal.log
+
+    @property
+    def metadata_end_offset(self) -> int:
+        """The next offset of the metadata log."""
+        return self._journal.image.end_offset
+
+    @property
+    def waiting_changes(self) -> int:
+        """Changes that wait for the disk."""
+        return len(self._queue)
+
+    @property
+    def snapshots_taken(self) -> int:
+        """Snapshots written since the start."""
+        return self._journal.snapshots_taken
+
+    # --- changes -------------------------------------------------------------------------------------------------
+
+    def create_topics(self, wishes: Sequence[NewTopic], done: Outcomes, *, validate_only: bool = False) -> None:
+        """Create topics; `done` is called once, when all that were created accept requests.
+
+        With `validate_only` everything is checked and nothing created.
+        """
+        plan = partial(plan_topics, wishes=wishes, rules=self._rules, validate_only=validate_only)
+        self._change(plan, self._created, done, [wish.name for wish in wishes])
 
     def create_partitions(
-        self, wishes: Sequence[NewPartitions], done: Callable[[list[TopicOutcome]], None], *, validate_only: bool = False
+        self, wishes: Sequence[NewPartitions], done: Outcomes, *, validate_only: bool = False
     ) -> None:
         """Grow topics; `done` is called once, when the new partitions accept requests."""
-        raise NotImplementedError
+        plan = partial(plan_partitions, wishes=wishes, rules=self._rules, validate_only=validate_only)
+        self._change(plan, self._created, done, [wish.name for wish in wishes])
 
-    def auto_create(self, names: Sequence[str], done: Callable[[list[TopicOutcome]], None]) -> None:
-        """Create topics with the broker's defaults; one that exists by then counts as success."""
-        raise NotImplementedError
+    def delete_topics(self, targets: Sequence[str | UUID], done: Outcomes) -> None:
+        """Delete topics by name or id; `done` is called once, when the removal is synced and the files are renamed."""
+        plan = partial(plan_removal, targets=targets, rules=self._rules)
+        self._change(plan, self._removed, done, targets)
+
+    def auto_create(self, names: Sequence[str], done: Outcomes) -> None:
+        """Create topics with the broker's defaults; one that exists by then counts as success.
+
+        Internal topics are not created this way: their coordinators know better what they must be like.
+        """
+
+        def created(outcomes: list[TopicOutcome]) -> None:
+            done([_exists(outcome) for outcome in outcomes])
+
+        wished = [name for name in dict.fromkeys(names) if name not in INTERNAL_TOPICS]
+        self.create_topics([NewTopic(name) for name in wished], created)
 
     def allocate_producer_ids(self, done: Callable[[range | None], None]) -> None:
         """Take the next block of producer ids; `done` gets it once it is synced, or None when the disk failed."""
-        raise NotImplementedError
+        block = range(0)
 
-    def finalized_features(self) -> tuple[int, dict[str, int]]:
-        """(epoch, levels) for ApiVersions: the metadata offset that the levels hold at, and level by feature name."""
-        raise NotImplementedError
+        def plan(image: MetadataImage) -> Sequence[MetadataRecord]:
+            nonlocal block
+            first = image.next_producer_id
+            block = range(first, first + PRODUCER_IDS_PER_BLOCK)
+            return [
+                ProducerIdsRecord(broker_id=self.node_id, broker_epoch=self.node_epoch, next_producer_id=block.stop)
+            ]
+
+        def allocated(error: KafkaError | None) -> None:
+            if error is not None:
+                logger.warning("no producer ids could be taken: %s", error)
+            done(block if error is None else None)
+
+        self._queue.submit(plan, allocated)
+
+    # --- chores --------------------------------------------------------------------------------------------------
+
+    def make_missing(self) -> int:
+        """Make the directories that a full disk did not let be made; returns how many partitions came to life."""
+        made = 0
+        for topic_partition in sorted(self._unmade):
+            topic = self.topics[topic_partition.topic]
+            made += self._make(topic, topic_partition.partition)
+        if made:
+            self._note_directories()
+        return made
+
+    def begin_snapshot(self) -> Snapshot | None:
+        """A snapshot to be written if one is due: `write_snapshot` in any thread, then `end_snapshot`."""
+        return self._journal.begin_snapshot() if self._journal.snapshot_is_due else None
+
+    def write_snapshot(self, snapshot: Snapshot) -> None:
+        """Bring it to the disk. Blocks, may run in any thread. Raises OSError."""
+        self._journal.write_snapshot(snapshot)
+
+    def end_snapshot(self, snapshot: Snapshot) -> None:
+        """It is on disk: drop what it replaces. Raises OSError."""
+        self._journal.end_snapshot(snapshot)
+
+    # --- start ---------------------------------------------------------------------------------------------------
+
+    def _metadata_home(self) -> LogDirectory:
+        """The directory that has the metadata log; the first of `log.dirs` when none has."""
+        directories = self._log_manager.directories
+        for directory in directories:
+            if not directory.is_offline and self._files.exists(directory.path / METADATA_DIRECTORY):
+                return directory
+        first = directories[0]
+        if first.is_offline:
+            raise MetadataError(f"the metadata log may be in {first.path}, which is offline: {first.error}")
+        return first
+
+    def _settings(self, home: LogDirectory) -> JournalSettings:
+        config = self._config
+        controllers = [(one.name, one.host or "localhost", one.port) for one in config.controller_listeners]
+        if home.id is None:
+            raise MetadataError(f"{home.path} has no directory.id")
+        return JournalSettings(
+            root=home.path,
+            node_id=self.node_id,
+            directory_id=home.id,
+            snapshot_max_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+            snapshot_max_interval_ms=config.metadata_log_max_snapshot_interval_ms,
+            voter_endpoints=tuple(controllers) or (("CONTROLLER", "localhost", 9093),),
+        )
+
+    def _open_metadata_log(self) -> Log:
+        config = TopicConfig.resolve(METADATA_LOG_OVERRIDES, self._config)
+        return self._log_manager.open_log(CLUSTER_METADATA_TOPIC, 0, METADATA_TOPIC_ID, config)
+
+    def _refuse_orphans(self, journal: Journal) -> None:
+        """Without metadata every partition would be a stray, so somebody has to look first."""
+        for directory in self._log_manager.directories:
+            if directory.is_offline:
+                continue
+            for name in self._files.list_directory(directory.path):
+                parsed = parse_partition_directory(name)
+                if (
+                    parsed is not None
+                    and parsed.kind is DirectoryKind.PARTITION
+                    and parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC
+                ):
+                    raise MetadataError(
+                        f"{directory.path / name} is there, and the metadata log {journal.directory} is missing or"
+                        " empty; `ottla log verify --repair` can rebuild topics from the partitions' own files"
+                    )
+
+    def _register(self) -> None:
+        journal = self._journal
+        records = [] if METADATA_VERSION_FEATURE in journal.image.features else bootstrap_records()
+        self.node_epoch = journal.log.log_end_offset + len(records)
+        directories = [one.id for one in self._log_manager.directories if one.id is not None and not one.is_offline]
+        registration = Registration(self.node_id, self.node_epoch)
+        journal.append_now(records + registration.records(self._config, self._new_id(), directories))
+
+    def _warn_about_carried_records(self) -> None:
+        kinds = Counter(type(record).__name__ for record in self._journal.image.carried)
+        for kind, count in kinds.items():
+            logger.warning("the metadata holds %d %s, which this version keeps and does not act on", count, kind)
+
+    def _open_partitions(self) -> None:
+        image = self._journal.image
+        for state in image.topics.values():
+            self._add_topic(state)
+        loaded = self._log_manager.open_logs(self._wanted(image.topics.values()))
+        self.made_at_start = loaded.made
+        self._write_partition_changes(set(loaded.made))
+        for state in image.topics.values():
+            topic = self.topics[state.name]
+            topic.partitions = [None] * len(state.partitions)
+            for index in state.partitions:
+                log = self._log_manager.get(state.name, index)
+                if log is not None:
+                    self._serve(topic, index, log)
+        self._say_what_is_compacted(self.topics.values())
+
+    def _wanted(self, topics: Iterable[TopicState]) -> Iterable[WantedLog]:
+        for state in topics:
+            config = self.topics[state.name].config
+            if sorted(state.partitions) != list(range(len(state.partitions))):
+                raise MetadataError(f"the partitions of {state.name} are not 0 to {len(state.partitions) - 1}")
+            for index, partition in state.partitions.items():
+                directory_id = partition.directories[0] if partition.directories else None
+                yield WantedLog(state.name, index, state.id, config, directory_id)
+
+    def _write_partition_changes(self, made: set[TopicPartition]) -> None:
+        """New leader epochs after an unclean stop, and directories that are not where the metadata says."""
+        changes: list[MetadataRecord] = []
+        for state in self._journal.image.topics.values():
+            for index, partition in state.partitions.items():
+                home = self._log_manager.directory_of(state.name, index)
+                if home is None:
+                    continue
+                unclean = not home.was_clean and TopicPartition(state.name, index) not in made
+                elect = unclean or partition.leader != self.node_id
+                change = partition_change(
+                    state.id, index, partition, node_id=self.node_id, elect=elect, directory_id=home.id
+                )
+                if change is not None:
+                    changes.append(change)
+        for first in range(0, len(changes), CHANGES_PER_START_BATCH):
+            self._journal.append_now(changes[first : first + CHANGES_PER_START_BATCH])
+
+    # --- applying a change -----------------------------------------------------------------------------------------
+
+    def _change(
+        self,
+        plan: Callable[[MetadataImage], TopicPlan],
+        apply: Callable[[list[TopicOutcome], Outcomes], None],
+        done: Outcomes,
+        targets: Sequence[str | UUID],
+    ) -> None:
+        """Plan in turn, write, sync, replay, then `apply(outcomes, done)`; a failed disk refuses every target."""
+        planned = TopicPlan()
+
+        def run(image: MetadataImage) -> Sequence[MetadataRecord]:
+            nonlocal planned
+            planned = plan(image)
+            return planned.records
+
+        def finish(error: KafkaError | None) -> None:
+            if error is not None:
+                done([_refused(target, error) for target in targets])
+            elif planned.records:
+                apply(planned.outcomes, done)
+            else:
+                done(planned.outcomes)
+
+        self._queue.submit(run, finish)
+
+    def _created(self, outcomes: list[TopicOutcome], done: Outcomes) -> None:
+        """Make the directories of what the image has and we have not."""
+        image = self._journal.image
+        results = []
+        for outcome in outcomes:
+            state = None if outcome.failed or outcome.name is None else image.topics.get(outcome.name)
+            if state is None:
+                results.append(outcome)
+                continue
+            topic = self.topics.get(state.name) or self._add_topic(state)
+            self._say_what_is_compacted([topic] if not topic.partitions else [])
+            first = len(topic.partitions)
+            topic.partitions.extend([None] * (len(state.partitions) - first))
+            made = [self._make(topic, index) for index in range(first, len(topic.partitions))]
+            results.append(outcome if all(made) else _unusable(outcome))
+        done(results)
+
+    def _removed(self, outcomes: list[TopicOutcome], done: Outcomes) -> None:
+        """End the partitions, let syncs under way finish, then rename the directories."""
+        waiting = 1
+
+        def one_less() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if waiting == 0:
+                done(outcomes)
+
+        for outcome in outcomes:
+            topic = None if outcome.failed else self.topics_by_id.pop(outcome.id, None)
+            if topic is None:
+                continue
+            del self.topics[topic.name]
+            logger.info("topic %s is deleted", topic.name)
+            for index, partition in enumerate(topic.partitions):
+                self._unmade.discard(TopicPartition(topic.name, index))
+                if partition is not None:
+                    waiting += 1
+                    self._retire(partition, one_less)
+            if self._metrics is not None:
+                self._metrics.forget_topic(topic.name)
+        one_less()
+
+    def _retire(self, partition: Partition, retired: Callable[[], None]) -> None:
+        partition.close(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted"))
+
+        def quiet(error: BaseException | None) -> None:
+            """No thread syncs the log any more."""
+            self._syncer.forget(partition.log)
+            try:
+                self._log_manager.delete_log(partition.topic, partition.index)
+            except OSError as failure:
+                logger.warning(
+                    "%s-%d is deleted, its files are left to the next start: %s",
+                    partition.topic,
+                    partition.index,
+                    failure,
+                )
+            retired()
+
+        self._syncer.request(partition.log, quiet)
+
+    def _add_topic(self, state: TopicState) -> Topic:
+        overrides = self._journal.image.topic_configs(state.name)
+        try:
+            config = TopicConfig.resolve(overrides, self._config)
+        except ConfigError as error:
+            raise MetadataError(f"the configuration of topic {state.name} cannot be used: {error}") from error
+        topic = Topic(state.name, state.id, overrides, config)
+        self.topics[topic.name] = self.topics_by_id[topic.id] = topic
+        return topic
+
+    def _make(self, topic: Topic, index: int) -> bool:
+        """Make one partition's directory and serve it; False when the disk does not let us."""
+        state = self._journal.image.topics[topic.name].partitions[index]
+        try:
+            log = self._log_manager.create_log(
+                topic.name, index, topic.id, topic.config, directory_id=state.directories[0]
+            )
+            self._serve(topic, index, log)
+        except OSError as error:
+            self._unmade.add(TopicPartition(topic.name, index))
+            logger.error("%s-%d is offline, its directory cannot be made: %s", topic.name, index, error)
+            return False
+        self._unmade.discard(TopicPartition(topic.name, index))
+        return True
+
+    def _serve(self, topic: Topic, index: int, log: Log) -> None:
+        epoch = self._journal.image.topics[topic.name].partitions[index].leader_epoch
+        if log.leader_epoch != epoch:
+            log.start_leader_epoch(epoch)
+        partition = self._make_partition(topic.name, index, log)
+        partition.leader_epoch = epoch
+        topic.partitions[index] = partition
+
+    def _note_directories(self) -> None:
+        """Write down partitions that were made in another directory than was planned."""
+
+        def plan(image: MetadataImage) -> Sequence[MetadataRecord]:
+            changes = []
+            for state in image.topics.values():
+                for index, partition in state.partitions.items():
+                    home = self._log_manager.directory_of(state.name, index)
+                    if home is not None:
+                        change = partition_change(
+                            state.id, index, partition, node_id=self.node_id, elect=False, directory_id=home.id
+                        )
+                        changes.append(change)
+            return [change for change in changes if change is not None]
+
+        def noted(error: KafkaError | None) -> None:
+            if error is not None:
+                logger.warning("where partitions were made could not be written down: %s", error)
+
+        self._queue.submit(plan, noted)
+
+    def _choose_directory(self, counts: Mapping[UUID, int]) -> UUID:
+        online = [one.id for one in self._log_manager.directories if one.is_online and one.id is not None]
+        if not online:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory takes writes")
+        return min(online, key=lambda directory_id: counts.get(directory_id, 0))
+
+    def _say_what_is_compacted(self, topics: Iterable[Topic]) -> None:
+        names = sorted(topic.name for topic in topics if "compact" in topic.config.cleanup_policy)
+        if names:
+            shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            logger.warning("cleanup.policy=compact of %s: the cleaner is not there yet, every record is kept", shown)
+
+
+def _refused(target: str | UUID, error: KafkaError) -> TopicOutcome:
+    if isinstance(target, UUID):
+        return TopicOutcome(None, target, error_code=error.code, error_message=error.message)
+    return TopicOutcome(target, error_code=error.code, error_message=error.message)
+
+
+def _unusable(outcome: TopicOutcome) -> TopicOutcome:
+    message = "the topic exists, but the disk is full or failing: its directories are made once there is room"
+    return TopicOutcome(outcome.name, outcome.id, ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+
+def _exists(outcome: TopicOutcome) -> TopicOutcome:
+    return TopicOutcome(outcome.name) if outcome.error_code is ErrorCode.TOPIC_ALREADY_EXISTS else outcome

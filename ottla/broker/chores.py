@@ -1,27 +1,235 @@
 """Background work, in small visible steps: each chore has a name, an interval and figures.
 
-A chore is a plain function that does one bounded step and says when it wants to run next. Nothing here knows of a
-loop: `Chores` asks the node's timers, so a manual clock drives all of it.
+A chore's step is a plain function of no arguments that does one bounded piece of work and returns whether it left some
+over: then the next step comes in the following turn of the loop instead of after the interval, so that requests run in
+between. Work that waits for the disk goes to the node's workers, and its chore plans the next step when it is done.
+
+Nothing here knows of a loop: the node's timers drive all of it, and so does a manual clock.
+
+    chore                  interval                                          what a step does
+    retention              log.retention.check.interval.ms                   old segments of some logs
+    segment unlink         1 s                                               `.deleted` files of some logs
+    directory unlink       1 s                                               `-delete` directories
+    recovery points        log.flush.offset.checkpoint.interval.ms, at most  recovery-point-offset-checkpoint
+                           RECOVERY_POINT_MOST_MS (decisions.md 7)
+    log start offsets      log.flush.start.offset.checkpoint.interval.ms     log-start-offset-checkpoint
+    high watermarks        replica.high.watermark.checkpoint.interval.ms     replication-offset-checkpoint
+    full directories       ottla.disk.full.probe.interval.ms                 tries full directories again
+    metadata snapshot      1 s                                               a snapshot if one is due
+    producer expiry        producer.id.expiration.check.interval.ms          idle producers of some logs
+    loop lag               LOOP_LAG_INTERVAL_MS                              how late the loop runs its timers
 """
 
 from __future__ import annotations
 
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ottla.broker.metrics import ChoreCounters
     from ottla.broker.node import Node
+    from ottla.broker.timers import Timer
+    from ottla.storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+LOGS_PER_STEP = 50
+"""Logs that one step looks at: about a millisecond of work when there is nothing to do."""
+RECOVERY_POINT_MOST_MS = 5_000
+"""Recovery points are written at least so often, whatever the configuration: that bounds what a start looks at again."""
+HOUSEKEEPING_INTERVAL_MS = 1_000
+LOOP_LAG_INTERVAL_MS = 1_000
+
+Step = Callable[[], bool]
+
+
+class Chore:
+    """One chore: a step every `interval_ms`, sooner while a step leaves work over."""
+
+    def __init__(self, node: Node, name: str, interval_ms: int, step: Step) -> None:
+        self.name = name
+        self.interval_ms = interval_ms
+        self._node = node
+        self._step = step
+        self._counters: ChoreCounters = node.metrics.chore(name)
+        self._timer: Timer | None = None
+        self._is_waiting = False
+
+    def start(self) -> None:
+        """Plan the first step."""
+        self._plan(self.interval_ms)
+
+    def stop(self) -> None:
+        """Plan no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def run(self) -> None:
+        """Do one step now and plan the next. A bug in a step is loud and does not end the chore."""
+        self._timer = None
+        if self._is_waiting:
+            self._plan(self.interval_ms)
+            return
+        started_ns = time.perf_counter_ns()
+        has_more = False
+        try:
+            has_more = self._step()
+        except Exception:  # whatever a step raises is written here; the other chores and the next step go on
+            self._counters.failures += 1
+            logger.exception("the chore %s failed", self.name)
+        self._counters.steps += 1
+        self._counters.elapsed_us += (time.perf_counter_ns() - started_ns) // 1_000
+        self._counters.last_wall_ms = self._node.clock.wall_ms()
+        self._plan(0 if has_more else self.interval_ms)
+
+    def in_worker(self, work: Callable[[], object], done: Callable[[], None] | None = None) -> bool:
+        """Run `work` off the broker's thread, then `done` on it; steps wait until then. False, as a step returns it."""
+        self._is_waiting = True
+
+        def finished(_: object, error: BaseException | None) -> None:
+            self._is_waiting = False
+            if error is not None:
+                self._counters.failures += 1
+                logger.error("the chore %s failed: %s", self.name, error)
+            elif done is not None:
+                done()
+
+        self._node.workers.run(work, finished)
+        return False
+
+    def _plan(self, delay_ms: int) -> None:
+        self._timer = self._node.timers.at(self._node.clock.monotonic_ms() + delay_ms, self.run)
+
+
+class Sweep:
+    """Goes over all logs, some per step, and begins again when it is through."""
+
+    def __init__(self, logs: Callable[[], Sequence[Log]], visit: Callable[[Log], object]) -> None:
+        self._logs = logs
+        self._visit = visit
+        self._rest: Iterator[Log] = iter(())
+        self._is_under_way = False
+
+    def step(self) -> bool:
+        """Visit the next logs; whether some are left."""
+        if not self._is_under_way:
+            self._rest = iter(self._logs())
+            self._is_under_way = True
+        for _ in range(LOGS_PER_STEP):
+            log = next(self._rest, None)
+            if log is None:
+                self._is_under_way = False
+                return False
+            if log.error is None:
+                self._visit(log)
+        return True
 
 
 class Chores:
     """All background work of one node. `start` plans the first steps, `stop` cancels what is planned."""
 
     def __init__(self, node: Node) -> None:
-        self.node = node
+        self._node = node
+        self.chores: dict[str, Chore] = {}
+        self._lag_planned_ms = 0.0
 
     def start(self) -> None:
         """Plan every chore's first step."""
-        raise NotImplementedError
+        config = self._node.config
+        self._add("retention", config.log_retention_check_interval_ms, self._sweep(self._apply_retention))
+        self._add("segment unlink", HOUSEKEEPING_INTERVAL_MS, self._sweep(self._unlink_segments))
+        self._add("directory unlink", HOUSEKEEPING_INTERVAL_MS, self._unlink_directories)
+        recovery_ms = min(config.log_flush_offset_checkpoint_interval_ms, RECOVERY_POINT_MOST_MS)
+        self._add("recovery points", recovery_ms, self._write_recovery_points)
+        self._add(
+            "log start offsets", config.log_flush_start_offset_checkpoint_interval_ms, self._write_log_start_offsets
+        )
+        self._add("high watermarks", config.replica_high_watermark_checkpoint_interval_ms, self._write_high_watermarks)
+        self._add("full directories", config.ottla_disk_full_probe_interval_ms, self._probe)
+        self._add("metadata snapshot", HOUSEKEEPING_INTERVAL_MS, self._snapshot)
+        self._add(
+            "producer expiry", config.producer_id_expiration_check_interval_ms, self._sweep(self._expire_producers)
+        )
+        self._add("loop lag", LOOP_LAG_INTERVAL_MS, self._measure_lag)
+        self._lag_planned_ms = self._node.clock.monotonic_ms() + LOOP_LAG_INTERVAL_MS
 
     def stop(self) -> None:
         """Cancel every planned step."""
-        raise NotImplementedError
+        for chore in self.chores.values():
+            chore.stop()
+        self.chores.clear()
+
+    def _add(self, name: str, interval_ms: int, step: Step) -> None:
+        chore = self.chores[name] = Chore(self._node, name, max(1, interval_ms), step)
+        chore.start()
+
+    def _sweep(self, visit: Callable[[Log], object]) -> Step:
+        return Sweep(lambda: list(self._node.log_manager.logs.values()), visit).step
+
+    # --- steps ---------------------------------------------------------------------------------------------------
+
+    def _apply_retention(self, log: Log) -> None:
+        partition = self._node.catalog.partition(log.topic, log.partition)
+        if partition is None or partition.log is not log:
+            return
+        partition.settle()
+        deleted = log.apply_retention(self._node.clock.wall_ms())
+        if deleted:
+            logger.info(
+                "%s-%d: retention deleted %d segments, the log starts at %d",
+                log.topic,
+                log.partition,
+                len(deleted),
+                log.log_start_offset,
+            )
+            partition.wake_watchers()
+
+    def _unlink_segments(self, log: Log) -> None:
+        log.unlink_due(self._node.clock.wall_ms())
+
+    def _unlink_directories(self) -> bool:
+        manager, now_ms = self._node.log_manager, self._node.clock.monotonic_ms()
+        due_ms = manager.next_unlink_ms()
+        if due_ms is None or due_ms > now_ms:
+            return False
+        return self.chores["directory unlink"].in_worker(lambda: manager.unlink_due(now_ms))
+
+    def _write_recovery_points(self) -> bool:
+        return self.chores["recovery points"].in_worker(self._node.log_manager.write_recovery_points)
+
+    def _write_log_start_offsets(self) -> bool:
+        return self.chores["log start offsets"].in_worker(self._node.log_manager.write_log_start_offsets)
+
+    def _write_high_watermarks(self) -> bool:
+        return self.chores["high watermarks"].in_worker(self._node.log_manager.write_high_watermarks)
+
+    def _probe(self) -> bool:
+        manager = self._node.log_manager
+        if not any(not one.is_online and not one.is_offline for one in manager.directories):
+            return False
+        now_ms = self._node.clock.monotonic_ms()
+        return self.chores["full directories"].in_worker(lambda: manager.probe_full(now_ms), self._make_missing)
+
+    def _make_missing(self) -> None:
+        if any(directory.is_online for directory in self._node.log_manager.directories):
+            self._node.catalog.make_missing()
+
+    def _snapshot(self) -> bool:
+        catalog = self._node.catalog
+        snapshot = catalog.begin_snapshot()
+        if snapshot is None:
+            return False
+        chore = self.chores["metadata snapshot"]
+        return chore.in_worker(lambda: catalog.write_snapshot(snapshot), lambda: catalog.end_snapshot(snapshot))
+
+    def _expire_producers(self, log: Log) -> None:
+        log.producers.expire(self._node.clock.wall_ms())
+
+    def _measure_lag(self) -> bool:
+        now_ms = self._node.clock.monotonic_ms()
+        self._node.metrics.loop_lag(max(0, int((now_ms - self._lag_planned_ms) * 1_000)))
+        self._lag_planned_ms = now_ms + LOOP_LAG_INTERVAL_MS
+        return False

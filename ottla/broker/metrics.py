@@ -1,10 +1,52 @@
-"""What the broker counts about itself, and how Prometheus sees it.
+"""What the broker counts about itself: plain ints, added to on the spot.
 
-The hot path adds to plain ints (`metrics.messages_in += n`); nothing is looked up or locked there. A custom collector
-turns the ints, and what logs and directories know about themselves, into samples when somebody scrapes.
+The hot path does `counters.bytes_in += n` and nothing else: no locks, no look-ups, no objects. `exposition.py` turns
+the ints, and what logs and directories know about themselves, into Prometheus' samples when somebody scrapes.
+
+Bounded: topics are those that exist (`forget_topic`), requests are keyed by API, version and error code.
 """
 
 from __future__ import annotations
+
+from bisect import bisect_left
+
+REQUEST_BUCKETS_US = (
+    100,
+    250,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    5_000_000,
+)
+"""Upper bounds of the request and sync time buckets; the last bucket is open."""
+
+
+class Histogram:
+    """Counts of times by bucket, with their sum."""
+
+    __slots__ = ("counts", "sum_us")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(REQUEST_BUCKETS_US) + 1)
+        self.sum_us = 0
+
+    @property
+    def count(self) -> int:
+        """How many times were observed."""
+        return sum(self.counts)
+
+    def observe(self, elapsed_us: int) -> None:
+        """Add one time; a time equal to a bound belongs to its bucket."""
+        self.counts[bisect_left(REQUEST_BUCKETS_US, elapsed_us)] += 1
+        self.sum_us += elapsed_us
 
 
 class TopicCounters:
@@ -31,12 +73,28 @@ class TopicCounters:
         self.failed_produce_requests = 0
         self.failed_fetch_requests = 0
 
+    def add(self, other: TopicCounters) -> None:
+        """Add another's counts to these."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class ChoreCounters:
+    """Counts of one chore of the background: steps, failures, and the time they took."""
+
+    __slots__ = ("elapsed_us", "failures", "last_wall_ms", "steps")
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.failures = 0
+        self.elapsed_us = 0
+        self.last_wall_ms = 0
+
 
 class Metrics:
     """The counters of one node. Callers add to the attributes directly.
 
-    `topic(name)` gives the topic's counters (keep the object, do not look it up for every batch).
-    `request(api_name, version, error_code, elapsed_us)` is called once for each answered request.
+    `topic(name)` gives the topic's counters: keep the object, do not look it up for every batch.
     """
 
     def __init__(self) -> None:
@@ -46,11 +104,19 @@ class Metrics:
         self.malformed_requests = 0
         self.bytes_received = 0
         self.bytes_sent = 0
-        self.syncs = 0
         self.sync_failures = 0
-        self.sync_us = 0
         self.loop_lag_us = 0
+        """How late the loop ran the newest timer."""
+        self.max_loop_lag_us = 0
+        """The largest such delay since the last scrape."""
+        self.syncs = Histogram()
         self.topics: dict[str, TopicCounters] = {}
+        self.removed_topics = TopicCounters()
+        """Sums of topics that are gone, so that the totals over all topics never fall."""
+        self.request_counts: dict[tuple[str, int, int], int] = {}
+        """By (API name, version, error code of the response)."""
+        self.request_times: dict[str, Histogram] = {}
+        self.chores: dict[str, ChoreCounters] = {}
 
     def topic(self, name: str) -> TopicCounters:
         """The counters of a topic, made on first use."""
@@ -59,10 +125,35 @@ class Metrics:
             counters = self.topics[name] = TopicCounters()
         return counters
 
+    def forget_topic(self, name: str) -> None:
+        """The topic was deleted: keep its counts in the totals only."""
+        counters = self.topics.pop(name, None)
+        if counters is not None:
+            self.removed_topics.add(counters)
+
+    def chore(self, name: str) -> ChoreCounters:
+        """The counters of a chore, made on first use."""
+        counters = self.chores.get(name)
+        if counters is None:
+            counters = self.chores[name] = ChoreCounters()
+        return counters
+
     def request(self, api_name: str, version: int, error_code: int, elapsed_us: int) -> None:
-        """Count one answered request: by API, version and (first) error code, with its time."""
-        raise NotImplementedError
+        """Count one answered request: by API, version and (first) error code, with its time from start to answer."""
+        key = (api_name, version, error_code)
+        self.request_counts[key] = self.request_counts.get(key, 0) + 1
+        times = self.request_times.get(api_name)
+        if times is None:
+            times = self.request_times[api_name] = Histogram()
+        times.observe(elapsed_us)
 
     def sync(self, elapsed_us: int, *, failed: bool = False) -> None:
-        """Count one fdatasync and its time."""
-        raise NotImplementedError
+        """Count one sync of a log and its time."""
+        self.syncs.observe(elapsed_us)
+        if failed:
+            self.sync_failures += 1
+
+    def loop_lag(self, lag_us: int) -> None:
+        """Note how late the loop ran a timer."""
+        self.loop_lag_us = lag_us
+        self.max_loop_lag_us = max(self.max_loop_lag_us, lag_us)

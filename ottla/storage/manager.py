@@ -381,8 +381,11 @@ class LogManager:
 
     # -- creating and deleting
 
-    def create_log(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> Log:
-        """Make a partition's directory and log, where the fewest partitions are. Durable when this returns.
+    def create_log(
+        self, topic: str, partition: int, topic_id: UUID, config: TopicConfig, *, directory_id: UUID | None = None
+    ) -> Log:
+        """Make a partition's directory and log, durable when this returns: in the directory of this id while it takes
+        writes, else where the fewest partitions are.
 
         The catalog's record of it is synced already. Raises OSError: no directory takes writes (then ENOSPC or EIO),
         or the disk failed.
@@ -390,7 +393,9 @@ class LogManager:
         topic_partition = TopicPartition(topic, partition)
         if topic_partition in self.logs:
             raise ValueError(f"{topic_partition} is open already")
-        return self._make(WantedLog(topic, partition, topic_id, config), self._emptiest())
+        named = [one for one in self.directories if one.is_online and one.id == directory_id]
+        home = named[0] if named and directory_id is not None else self._emptiest()
+        return self._make(WantedLog(topic, partition, topic_id, config), home)
 
     def delete_log(self, topic: str, partition: int) -> None:
         """Close a log and rename its directory to `-delete`; `unlink_due` removes it after `file.delete.delay.ms`.

@@ -1,0 +1,74 @@
+"""CreateTopics (key 19), versions 2-7: create topics, each for itself; the answer says that they accept requests.
+
+`validate_only` runs every check and creates nothing. From version 5 on the answer tells the number of partitions, the
+replication factor and the whole configuration. A replication factor above 1 is INVALID_REPLICATION_FACTOR (or counts
+as 1, see `ottla.replication.factor.lenient`); a manual assignment may name this broker only.
+
+Difference from Kafka: there a topic may not be usable yet when the answer comes; and `timeout_ms` bounds that wait,
+while here nothing but the disk is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.metadata.plans import NewTopic, TopicOutcome
+from ottla.broker.pending import Pending
+from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+FIRST_VERSION_WITH_CONFIGS = 5
+REPLICATION_FACTOR = 1
+
+
+def handle(request: CreateTopicsRequest, context: Context) -> Pending[CreateTopicsResponse]:
+    """Answer once the topics accept requests."""
+    pending: Pending[CreateTopicsResponse] = Pending()
+    wishes = [
+        NewTopic(
+            name=topic.name,
+            partitions=topic.num_partitions,
+            replication_factor=topic.replication_factor,
+            assignments=[(assignment.partition_index, assignment.broker_ids) for assignment in topic.assignments],
+            configs=[(config.name, config.value) for config in topic.configs],
+        )
+        for topic in request.topics
+    ]
+
+    def done(outcomes: Sequence[TopicOutcome]) -> None:
+        unique = {outcome.name: outcome for outcome in outcomes}
+        with_configs = context.api_version >= FIRST_VERSION_WITH_CONFIGS
+        results = [_result(outcome, with_configs=with_configs) for outcome in unique.values()]
+        pending.complete(CreateTopicsResponse(topics=results))
+
+    context.node.catalog.create_topics(wishes, done, validate_only=request.validate_only)
+    return pending
+
+
+def _result(outcome: TopicOutcome, *, with_configs: bool) -> CreateTopicsResponse.CreatableTopicResult:
+    name = outcome.name or ""
+    if outcome.failed:
+        return CreateTopicsResponse.CreatableTopicResult(
+            name=name, error_code=outcome.error_code, error_message=outcome.error_message
+        )
+    if not with_configs or outcome.config is None:
+        return CreateTopicsResponse.CreatableTopicResult(name=name, topic_id=outcome.id)
+    return CreateTopicsResponse.CreatableTopicResult(
+        name=name,
+        topic_id=outcome.id,
+        num_partitions=outcome.partitions,
+        replication_factor=REPLICATION_FACTOR,
+        configs=[
+            CreateTopicsResponse.CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.is_sensitive,
+            )
+            for entry in outcome.config.describe()
+        ],
+    )

@@ -1,0 +1,56 @@
+"""DeleteTopics (key 20), versions 1-6: delete topics by name, from version 6 on also by id.
+
+The answer says that the deletion survives a crash; the files are renamed by then and unlinked after
+`file.delete.delay.ms`. A topic that is named twice is INVALID_REQUEST each time. `delete.topic.enable=false` is
+TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST. An entry with both a name and an id, or with neither, makes
+the whole request INVALID_REQUEST, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.broker.metadata.plans import TopicOutcome
+from ottla.broker.pending import Pending
+from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+FIRST_VERSION_WITH_IDS = 6
+FIRST_VERSION_WITH_DELETION_DISABLED = 3
+ZERO_ID = UUID(int=0)
+
+
+def handle(request: DeleteTopicsRequest, context: Context) -> Pending[DeleteTopicsResponse]:
+    """Answer once the removal is synced. Raises KafkaError INVALID_REQUEST."""
+    if context.api_version >= FIRST_VERSION_WITH_IDS:
+        targets = [_target(topic) for topic in request.topics]
+    else:
+        targets = list(request.topic_names)
+    pending: Pending[DeleteTopicsResponse] = Pending()
+
+    def done(outcomes: Sequence[TopicOutcome]) -> None:
+        results = [_result(outcome, context.api_version) for outcome in outcomes]
+        pending.complete(DeleteTopicsResponse(responses=results))
+
+    context.node.catalog.delete_topics(targets, done)
+    return pending
+
+
+def _target(topic: DeleteTopicsRequest.DeleteTopicState) -> str | UUID:
+    if (topic.name is None) == (topic.topic_id == ZERO_ID):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is deleted either by name or by id")
+    return topic.topic_id if topic.name is None else topic.name
+
+
+def _result(outcome: TopicOutcome, version: int) -> DeleteTopicsResponse.DeletableTopicResult:
+    error = outcome.error_code
+    if error is ErrorCode.TOPIC_DELETION_DISABLED and version < FIRST_VERSION_WITH_DELETION_DISABLED:
+        error = ErrorCode.INVALID_REQUEST
+    return DeleteTopicsResponse.DeletableTopicResult(
+        name=outcome.name, topic_id=outcome.id, error_code=error, error_message=outcome.error_message
+    )

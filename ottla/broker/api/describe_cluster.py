@@ -1,0 +1,48 @@
+"""DescribeCluster (key 60), versions 0-2: the one broker, which is also the controller.
+
+Endpoint type 1 (the default, and the only one before version 1) asks for brokers. Type 2 asks for controllers, which
+Kafka's brokers refuse on their listeners with MISMATCHED_ENDPOINT_TYPE, any other type is UNSUPPORTED_ENDPOINT_TYPE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.descriptions import CLUSTER_OPERATIONS, NOT_ASKED, describe_broker
+from ottla.protocol.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from ottla.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+BROKERS = 1
+CONTROLLERS = 2
+
+
+def handle(request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
+    """Answer at once."""
+    if request.endpoint_type != BROKERS:
+        return _refuse(request.endpoint_type)
+    broker = describe_broker(context)
+    return DescribeClusterResponse(
+        cluster_id=context.node.catalog.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[
+            DescribeClusterResponse.DescribeClusterBroker(
+                broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
+            )
+        ],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _refuse(endpoint_type: int) -> DescribeClusterResponse:
+    if endpoint_type == CONTROLLERS:
+        error, message = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker's listener, not a controller's"
+    else:
+        error, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {endpoint_type}"
+    return DescribeClusterResponse(
+        error_code=error, error_message=message, endpoint_type=endpoint_type, cluster_id="", brokers=[]
+    )

@@ -1,0 +1,98 @@
+"""DescribeConfigs (key 32), versions 1-4: the configuration of topics and of this broker, with where each value comes
+from.
+
+Null keys ask for all of a resource's keys; keys that it does not have are left out. Every key comes with type, source
+and default flag; synonyms and documentation only when asked for. A broker is named by its id; the empty name asks for
+the dynamic default of all brokers, of which there is none, so the list is empty. Broker loggers (type 8) list the
+loggers' levels in Kafka; here the list is empty. Other types are INVALID_REQUEST, as in Kafka for unknown ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.layout import topic_name_problem
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+    from ottla.config.options import ConfigEntry
+
+TOPIC = 2
+BROKER = 4
+BROKER_LOGGER = 8
+
+
+def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
+    """Answer at once; each resource succeeds or fails for itself."""
+    return DescribeConfigsResponse(results=[_describe(resource, request, context) for resource in request.resources])
+
+
+def _describe(
+    resource: DescribeConfigsRequest.DescribeConfigsResource, request: DescribeConfigsRequest, context: Context
+) -> DescribeConfigsResponse.DescribeConfigsResult:
+    try:
+        entries = _entries(resource, context)
+    except KafkaError as error:
+        return DescribeConfigsResponse.DescribeConfigsResult(
+            error_code=error.code,
+            error_message=error.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=[],
+        )
+    return DescribeConfigsResponse.DescribeConfigsResult(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[_result(entry, request) for entry in entries],
+    )
+
+
+def _entries(resource: DescribeConfigsRequest.DescribeConfigsResource, context: Context) -> Sequence[ConfigEntry]:
+    name, keys = resource.resource_name, resource.configuration_keys
+    if resource.resource_type == TOPIC:
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        topic = context.node.catalog.topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic.config.describe(keys)
+    if resource.resource_type == BROKER:
+        if not name:
+            return ()
+        _check_node(name, context)
+        return context.node.config.describe(keys)
+    if resource.resource_type == BROKER_LOGGER:
+        _check_node(name, context)
+        return ()
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no configuration here")
+
+
+def _check_node(name: str, context: Context) -> None:
+    node_id = context.node.catalog.node_id
+    if name != str(node_id):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the only broker is {node_id}, not {name[:20]!r}")
+
+
+def _result(
+    entry: ConfigEntry, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResponse.DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+        synonyms=[
+            DescribeConfigsResponse.DescribeConfigsSynonym(
+                name=synonym.name, value=synonym.value, source=synonym.source
+            )
+            for synonym in synonyms
+        ],
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )

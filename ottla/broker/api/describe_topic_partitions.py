@@ -1,0 +1,96 @@
+"""DescribeTopicPartitions (key 75), version 0: topics and their partitions, page by page (KIP-966).
+
+Topics are told in the order of their names, each once. A page holds at most `response_partition_limit` partitions,
+and never more than MAX_PARTITIONS_PER_PAGE; `next_cursor` names the first that is missing. A cursor begins at its
+partition; topics before it are left out, and so is a topic of the cursor's that is gone by now (unless it was asked
+for by name). No topics asked for means all, then unknown ones do not occur.
+
+A limit below 1 is INVALID_REQUEST, as is a negative cursor: Kafka lets such a request fail with an unknown error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.broker.descriptions import TOPIC_OPERATIONS, describe_partition
+from ottla.protocol.api.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.layout import topic_name_problem
+
+if TYPE_CHECKING:
+    from ottla.broker.catalog import Topic
+    from ottla.broker.context import Context
+
+MAX_PARTITIONS_PER_PAGE = 2_000
+"""Kafka's max.request.partition.size.limit."""
+ZERO_ID = UUID(int=0)
+
+ResponseTopic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+ResponsePartition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
+
+
+def handle(request: DescribeTopicPartitionsRequest, context: Context) -> DescribeTopicPartitionsResponse:
+    """Answer one page. Raises KafkaError INVALID_REQUEST."""
+    if request.response_partition_limit < 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"a page holds at least 1 partition, not {request.response_partition_limit}"
+        )
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor names partition {cursor.partition_index}")
+    room = min(request.response_partition_limit, MAX_PARTITIONS_PER_PAGE)
+    topics = context.node.catalog.topics
+    names = sorted({topic.name for topic in request.topics} if request.topics else topics)
+    told = []
+    next_cursor = None
+    for name in names:
+        if cursor is not None and name < cursor.topic_name:
+            continue
+        topic = topics.get(name)
+        if topic is None:
+            told.append(_refuse(name))
+            continue
+        first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+        last = min(len(topic.partitions), first + room)
+        if first < last:
+            told.append(_describe(topic, first, last, context))
+            room -= last - first
+        if last < len(topic.partitions):
+            next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=max(first, last))
+            break
+    return DescribeTopicPartitionsResponse(topics=told, next_cursor=next_cursor)
+
+
+def _describe(topic: Topic, first: int, last: int, context: Context) -> ResponseTopic:
+    described = (describe_partition(context, topic, index) for index in range(first, last))
+    return ResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.is_internal,
+        partitions=[
+            ResponsePartition(
+                error_code=partition.error_code,
+                partition_index=partition.partition_index,
+                leader_id=partition.leader_id,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=partition.offline_replicas,
+            )
+            for partition in described
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _refuse(name: str) -> ResponseTopic:
+    error = (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_name_problem(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
+    )
+    return ResponseTopic(error_code=error, name=name, topic_id=ZERO_ID, partitions=[])

@@ -1,0 +1,135 @@
+"""Metadata (key 3), versions 0-13: the one broker, and topics with their partitions, created on the way if need be.
+
+All topics: a null list, at version 0 an empty one. From version 1 on an empty list asks for none. A topic may be asked
+for by id from version 12 on. A topic that does not exist is created when the client allows it (always before version
+4) and `auto.create.topics.enable` does; the answer then waits until it accepts requests, so it never says
+LEADER_NOT_AVAILABLE for a new topic, as Kafka does.
+
+Every other difference from Kafka: the controller is this broker (Kafka 4 names a broker by chance), topics are told in
+the order of the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.broker.descriptions import (
+    CLUSTER_OPERATIONS,
+    NOT_ASKED,
+    TOPIC_OPERATIONS,
+    describe_broker,
+    describe_partition,
+)
+from ottla.broker.pending import Pending
+from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.layout import CLUSTER_METADATA_TOPIC, topic_name_problem
+
+if TYPE_CHECKING:
+    from ottla.broker.catalog import Topic, TopicOutcome
+    from ottla.broker.context import Context
+
+FIRST_VERSION_WITH_IDS = 12
+ZERO_ID = UUID(int=0)
+
+
+def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Pending[MetadataResponse]:
+    """Answer at once, or once the missing topics are there. Raises KafkaError INVALID_REQUEST."""
+    catalog = context.node.catalog
+    if request.topics is None or (context.api_version == 0 and not request.topics):
+        return _respond(request, context, [_describe(request, context, topic) for topic in catalog.topics.values()])
+    targets = _targets(request, context)
+    missing = [name for name in targets if isinstance(name, str) and _may_create(name, request, context)]
+    if not missing:
+        return _respond(request, context, [_look_up(request, context, target, {}) for target in targets])
+    pending: Pending[MetadataResponse] = Pending()
+
+    def created(outcomes: Sequence[TopicOutcome]) -> None:
+        failed = {outcome.name: outcome.error_code for outcome in outcomes if outcome.failed and outcome.name}
+        pending.complete(_respond(request, context, [_look_up(request, context, target, failed) for target in targets]))
+
+    catalog.auto_create(missing, created)
+    return pending
+
+
+def _targets(request: MetadataRequest, context: Context) -> list[str | UUID]:
+    """Names and ids as asked for, each once. Raises KafkaError for what the version does not allow."""
+    targets: dict[str | UUID, None] = {}
+    for topic in request.topics or ():
+        if context.api_version < FIRST_VERSION_WITH_IDS and (topic.name is None or topic.topic_id != ZERO_ID):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"a topic can be asked for by id from version {FIRST_VERSION_WITH_IDS} on"
+            )
+        targets[topic.topic_id if topic.name is None else topic.name] = None
+    return list(targets)
+
+
+def _may_create(name: str, request: MetadataRequest, context: Context) -> bool:
+    return (
+        name not in context.node.catalog.topics
+        and request.allow_auto_topic_creation
+        and context.node.config.auto_create_topics_enable
+        and name != CLUSTER_METADATA_TOPIC
+        and topic_name_problem(name) is None
+    )
+
+
+def _look_up(
+    request: MetadataRequest, context: Context, target: str | UUID, failed: dict[str, ErrorCode]
+) -> MetadataResponse.MetadataResponseTopic:
+    catalog = context.node.catalog
+    topic = catalog.topics_by_id.get(target) if isinstance(target, UUID) else catalog.topics.get(target)
+    if topic is not None:
+        return _describe(request, context, topic)
+    if isinstance(target, UUID):
+        return _refuse(None, target, ErrorCode.UNKNOWN_TOPIC_ID)
+    if topic_name_problem(target) is not None:
+        return _refuse(target, ZERO_ID, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    return _refuse(target, ZERO_ID, failed.get(target, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+
+def _refuse(name: str | None, topic_id: UUID, error: ErrorCode) -> MetadataResponse.MetadataResponseTopic:
+    return MetadataResponse.MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id, partitions=[])
+
+
+def _describe(request: MetadataRequest, context: Context, topic: Topic) -> MetadataResponse.MetadataResponseTopic:
+    described = (describe_partition(context, topic, index) for index in range(len(topic.partitions)))
+    return MetadataResponse.MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.is_internal,
+        partitions=[
+            MetadataResponse.MetadataResponsePartition(
+                error_code=partition.error_code,
+                partition_index=partition.partition_index,
+                leader_id=partition.leader_id,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+                offline_replicas=partition.offline_replicas,
+            )
+            for partition in described
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
+    )
+
+
+def _respond(
+    request: MetadataRequest, context: Context, topics: list[MetadataResponse.MetadataResponseTopic]
+) -> MetadataResponse:
+    broker = describe_broker(context)
+    return MetadataResponse(
+        brokers=[
+            MetadataResponse.MetadataResponseBroker(
+                node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
+            )
+        ],
+        cluster_id=context.node.catalog.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )

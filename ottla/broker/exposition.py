@@ -1,0 +1,216 @@
+"""A node's figures as Prometheus' samples, made when somebody scrapes.
+
+Names follow what Kafka's usual jmx_exporter rules make of its MBeans (`kafka_log_log_size`,
+`kafka_server_brokertopicmetrics_messagesin_total`, ...), so that dashboards work; figures that Kafka does not have
+begin with `ottla_`.
+
+Only this module knows prometheus-client, and it is imported with the first scrape: a broker starts without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from ottla.broker.metrics import REQUEST_BUCKETS_US, Histogram, TopicCounters
+from ottla.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+    from ottla.broker.node import Node
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+_TOPIC_COUNTERS = {
+    "messages_in": ("messagesin", "Records appended."),
+    "bytes_in": ("bytesin", "Bytes of batches appended."),
+    "bytes_out": ("bytesout", "Bytes of batches sent to consumers."),
+    "bytes_rejected": ("bytesrejected", "Bytes of batches refused."),
+    "total_produce_requests": ("totalproducerequests", "Produce requests, one for each topic in them."),
+    "total_fetch_requests": ("totalfetchrequests", "Fetch requests, one for each topic in them."),
+    "failed_produce_requests": ("failedproducerequests", "Produce requests that failed."),
+    "failed_fetch_requests": ("failedfetchrequests", "Fetch requests that failed."),
+}
+
+
+class Exposition:
+    """The registry of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(NodeCollector(node))
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+
+    def render(self) -> bytes:
+        """The text that `/metrics` answers, of CONTENT_TYPE."""
+        return generate_latest(self._registry)
+
+
+class NodeCollector(Collector):
+    """Reads the counters and asks logs and directories; keeps nothing."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        yield from self._topics()
+        yield from self._requests()
+        yield from self._network()
+        yield from self._logs()
+        yield from self._directories()
+        yield from self._work()
+
+    def _topics(self) -> Iterator[Metric]:
+        metrics = self._node.metrics
+        total = TopicCounters()
+        total.add(metrics.removed_topics)
+        for counters in metrics.topics.values():
+            total.add(counters)
+        for attribute, (name, text) in _TOPIC_COUNTERS.items():
+            yield _counter(f"kafka_server_brokertopicmetrics_{name}", text, getattr(total, attribute))
+        for attribute, (name, text) in _TOPIC_COUNTERS.items():
+            family = CounterMetricFamily(f"kafka_server_brokertopicmetrics_{name}_by_topic", text, labels=["topic"])
+            for topic, counters in metrics.topics.items():
+                family.add_metric([topic], getattr(counters, attribute))
+            yield family
+
+    def _requests(self) -> Iterator[Metric]:
+        metrics = self._node.metrics
+        requests = CounterMetricFamily(
+            "kafka_network_requestmetrics_requests", "Requests answered.", labels=["request", "version"]
+        )
+        errors = CounterMetricFamily(
+            "kafka_network_requestmetrics_errors", "Responses by their first error code.", labels=["request", "error"]
+        )
+        by_version: dict[tuple[str, str], int] = {}
+        by_error: dict[tuple[str, str], int] = {}
+        for (api, version, code), count in metrics.request_counts.items():
+            by_version[api, str(version)] = by_version.get((api, str(version)), 0) + count
+            by_error[api, _error_name(code)] = by_error.get((api, _error_name(code)), 0) + count
+        for labels, count in by_version.items():
+            requests.add_metric(labels, count)
+        for labels, count in by_error.items():
+            errors.add_metric(labels, count)
+        times = HistogramMetricFamily(
+            "kafka_network_requestmetrics_totaltime_seconds", "Time from start to answer.", labels=["request"]
+        )
+        for api, histogram in metrics.request_times.items():
+            times.add_metric([api], _buckets(histogram), histogram.sum_us / 1e6)
+        yield from (requests, errors, times)
+
+    def _network(self) -> Iterator[Metric]:
+        metrics = self._node.metrics
+        server = "kafka_server_socketservermetrics"
+        yield _gauge(
+            f"{server}_connection_count", "Open connections.", metrics.connections_opened - metrics.connections_closed
+        )
+        yield _counter(f"{server}_connection_creation", "Connections accepted.", metrics.connections_opened)
+        yield _counter(f"{server}_connection_close", "Connections closed.", metrics.connections_closed)
+        yield _counter("ottla_connections_refused", "Connections over a limit.", metrics.connections_refused)
+        yield _counter("ottla_requests_malformed", "Requests that ended their connection.", metrics.malformed_requests)
+        yield _counter(f"{server}_incoming_byte", "Bytes received.", metrics.bytes_received)
+        yield _counter(f"{server}_outgoing_byte", "Bytes sent.", metrics.bytes_sent)
+
+    def _logs(self) -> Iterator[Metric]:
+        labels = ["topic", "partition"]
+        size = GaugeMetricFamily("kafka_log_log_size", "Bytes of the partition's segments.", labels=labels)
+        start = GaugeMetricFamily("kafka_log_log_logstartoffset", "First offset of the partition.", labels=labels)
+        end = GaugeMetricFamily("kafka_log_log_logendoffset", "Next offset of the partition.", labels=labels)
+        segments = GaugeMetricFamily("kafka_log_log_numlogsegments", "Segments of the partition.", labels=labels)
+        watermark = GaugeMetricFamily("ottla_log_highwatermark", "Offset below which records are seen.", labels=labels)
+        synced = GaugeMetricFamily("ottla_log_syncedoffset", "Offset below which records are on disk.", labels=labels)
+        offline = 0
+        for topic in self._node.catalog.topics.values():
+            for index, partition in enumerate(topic.partitions):
+                if partition is None:
+                    offline += 1
+                    continue
+                log, of = partition.log, [topic.name, str(index)]
+                size.add_metric(of, log.size_bytes)
+                start.add_metric(of, log.log_start_offset)
+                end.add_metric(of, log.log_end_offset)
+                segments.add_metric(of, len(log.segments))
+                watermark.add_metric(of, partition.high_watermark)
+                synced.add_metric(of, log.synced_offset)
+        yield from (size, start, end, segments, watermark, synced)
+        yield from self._replicas(offline)
+
+    def _replicas(self, offline: int) -> Iterator[Metric]:
+        catalog = self._node.catalog
+        count = sum(len(topic.partitions) for topic in catalog.topics.values())
+        replicas, controller = "kafka_server_replicamanager", "kafka_controller_kafkacontroller"
+        yield _gauge(f"{replicas}_partitioncount", "Partitions of this broker.", count)
+        yield _gauge(f"{replicas}_leadercount", "Partitions that this broker leads.", count - offline)
+        yield _gauge(f"{replicas}_offlinereplicacount", "Partitions whose directory is offline.", offline)
+        yield _gauge(f"{replicas}_underreplicatedpartitions", "Always 0: there is one replica.", 0)
+        yield _gauge(f"{controller}_activecontrollercount", "Always 1: this broker.", 1)
+        yield _gauge(f"{controller}_globaltopiccount", "Topics.", len(catalog.topics))
+        yield _gauge(f"{controller}_globalpartitioncount", "Partitions.", count)
+        yield _gauge(f"{controller}_offlinepartitionscount", "Partitions without a leader.", offline)
+        yield _counter("ottla_metadata_snapshots", "Snapshots of the metadata written.", catalog.snapshots_taken)
+        yield _gauge("ottla_metadata_log_end_offset", "Next offset of the metadata log.", catalog.metadata_end_offset)
+        yield _gauge("ottla_metadata_changes_waiting", "Changes that wait for the disk.", catalog.waiting_changes)
+
+    def _directories(self) -> Iterator[Metric]:
+        directories = self._node.log_manager.directories
+        offline = GaugeMetricFamily(
+            "kafka_log_logmanager_logdirectoryoffline", "1 when the directory is offline.", labels=["logDirectory"]
+        )
+        full = GaugeMetricFamily("ottla_log_directory_full", "1 when the directory is full.", labels=["logDirectory"])
+        for directory in directories:
+            offline.add_metric([str(directory.path)], int(directory.is_offline))
+            full.add_metric([str(directory.path)], int(not directory.is_offline and not directory.is_online))
+        count = sum(directory.is_offline for directory in directories)
+        yield _gauge("kafka_log_logmanager_offlinelogdirectorycount", "Directories that are offline.", count)
+        yield from (offline, full)
+
+    def _work(self) -> Iterator[Metric]:
+        metrics = self._node.metrics
+        syncs = HistogramMetricFamily("kafka_log_logflushstats_logflushtime_seconds", "Time of each sync of a log.")
+        syncs.add_metric([], _buckets(metrics.syncs), metrics.syncs.sum_us / 1e6)
+        yield syncs
+        yield _counter("ottla_sync_failures", "Syncs that failed.", metrics.sync_failures)
+        yield _gauge("ottla_loop_lag_seconds", "How late the loop ran its newest timer.", metrics.loop_lag_us / 1e6)
+        yield _gauge(
+            "ottla_loop_lag_max_seconds", "The same, most since the last scrape.", metrics.max_loop_lag_us / 1e6
+        )
+        metrics.max_loop_lag_us = 0
+        steps = CounterMetricFamily("ottla_chore_steps", "Steps of background work.", labels=["chore"])
+        failures = CounterMetricFamily("ottla_chore_failures", "Steps that failed.", labels=["chore"])
+        seconds = CounterMetricFamily("ottla_chore_seconds", "Time spent in steps.", labels=["chore"])
+        for name, counters in metrics.chores.items():
+            steps.add_metric([name], counters.steps)
+            failures.add_metric([name], counters.failures)
+            seconds.add_metric([name], counters.elapsed_us / 1e6)
+        yield from (steps, failures, seconds)
+
+
+def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _buckets(histogram: Histogram) -> Sequence[tuple[str, float]]:
+    """Cumulative counts by upper bound in seconds, as Prometheus wants them."""
+    bounds = [repr(bound / 1e6) for bound in REQUEST_BUCKETS_US] + ["+Inf"]
+    total = 0
+    buckets = []
+    for bound, count in zip(bounds, histogram.counts, strict=True):
+        total += count
+        buckets.append((bound, float(total)))
+    return buckets
+
+
+def _error_name(code: int) -> str:
+    return ErrorCode.of(code).name

@@ -1,0 +1,86 @@
+"""What the HTTP port shows: is the process alive, may clients come, and its figures.
+
+`/livez` is 200 as long as the loop runs. `/readyz` is 200 when the broker accepts requests, 503 while it starts or
+stops and when no log directory takes writes; both ways with the directories' states as JSON. `/metrics` is
+Prometheus' text. Pure functions of the node; `server.py` speaks HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from ottla.broker.http.server import Page, Pages
+
+if TYPE_CHECKING:
+    from ottla.broker.exposition import Exposition
+    from ottla.broker.node import Node
+
+JSON = "application/json"
+
+
+def pages_of(node: Node, accepts_requests: Callable[[], bool]) -> Pages:
+    """The pages of one node; `accepts_requests` says whether its listeners are open and it does not stop."""
+    return {
+        "/livez": partial(_livez),
+        "/readyz": partial(_readyz, node, accepts_requests),
+        "/metrics": _Metrics(node),
+    }
+
+
+def _livez() -> Page:
+    return _json(HTTPStatus.OK, {"status": "alive"})
+
+
+def _readyz(node: Node, accepts_requests: Callable[[], bool]) -> Page:
+    directories = [
+        {
+            "path": str(directory.path),
+            "state": directory.state.value,
+            "error": None if directory.error is None else str(directory.error),
+        }
+        for directory in node.log_manager.directories
+    ]
+    takes_writes = any(directory.is_online for directory in node.log_manager.directories)
+    is_accepting = accepts_requests()
+    if not is_accepting:
+        status = "not accepting requests"
+    elif not takes_writes:
+        status = "no log directory takes writes"
+    else:
+        status = "ready"
+    catalog = node.catalog
+    offline = sum(partition is None for topic in catalog.topics.values() for partition in topic.partitions)
+    return _json(
+        HTTPStatus.OK if is_accepting and takes_writes else HTTPStatus.SERVICE_UNAVAILABLE,
+        {
+            "status": status,
+            "cluster_id": catalog.cluster_id,
+            "node_id": catalog.node_id,
+            "topics": len(catalog.topics),
+            "offline_partitions": offline,
+            "log_directories": directories,
+        },
+    )
+
+
+class _Metrics:
+    """prometheus-client is imported with the first scrape, so that a start does not pay for it."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._exposition: Exposition | None = None
+
+    def __call__(self) -> Page:
+        from ottla.broker.exposition import CONTENT_TYPE, Exposition
+
+        if self._exposition is None:
+            self._exposition = Exposition(self._node)
+        return Page(HTTPStatus.OK, CONTENT_TYPE, self._exposition.render())
+
+
+def _json(status: HTTPStatus, body: object) -> Page:
+    return Page(status, JSON, (json.dumps(body, indent=2) + "\n").encode())

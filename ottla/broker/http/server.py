@@ -1,0 +1,192 @@
+"""A small HTTP/1.1 server for people and probes, on a port of its own: `/livez`, `/readyz`, `/metrics`.
+
+It answers GET and HEAD only, one request after the other on a connection, and knows no bodies. Everything a client may
+send is bounded: the head in bytes (431), the time until the head is complete (the connection is closed), requests per
+connection, and connections. What it cannot understand is 400, an unknown path 404, another method 405.
+
+Own code instead of a library: it is one page, needs no dependency, and starts in no time; the broker's port never
+speaks HTTP. Asyncio lives here and in `ottla.broker.server` only. Paths are served by `pages.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import NamedTuple
+
+logger = logging.getLogger(__name__)
+
+MAX_HEAD_BYTES = 8 * 1024
+HEAD_TIMEOUT_S = 10.0
+WRITE_TIMEOUT_S = 10.0
+MAX_REQUESTS_PER_CONNECTION = 1_000
+MAX_CONNECTIONS = 100
+_END_OF_HEAD = b"\r\n\r\n"
+
+
+class Page(NamedTuple):
+    """An answer: status, type and body."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+Pages = Mapping[str, Callable[[], Page]]
+
+
+class BadRequest(Exception):
+    """A head that is not HTTP/1.x as we speak it."""
+
+
+class _Head(NamedTuple):
+    method: str
+    path: str
+    keeps_alive: bool
+
+
+class HttpServer:
+    """Serves `pages` by path. `start` binds, `stop` closes the port and every connection."""
+
+    def __init__(self, host: str, port: int, pages: Pages, *, head_timeout_s: float = HEAD_TIMEOUT_S) -> None:
+        self._host = host
+        self._port = port
+        self._pages = pages
+        self._head_timeout_s = head_timeout_s
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """What it is bound to; the port is the real one also where 0 was asked for."""
+        if self._server is None:
+            raise RuntimeError("the HTTP server is not started")
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return str(host), int(port)
+
+    async def start(self) -> None:
+        """Bind. Raises OSError when the address cannot be had."""
+        self._server = await asyncio.start_server(
+            self._serve, self._host or None, self._port, limit=MAX_HEAD_BYTES, reuse_address=True
+        )
+
+    async def stop(self) -> None:
+        """Close the port and the connections."""
+        if self._server is None:
+            return
+        self._server.close()
+        for task in list(self._connections):
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # a coroutine of start_server always runs in a task
+        self._connections.add(task)
+        try:
+            if len(self._connections) <= MAX_CONNECTIONS:
+                await self._talk(reader, writer)
+        except (ConnectionError, TimeoutError, asyncio.CancelledError):
+            pass  # the other end went away or was too slow, or we stop: nobody is left to tell
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(MAX_REQUESTS_PER_CONNECTION):
+            try:
+                head = await self._read_head(reader)
+            except asyncio.LimitOverrunError:
+                error = plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has {MAX_HEAD_BYTES} bytes at most")
+                await self._write(writer, error, with_body=True, keeps_alive=False)
+                return
+            except BadRequest as error:
+                page = plain(HTTPStatus.BAD_REQUEST, str(error))
+                await self._write(writer, page, with_body=True, keeps_alive=False)
+                return
+            if head is None:
+                return
+            page = self._answer(head)
+            await self._write(writer, page, with_body=head.method != "HEAD", keeps_alive=head.keeps_alive)
+            if not head.keeps_alive:
+                return
+
+    async def _read_head(self, reader: asyncio.StreamReader) -> _Head | None:
+        """The next request's head; None at the end of the connection. Raises BadRequest, LimitOverrunError."""
+        try:
+            async with asyncio.timeout(self._head_timeout_s):
+                data = await reader.readuntil(_END_OF_HEAD)
+        except asyncio.IncompleteReadError as error:
+            if error.partial:
+                raise BadRequest("the connection ended inside of a head") from None
+            return None
+        return parse_head(data)
+
+    def _answer(self, head: _Head) -> Page:
+        page = self._pages.get(head.path)
+        if page is None:
+            return plain(HTTPStatus.NOT_FOUND, f"there is: {' '.join(sorted(self._pages))}")
+        if head.method not in ("GET", "HEAD"):
+            return plain(HTTPStatus.METHOD_NOT_ALLOWED, "GET and HEAD only")
+        try:
+            return page()
+        except Exception:  # a bug in a page must not end the server; it is loud in the log
+            logger.exception("the page %s failed", head.path)
+            return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "see the log")
+
+    async def _write(self, writer: asyncio.StreamWriter, page: Page, *, with_body: bool, keeps_alive: bool) -> None:
+        lines = [
+            f"HTTP/1.1 {page.status.value} {page.status.phrase}",
+            f"Content-Type: {page.content_type}",
+            f"Content-Length: {len(page.body)}",
+            "Cache-Control: no-store",
+            f"Connection: {'keep-alive' if keeps_alive else 'close'}",
+        ]
+        if page.status is HTTPStatus.METHOD_NOT_ALLOWED:
+            lines.append("Allow: GET, HEAD")
+        head = "\r\n".join(lines).encode("latin-1") + _END_OF_HEAD
+        writer.write(head + page.body if with_body else head)
+        async with asyncio.timeout(WRITE_TIMEOUT_S):
+            await writer.drain()
+
+
+def parse_head(data: bytes) -> _Head:
+    """Method, path (without its query) and whether the connection stays open. Raises BadRequest."""
+    lines = data[: -len(_END_OF_HEAD)].split(b"\r\n")
+    parts = lines[0].split(b" ")
+    if len(parts) != 3 or not parts[0].isalpha() or not parts[1].startswith(b"/"):
+        raise BadRequest("this is not an HTTP request")
+    method, target, version = parts
+    if version not in (b"HTTP/1.1", b"HTTP/1.0"):
+        raise BadRequest("HTTP/1.1 and HTTP/1.0 only")
+    headers: dict[bytes, bytes] = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(b":")
+        if not colon or not name or name != name.strip():
+            raise BadRequest("a header line is broken")
+        headers[name.lower()] = value.strip().lower()
+    if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:
+        raise BadRequest("requests with a body are not served")
+    connection = headers.get(b"connection", b"")
+    keeps_alive = connection != b"close" if version == b"HTTP/1.1" else connection == b"keep-alive"
+    try:
+        path = target.split(b"?", 1)[0].decode("ascii")
+    except UnicodeDecodeError:
+        raise BadRequest("the path is not ASCII") from None
+    return _Head(method.decode("ascii").upper(), path, keeps_alive)
+
+
+def plain(status: HTTPStatus, text: str) -> Page:
+    """A page of one line of text."""
+    return Page(status, "text/plain; charset=utf-8", f"{status.value} {status.phrase}: {text}\n".encode())
+
+
+async def close_quietly(server: HttpServer | None) -> None:
+    """Stop a server that may not have been started."""
+    if server is not None:
+        with contextlib.suppress(OSError):
+            await server.stop()

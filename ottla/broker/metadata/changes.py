@@ -1,0 +1,97 @@
+"""One change of the metadata after the other.
+
+A change is planned on the image as it is when its turn comes (not when it was asked for), written as one batch,
+synced, replayed, and only then answered. While one waits for the disk the others wait in memory. A change that plans
+no records (a refusal, a look-up) is answered without the disk.
+
+A disk that takes no more refuses this change and leaves the queue working; a failed sync refuses this and every
+later one (the log itself remembers).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.disk import Syncer
+    from ottla.broker.metadata.image import MetadataImage
+    from ottla.broker.metadata.journal import Journal
+    from ottla.protocol.stored.metadata import MetadataRecord
+
+MAX_WAITING_CHANGES = 10_000
+"""Changes that may wait for the disk; one more is refused with a retriable error."""
+
+Plan = Callable[["MetadataImage"], "Sequence[MetadataRecord]"]
+Done = Callable[[KafkaError | None], None]
+
+
+class _Change(NamedTuple):
+    plan: Plan
+    done: Done
+
+
+class ChangeQueue:
+    """See the module's text. All calls, and all callbacks, on the broker's one thread."""
+
+    def __init__(self, journal: Journal, syncer: Syncer) -> None:
+        self._journal = journal
+        self._syncer = syncer
+        self._waiting: deque[_Change] = deque()
+        self._syncing: _Change | None = None
+        self._is_running = False
+
+    def __len__(self) -> int:
+        return len(self._waiting) + (self._syncing is not None)
+
+    def submit(self, plan: Plan, done: Done) -> None:
+        """Run `plan(image)` when it is its turn; `done(None)` once its records are synced and replayed.
+
+        `done(error)` when they are not; then the image is as if the change had never been. A KafkaError that `plan`
+        raises goes to `done`.
+        """
+        if len(self._waiting) >= MAX_WAITING_CHANGES:
+            done(KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many metadata changes wait for the disk"))
+            return
+        self._waiting.append(_Change(plan, done))
+        self._run()
+
+    def _run(self) -> None:
+        """Start what can start. Not re-entrant: a callback that submits is served by the loop that called it."""
+        if self._is_running:
+            return
+        self._is_running = True
+        try:
+            while self._waiting and self._syncing is None:
+                self._start(self._waiting.popleft())
+        finally:
+            self._is_running = False
+
+    def _start(self, change: _Change) -> None:
+        try:
+            records = change.plan(self._journal.image)
+            if records:
+                self._journal.append(records)
+        except KafkaError as error:
+            change.done(error)
+            return
+        if not records:
+            change.done(None)
+            return
+        self._syncing = change
+        self._syncer.request(self._journal.log, self._synced)
+
+    def _synced(self, error: BaseException | None) -> None:
+        change, self._syncing = self._syncing, None
+        if change is None:  # pragma: no cover - a syncer that answers twice is a bug worth a traceback
+            raise RuntimeError("a sync was answered that nobody waits for")
+        if error is None:
+            self._journal.commit()
+            change.done(None)
+        else:
+            self._journal.discard()
+            change.done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log cannot be synced: {error}"))
+        self._run()

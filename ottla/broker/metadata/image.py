@@ -1,0 +1,380 @@
+"""What the records of `__cluster_metadata-0` add up to.
+
+Pure: no files, no clock, no loop. `replay(record)` is the only way to change the image, so a running broker and a
+restarted one go the same way. `records()` is the inverse: the shortest list of records that replays to an equal
+image, which is what a snapshot holds.
+
+Invariants: a topic's name and id name the same `TopicState`; a partition belongs to a topic that exists; a
+configuration that was set to null is absent. A record that breaks them raises MetadataError: the log is damaged.
+
+Records that Kafka writes and that this broker does not interpret (quotas, users, ...) are carried along in their
+order, so that a snapshot loses nothing. Records inside a metadata transaction (KIP-868; Kafka's controller bootstraps
+with one) take effect at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID
+
+from ottla.protocol.stored.metadata import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    MetadataRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+
+METADATA_VERSION_FEATURE = "metadata.version"
+METADATA_VERSION_MIN = 17
+"""3.7-IV2, the first level whose records name log directories."""
+METADATA_VERSION = 27
+"""4.1-IV1, the level of Kafka 4.1 (Kafka's MetadataVersion)."""
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+"""Resource types of ConfigRecord (Kafka's ConfigResource.Type)."""
+
+NO_LEADER_CHANGE = -2
+"""PartitionChangeRecord.leader when the leader stays and the leader epoch with it."""
+
+RECORD_VERSIONS: dict[type[MetadataRecord], int] = {
+    RegisterBrokerRecord: 3,
+    BrokerRegistrationChangeRecord: 2,
+    PartitionRecord: 1,
+    PartitionChangeRecord: 1,
+}
+"""The version that each record is written in at METADATA_VERSION; 0 for all others.
+
+PartitionRecord 2 needs the feature eligible.leader.replicas.version, which one node has no use for.
+"""
+
+
+class MetadataError(Exception):
+    """The metadata cannot be read or makes no sense; the text is one line for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """One partition as the records describe it; `leader_epoch` grows with every PartitionChange that names a leader."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    directories: tuple[UUID, ...]
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    leader_recovery_state: int = 0
+
+
+@dataclass(slots=True)
+class TopicState:
+    """A topic and its partitions by index."""
+
+    name: str
+    id: UUID
+    partitions: dict[int, PartitionState] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class MetadataImage:
+    """See the module's text. `end_offset` is the offset after the last replayed record, `epoch` its raft epoch."""
+
+    end_offset: int = 0
+    epoch: int = 0
+    features: dict[str, int] = field(default_factory=dict)
+    brokers: dict[int, RegisterBrokerRecord] = field(default_factory=dict)
+    topics: dict[str, TopicState] = field(default_factory=dict)
+    topics_by_id: dict[UUID, TopicState] = field(default_factory=dict)
+    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    producer_ids: ProducerIdsRecord | None = None
+    controllers: dict[int, RegisterControllerRecord] = field(default_factory=dict)
+    carried: list[MetadataRecord] = field(default_factory=list)
+    partition_count: int = 0
+    transaction: list[MetadataRecord] | None = None
+    """Records of a transaction that has begun and not ended; a snapshot is not taken while there is one."""
+
+    @property
+    def next_producer_id(self) -> int:
+        """The first producer id of the next block."""
+        return 0 if self.producer_ids is None else self.producer_ids.next_producer_id
+
+    def topic_configs(self, name: str) -> dict[str, str]:
+        """The configuration overrides of a topic; empty when there are none."""
+        return self.configs.get((TOPIC_RESOURCE, name), {})
+
+    def replay(self, record: MetadataRecord) -> None:
+        """Apply one record. Raises MetadataError when it refers to what does not exist or exists already."""
+        if self.transaction is not None and not isinstance(record, EndTransactionRecord | AbortTransactionRecord):
+            self.transaction.append(record)
+            return
+        handler = _REPLAY.get(type(record))
+        if handler is None:
+            self.carried.append(record)
+        else:
+            handler(self, record)
+
+    def records(self) -> list[MetadataRecord]:
+        """The records that replay to an equal image, in the order of Kafka's snapshots: features first."""
+        first = [METADATA_VERSION_FEATURE] if METADATA_VERSION_FEATURE in self.features else []
+        names = first + sorted(self.features.keys() - {METADATA_VERSION_FEATURE})
+        records: list[MetadataRecord] = [
+            FeatureLevelRecord(name=name, feature_level=self.features[name]) for name in names
+        ]
+        records.extend(self.brokers[broker_id] for broker_id in sorted(self.brokers))
+        records.extend(self.controllers[node_id] for node_id in sorted(self.controllers))
+        for topic in self.topics.values():
+            records.append(TopicRecord(name=topic.name, topic_id=topic.id))
+            for index, state in topic.partitions.items():
+                records.append(partition_record(topic.id, index, state))
+        for (resource_type, resource_name), values in self.configs.items():
+            for name, value in values.items():
+                records.append(
+                    ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
+                )
+        if self.producer_ids is not None:
+            records.append(self.producer_ids)
+        records.extend(self.carried)
+        return records
+
+    def topic_of(self, topic_id: UUID, record: MetadataRecord) -> TopicState:
+        """The topic of this id. Raises MetadataError naming the record that asks."""
+        topic = self.topics_by_id.get(topic_id)
+        if topic is None:
+            raise MetadataError(f"{type(record).__name__} names topic id {topic_id}, which does not exist")
+        return topic
+
+
+def partition_record(topic_id: UUID, index: int, state: PartitionState) -> PartitionRecord:
+    """The record that replays to `state`."""
+    return PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=list(state.replicas),
+        isr=list(state.isr),
+        removing_replicas=list(state.removing_replicas),
+        adding_replicas=list(state.adding_replicas),
+        leader=state.leader,
+        leader_recovery_state=state.leader_recovery_state,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        directories=list(state.directories),
+    )
+
+
+def _feature_level(image: MetadataImage, record: FeatureLevelRecord) -> None:
+    if record.name == METADATA_VERSION_FEATURE and not METADATA_VERSION_MIN <= record.feature_level <= METADATA_VERSION:
+        raise MetadataError(
+            f"metadata.version {record.feature_level} is outside of what this version reads"
+            f" ({METADATA_VERSION_MIN} to {METADATA_VERSION})"
+        )
+    if record.feature_level == 0:
+        image.features.pop(record.name, None)
+    else:
+        image.features[record.name] = record.feature_level
+
+
+def _register_broker(image: MetadataImage, record: RegisterBrokerRecord) -> None:
+    image.brokers[record.broker_id] = record
+
+
+def _unregister_broker(image: MetadataImage, record: UnregisterBrokerRecord) -> None:
+    image.brokers.pop(record.broker_id, None)
+
+
+def _registered(image: MetadataImage, broker_id: int, record: MetadataRecord) -> RegisterBrokerRecord:
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise MetadataError(f"{type(record).__name__} names broker {broker_id}, which is not registered")
+    return broker
+
+
+def _registration_change(image: MetadataImage, record: BrokerRegistrationChangeRecord) -> None:
+    broker = _registered(image, record.broker_id, record)
+    _amend_broker(
+        image,
+        broker,
+        fenced=broker.fenced if record.fenced == 0 else record.fenced > 0,
+        in_controlled_shutdown=broker.in_controlled_shutdown or record.in_controlled_shutdown > 0,
+        log_dirs=list(record.log_dirs) or list(broker.log_dirs),
+    )
+
+
+def _fence_broker(image: MetadataImage, record: FenceBrokerRecord) -> None:
+    _fence(image, record, record.id, fenced=True)
+
+
+def _unfence_broker(image: MetadataImage, record: UnfenceBrokerRecord) -> None:
+    _fence(image, record, record.id, fenced=False)
+
+
+def _fence(image: MetadataImage, record: MetadataRecord, broker_id: int, *, fenced: bool) -> None:
+    broker = _registered(image, broker_id, record)
+    _amend_broker(
+        image,
+        broker,
+        fenced=fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        log_dirs=list(broker.log_dirs),
+    )
+
+
+def _amend_broker(
+    image: MetadataImage, old: RegisterBrokerRecord, *, fenced: bool, in_controlled_shutdown: bool, log_dirs: list[UUID]
+) -> None:
+    """Replace, never change in place: the old record may still stand in a batch that was replayed."""
+    image.brokers[old.broker_id] = RegisterBrokerRecord(
+        broker_id=old.broker_id,
+        is_migrating_zk_broker=old.is_migrating_zk_broker,
+        incarnation_id=old.incarnation_id,
+        broker_epoch=old.broker_epoch,
+        end_points=old.end_points,
+        features=old.features,
+        rack=old.rack,
+        fenced=fenced,
+        in_controlled_shutdown=in_controlled_shutdown,
+        log_dirs=log_dirs,
+    )
+
+
+def _topic(image: MetadataImage, record: TopicRecord) -> None:
+    if record.name in image.topics or record.topic_id in image.topics_by_id:
+        raise MetadataError(f"TopicRecord creates {record.name} ({record.topic_id}), which exists already")
+    topic = TopicState(record.name, record.topic_id)
+    image.topics[record.name] = image.topics_by_id[record.topic_id] = topic
+
+
+def _remove_topic(image: MetadataImage, record: RemoveTopicRecord) -> None:
+    topic = image.topic_of(record.topic_id, record)
+    del image.topics[topic.name]
+    del image.topics_by_id[topic.id]
+    image.configs.pop((TOPIC_RESOURCE, topic.name), None)
+    image.partition_count -= len(topic.partitions)
+
+
+def _partition(image: MetadataImage, record: PartitionRecord) -> None:
+    topic = image.topic_of(record.topic_id, record)
+    if record.partition_id not in topic.partitions:
+        image.partition_count += 1
+    topic.partitions[record.partition_id] = PartitionState(
+        replicas=tuple(record.replicas),
+        isr=tuple(record.isr),
+        leader=record.leader,
+        leader_epoch=record.leader_epoch,
+        partition_epoch=record.partition_epoch,
+        directories=tuple(record.directories),
+        removing_replicas=tuple(record.removing_replicas),
+        adding_replicas=tuple(record.adding_replicas),
+        leader_recovery_state=record.leader_recovery_state,
+    )
+
+
+def _partition_change(image: MetadataImage, record: PartitionChangeRecord) -> None:
+    """Kafka's PartitionRegistration.merge: a record that names a leader, be it the same, starts a leader epoch."""
+    topic = image.topic_of(record.topic_id, record)
+    old = topic.partitions.get(record.partition_id)
+    if old is None:
+        raise MetadataError(
+            f"PartitionChangeRecord names partition {record.partition_id} of {topic.name}, which does not exist"
+        )
+    same_leader = record.leader == NO_LEADER_CHANGE
+    topic.partitions[record.partition_id] = replace(
+        old,
+        replicas=_changed(record.replicas, old.replicas),
+        isr=_changed(record.isr, old.isr),
+        removing_replicas=_changed(record.removing_replicas, old.removing_replicas),
+        adding_replicas=_changed(record.adding_replicas, old.adding_replicas),
+        leader=old.leader if same_leader else record.leader,
+        leader_epoch=old.leader_epoch if same_leader else old.leader_epoch + 1,
+        partition_epoch=old.partition_epoch + 1,
+        leader_recovery_state=(
+            old.leader_recovery_state if record.leader_recovery_state < 0 else record.leader_recovery_state
+        ),
+        directories=old.directories if record.directories is None else tuple(record.directories),
+    )
+
+
+def _changed(new: list[int] | None, old: tuple[int, ...]) -> tuple[int, ...]:
+    return old if new is None else tuple(new)
+
+
+def _config(image: MetadataImage, record: ConfigRecord) -> None:
+    key = (record.resource_type, record.resource_name)
+    if record.value is not None:
+        image.configs.setdefault(key, {})[record.name] = record.value
+        return
+    values = image.configs.get(key)
+    if values is not None:
+        values.pop(record.name, None)
+        if not values:
+            del image.configs[key]
+
+
+def _producer_ids(image: MetadataImage, record: ProducerIdsRecord) -> None:
+    if record.next_producer_id < image.next_producer_id:
+        raise MetadataError(f"ProducerIdsRecord goes back from {image.next_producer_id} to {record.next_producer_id}")
+    image.producer_ids = record
+
+
+def _register_controller(image: MetadataImage, record: RegisterControllerRecord) -> None:
+    image.controllers[record.controller_id] = record
+
+
+def _begin_transaction(image: MetadataImage, record: BeginTransactionRecord) -> None:
+    image.transaction = []
+
+
+def _end_transaction(image: MetadataImage, record: EndTransactionRecord) -> None:
+    if image.transaction is None:
+        raise MetadataError("a metadata transaction ends that has not begun")
+    records, image.transaction = image.transaction, None
+    for each in records:
+        image.replay(each)
+
+
+def _abort_transaction(image: MetadataImage, record: AbortTransactionRecord) -> None:
+    image.transaction = None
+
+
+def _nothing(image: MetadataImage, record: MetadataRecord) -> None:
+    """NoOpRecord moves the offset, ClearElrRecord speaks of replicas that one node does not have."""
+
+
+_REPLAY: dict[type[MetadataRecord], Callable[[MetadataImage, Any], None]] = {
+    FeatureLevelRecord: _feature_level,
+    RegisterBrokerRecord: _register_broker,
+    UnregisterBrokerRecord: _unregister_broker,
+    BrokerRegistrationChangeRecord: _registration_change,
+    FenceBrokerRecord: _fence_broker,
+    UnfenceBrokerRecord: _unfence_broker,
+    TopicRecord: _topic,
+    RemoveTopicRecord: _remove_topic,
+    PartitionRecord: _partition,
+    PartitionChangeRecord: _partition_change,
+    ConfigRecord: _config,
+    ProducerIdsRecord: _producer_ids,
+    NoOpRecord: _nothing,
+    ClearElrRecord: _nothing,
+    RegisterControllerRecord: _register_controller,
+    BeginTransactionRecord: _begin_transaction,
+    EndTransactionRecord: _end_transaction,
+    AbortTransactionRecord: _abort_transaction,
+}

@@ -1,0 +1,300 @@
+"""`__cluster_metadata-0`, as Kafka's KRaft controller keeps it: the image, the log behind it, and its snapshots.
+
+The directory `<metadata.log.dir>/__cluster_metadata-0` holds
+
+    00000000000000000000.log .index .timeindex    record batches; the leader epoch field is the raft epoch
+    leader-epoch-checkpoint  partition.metadata   as for any partition; the topic id is AAAAAAAAAAAAAAAAAAAAAQ
+    quorum-state                                  who leads in which raft epoch
+    00000000000000000000-0000000000.checkpoint    the voters, as `kafka-storage format --standalone` writes them
+    <end offset>-<epoch>.checkpoint               snapshots
+
+and beside it lies `bootstrap.checkpoint`. Each run of the broker is a raft epoch of its own; it begins with a control
+batch (LeaderChange), so the first record of a new log has offset 1, as in Kafka.
+
+A change goes `append` → sync → `commit` (replay) or `discard`. `load` replays the newest snapshot and the log behind
+it through the same `MetadataImage.replay`. Only the catalog and its change queue may call; blocking calls are `load`,
+`begin_epoch`, `append_now` and `write_snapshot`. The log itself is opened and closed by the log manager.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from ottla.broker.metadata.batches import decode_data_batch, encode_data_batch, leader_change_batch, single_voter
+from ottla.broker.metadata.image import METADATA_VERSION, METADATA_VERSION_FEATURE, MetadataError, MetadataImage
+from ottla.broker.metadata.quorum_state import QUORUM_STATE_FILE, QuorumState, load_quorum_state
+from ottla.broker.metadata.scan import scan_log, segment_offsets
+from ottla.broker.metadata.snapshot import (
+    BOOTSTRAP_FILE,
+    VOTERS_SNAPSHOT,
+    SnapshotId,
+    decode_snapshot,
+    encode_snapshot,
+    list_snapshots,
+)
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.stored.metadata import FeatureLevelRecord
+from ottla.storage.layout import CLUSTER_METADATA_TOPIC, partition_directory_name
+from ottla.storage.log_directory import StorageError
+
+if TYPE_CHECKING:
+    from ottla.protocol.stored.control import VotersRecord
+    from ottla.protocol.stored.metadata import MetadataRecord
+    from ottla.storage.clock import Clock
+    from ottla.storage.files import Files
+    from ottla.storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+METADATA_DIRECTORY = partition_directory_name(CLUSTER_METADATA_TOPIC, 0)
+METADATA_TOPIC_ID = UUID(int=1)
+"""Kafka's Uuid.METADATA_TOPIC_ID."""
+SNAPSHOTS_KEPT = 2
+"""The newest, and the one before it for people who want to look at what changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalSettings:
+    """Where the metadata lives and who writes it. `voter_endpoints`: (listener name, host, port) of the controller."""
+
+    root: Path
+    node_id: int
+    directory_id: UUID
+    snapshot_max_bytes: int
+    snapshot_max_interval_ms: int
+    voter_endpoints: tuple[tuple[str, str, int], ...]
+
+
+class Snapshot(NamedTuple):
+    """A snapshot on its way to the disk."""
+
+    id: SnapshotId
+    path: Path
+    content: bytes
+
+
+class Journal:
+    """See the module's text. `image` holds what is synced, never more."""
+
+    log: Log
+
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        settings: JournalSettings,
+        open_log: Callable[[], Log],
+    ) -> None:
+        self.directory = settings.root / METADATA_DIRECTORY
+        self.image = MetadataImage()
+        self.epoch = 0
+        self.snapshots_taken = 0
+        self._files = files
+        self._clock = clock
+        self._settings = settings
+        self._open_log = open_log
+        self._appended: list[MetadataRecord] = []
+        self._last_timestamp = 0
+        self._bytes_since_snapshot = 0
+        self._records_since_snapshot = 0
+        self._last_snapshot_ms = clock.monotonic_ms()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether there is no metadata yet: no segment with a byte in it and no snapshot."""
+        if not self._files.exists(self.directory):
+            return True
+        if list_snapshots(self._files, self.directory):
+            return False
+        names = (f"{offset:020d}.log" for offset in segment_offsets(self._files, self.directory))
+        return not any(self._files.size(self.directory / name) for name in names)
+
+    def load(self) -> None:
+        """Replay the newest snapshot and the log behind it, then open the log for appending.
+
+        Raises MetadataError, one line for people, for anything that cannot be read or makes no sense.
+        """
+        try:
+            self._found()
+            newest = self._load_snapshot()
+            self._replay_log(newest)
+            self.log = self._open_log()
+        except MetadataError as error:
+            raise MetadataError(
+                f"the metadata log {self.directory} cannot be used: {error};"
+                " `ottla log verify --repair` can rebuild topics from the partitions' own files"
+            ) from error
+        except (OSError, StorageError) as error:
+            raise MetadataError(f"the metadata log {self.directory} cannot be read: {error}") from error
+        if self.log.log_end_offset != self.image.end_offset:
+            raise MetadataError(
+                f"the metadata log {self.directory} ends at offset {self.log.log_end_offset}"
+                f" and its records at {self.image.end_offset}"
+            )
+
+    def begin_epoch(self) -> None:
+        """Start this run's raft epoch: `quorum-state`, then the LeaderChange batch, synced. Raises OSError."""
+        self.epoch = max(self.image.epoch, load_quorum_state(self._files, self.directory).leader_epoch) + 1
+        state = QuorumState(self._settings.node_id, self.epoch)
+        self._files.write_atomically(self.directory / QUORUM_STATE_FILE, state.encode())
+        self.log.start_leader_epoch(self.epoch)
+        batch = leader_change_batch(
+            base_offset=self.log.log_end_offset,
+            epoch=self.epoch,
+            now_ms=self._clock.wall_ms(),
+            node_id=self._settings.node_id,
+            directory_id=self._settings.directory_id,
+        )
+        self._write(batch)
+        self._sync_now()
+        self.commit()
+
+    def append(self, records: Sequence[MetadataRecord]) -> None:
+        """Write `records` as one batch; they count after a sync and `commit`. Raises KafkaError, nothing written."""
+        if self._appended:
+            raise RuntimeError("a change is appended before the last one was committed")
+        now_ms = self._clock.wall_ms()
+        self._write(encode_data_batch(records, base_offset=self.log.log_end_offset, epoch=self.epoch, now_ms=now_ms))
+        self._appended = list(records)
+
+    def append_now(self, records: Sequence[MetadataRecord]) -> None:
+        """Append, sync and commit in one, blocking: for the start and the stop. Raises KafkaError or OSError."""
+        self.append(records)
+        self._sync_now()
+        self.commit()
+
+    def commit(self) -> None:
+        """What was appended is synced: replay it."""
+        records, self._appended = self._appended, []
+        for record in records:
+            self.image.replay(record)
+        self.image.end_offset = self.log.log_end_offset
+        self.image.epoch = self.epoch
+        self._records_since_snapshot += len(records)
+
+    def discard(self) -> None:
+        """What was appended could not be synced: forget it. The log has failed and takes nothing more."""
+        self._appended = []
+
+    @property
+    def has_unsynced_change(self) -> bool:
+        """Whether a change was appended and is neither committed nor discarded."""
+        return bool(self._appended)
+
+    @property
+    def snapshot_is_due(self) -> bool:
+        """By bytes since the last one, or by time when anything changed since."""
+        if self._appended or self._records_since_snapshot == 0 or self.image.transaction is not None:
+            return False
+        interval_ms = self._settings.snapshot_max_interval_ms
+        return self._bytes_since_snapshot >= self._settings.snapshot_max_bytes or (
+            interval_ms > 0 and self._clock.monotonic_ms() >= self._last_snapshot_ms + interval_ms
+        )
+
+    def begin_snapshot(self) -> Snapshot:
+        """The image as a snapshot's bytes, not yet on disk. Until `end_snapshot` none is due."""
+        snapshot_id = SnapshotId(self.image.end_offset, self.image.epoch)
+        content = encode_snapshot(
+            self.image.records(),
+            epoch=snapshot_id.epoch,
+            now_ms=self._clock.wall_ms(),
+            last_contained_log_timestamp=self._last_timestamp,
+            voters=self._voters(),
+        )
+        self._bytes_since_snapshot = self._records_since_snapshot = 0
+        self._last_snapshot_ms = self._clock.monotonic_ms()
+        return Snapshot(snapshot_id, self.directory / snapshot_id.file_name, content)
+
+    def write_snapshot(self, snapshot: Snapshot) -> None:
+        """Bring a snapshot to the disk, whole or not at all. Blocks, may run in any thread. Raises OSError."""
+        self._files.write_atomically(snapshot.path, snapshot.content)
+
+    def end_snapshot(self, snapshot: Snapshot) -> None:
+        """The snapshot is on disk: drop older ones, and segments that none of those kept needs. Raises OSError."""
+        self.snapshots_taken += 1
+        logger.info("metadata snapshot %s: %d bytes", snapshot.path.name, len(snapshot.content))
+        snapshots = list_snapshots(self._files, self.directory)
+        for old in snapshots[:-SNAPSHOTS_KEPT]:
+            self._files.unlink(self.directory / old.file_name)
+        now_ms = self._clock.wall_ms()
+        self.log.roll(now_ms)
+        if len(snapshots) >= SNAPSHOTS_KEPT:
+            self.log.delete_records(snapshots[-SNAPSHOTS_KEPT].end_offset)
+            self.log.apply_retention(now_ms)
+
+    def _found(self) -> None:
+        """Make what a new directory needs; nothing when all is there."""
+        files = self._files
+        if not files.exists(self.directory):
+            files.make_directory(self.directory)
+            files.sync_directory(self._settings.root)
+        if not self.is_new:
+            return
+        now_ms = self._clock.wall_ms()
+        if not files.exists(self._settings.root / BOOTSTRAP_FILE):
+            bootstrap = encode_snapshot(bootstrap_records(), epoch=0, now_ms=now_ms, last_contained_log_timestamp=0)
+            files.write_atomically(self._settings.root / BOOTSTRAP_FILE, bootstrap)
+        voters = self.directory / VOTERS_SNAPSHOT.file_name
+        if not files.exists(voters):
+            content = encode_snapshot([], epoch=0, now_ms=now_ms, last_contained_log_timestamp=0, voters=self._voters())
+            files.write_atomically(voters, content)
+
+    def _voters(self) -> VotersRecord:
+        settings = self._settings
+        return single_voter(settings.node_id, settings.directory_id, settings.voter_endpoints)
+
+    def _load_snapshot(self) -> SnapshotId:
+        snapshots = list_snapshots(self._files, self.directory)
+        if not snapshots:
+            return VOTERS_SNAPSHOT
+        newest = snapshots[-1]
+        content = self._files.read_bytes(self.directory / newest.file_name)
+        for record in decode_snapshot(content, newest.file_name):
+            self.image.replay(record)
+        self.image.end_offset, self.image.epoch = newest
+        return newest
+
+    def _replay_log(self, snapshot: SnapshotId) -> None:
+        """Replay what stands behind the snapshot."""
+        for header, batch in scan_log(self._files, self.directory, snapshot.end_offset):
+            if header.base_offset < snapshot.end_offset:
+                raise MetadataError(f"the snapshot {snapshot.file_name} ends inside of a batch")
+            if not header.is_control:
+                records = decode_data_batch(batch)
+                for record in records:
+                    self.image.replay(record)
+                self._records_since_snapshot += len(records)
+            self.image.end_offset = header.next_offset
+            self.image.epoch = max(self.image.epoch, header.partition_leader_epoch)
+            self._last_timestamp = header.max_timestamp
+            self._bytes_since_snapshot += header.size_bytes
+
+    def _write(self, batch: bytearray) -> None:
+        now_ms = self._clock.wall_ms()
+        result = self.log.append_internal(batch, now_ms)
+        if result.error_code != ErrorCode.NONE:
+            raise KafkaError(result.error_code, result.error_message or "the metadata log takes no more")
+        self._last_timestamp = now_ms
+        self._bytes_since_snapshot += len(batch)
+
+    def _sync_now(self) -> None:
+        ticket = self.log.begin_sync()
+        if ticket is None:
+            return
+        try:
+            ticket.run()
+        except OSError as error:
+            self.log.fail(error)
+            self.discard()
+            raise
+        self.log.end_sync(ticket)
+
+
+def bootstrap_records() -> list[MetadataRecord]:
+    """What a controller writes into an empty log: the level of metadata.version."""
+    return [FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=METADATA_VERSION)]

@@ -1,0 +1,363 @@
+"""What a wish about topics comes to: the records that fulfil it, or the refusal.
+
+Pure functions of (image, wishes, rules). Each wish of a request is judged on its own; the records of those that pass
+go into one batch. Order of the checks and codes follow Kafka's ControllerApis and ReplicationControlManager.
+
+Differences: a replication factor above 1 can never be met by one broker, so it is INVALID_REPLICATION_FACTOR at once,
+or counts as 1 where `ottla.replication.factor.lenient` says so; and the partitions of the broker are bounded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataImage, PartitionState, TopicState, partition_record
+from ottla.config.errors import ConfigError
+from ottla.config.topic import TopicConfig
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.stored.metadata import ConfigRecord, RemoveTopicRecord, TopicRecord
+from ottla.storage.layout import CLUSTER_METADATA_TOPIC, collision_key, topic_name_problem
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.protocol.stored.metadata import MetadataRecord
+
+MAX_PARTITIONS_PER_REQUEST = 10_000
+"""As Kafka's controller: more in one request would be one huge batch and a long silence."""
+MAX_CONFIGS_PER_TOPIC = 1_000
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+ZERO_ID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A wish to create a topic.
+
+    `partitions` and `replication_factor` are -1 for the broker's default. `assignments` are (partition, brokers), as
+    they came, so that one named twice can be refused. A config whose value is None cannot be met.
+    """
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+    configs: Sequence[tuple[str, str | None]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """A wish to grow a topic to `count` partitions; `assignments` names the brokers of each new one, or is None."""
+
+    name: str
+    count: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOutcome:
+    """What became of one wish.
+
+    `id` is the zero uuid for a refusal, and for a creation that was only to be validated. `name` is None where a
+    deletion named an id that does not exist.
+    """
+
+    name: str | None
+    id: UUID = ZERO_ID
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    partitions: int = -1
+    config: TopicConfig | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the wish was refused."""
+        return self.error_code is not ErrorCode.NONE
+
+
+@dataclass(slots=True)
+class TopicPlan:
+    """Outcomes in the order of the wishes, and the records of those that pass."""
+
+    outcomes: list[TopicOutcome] = field(default_factory=list)
+    records: list[MetadataRecord] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the plans need to know of this broker.
+
+    `choose_directory(counts)` names the directory for one more partition, given how many each would have; it raises
+    KafkaError when none can take it.
+    """
+
+    config: BrokerConfig
+    node_id: int
+    new_id: Callable[[], UUID]
+    choose_directory: Callable[[Mapping[UUID, int]], UUID]
+
+
+def plan_topics(image: MetadataImage, wishes: Sequence[NewTopic], rules: Rules, *, validate_only: bool) -> TopicPlan:
+    """Create topics. Duplicate names in one request are all refused."""
+    plan = TopicPlan()
+    names = Counter(wish.name for wish in wishes)
+    collisions = {collision_key(name): name for name in image.topics}
+    placement = Placement(image, rules)
+    for wish in wishes:
+        try:
+            if names[wish.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
+            count = _check_new_topic(image, wish, rules, collisions, placement)
+            overrides, config = _check_configs(wish, rules.config)
+            directories = placement.take(count)
+        except KafkaError as error:
+            plan.outcomes.append(_refusal(wish.name, error))
+            continue
+        collisions[collision_key(wish.name)] = wish.name
+        topic_id = ZERO_ID if validate_only else rules.new_id()
+        plan.outcomes.append(TopicOutcome(wish.name, topic_id, partitions=count, config=config))
+        if validate_only:
+            continue
+        plan.records.append(TopicRecord(name=wish.name, topic_id=topic_id))
+        plan.records.extend(
+            ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=wish.name, name=key, value=value)
+            for key, value in overrides.items()
+        )
+        plan.records.extend(
+            partition_record(topic_id, index, _new_partition(rules.node_id, directory))
+            for index, directory in enumerate(directories)
+        )
+    return plan
+
+
+def plan_partitions(
+    image: MetadataImage, wishes: Sequence[NewPartitions], rules: Rules, *, validate_only: bool
+) -> TopicPlan:
+    """Grow topics. Duplicate names in one request are all refused."""
+    plan = TopicPlan()
+    names = Counter(wish.name for wish in wishes)
+    placement = Placement(image, rules)
+    for wish in wishes:
+        try:
+            if names[wish.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
+            topic = _existing(image, wish.name)
+            more = _check_growth(topic, wish, rules)
+            directories = placement.take(more)
+        except KafkaError as error:
+            plan.outcomes.append(_refusal(wish.name, error))
+            continue
+        plan.outcomes.append(TopicOutcome(wish.name, topic.id, partitions=wish.count))
+        if not validate_only:
+            first = len(topic.partitions)
+            plan.records.extend(
+                partition_record(topic.id, first + index, _new_partition(rules.node_id, directory))
+                for index, directory in enumerate(directories)
+            )
+    return plan
+
+
+def plan_removal(image: MetadataImage, targets: Sequence[str | UUID], rules: Rules) -> TopicPlan:
+    """Delete topics by name or id. One that is named twice, be it once by name and once by id, is refused twice."""
+    plan = TopicPlan()
+    found = [_find(image, target) for target in targets]
+    times = Counter(topic.id if topic is not None else target for topic, target in zip(found, targets, strict=True))
+    for topic, target in zip(found, targets, strict=True):
+        if not rules.config.delete_topic_enable:
+            error = KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
+            plan.outcomes.append(_removal_refusal(topic, target, error))
+        elif times[topic.id if topic is not None else target] > 1:
+            error = KafkaError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
+            plan.outcomes.append(_removal_refusal(topic, target, error))
+        elif topic is None:
+            code = ErrorCode.UNKNOWN_TOPIC_ID if isinstance(target, UUID) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            plan.outcomes.append(_removal_refusal(None, target, KafkaError(code)))
+        else:
+            plan.outcomes.append(TopicOutcome(topic.name, topic.id, partitions=len(topic.partitions)))
+            plan.records.append(RemoveTopicRecord(topic_id=topic.id))
+    return plan
+
+
+class Placement:
+    """Gives each new partition a directory, and keeps the bounds on their number, over one request."""
+
+    def __init__(self, image: MetadataImage, rules: Rules) -> None:
+        self._rules = rules
+        self._total = image.partition_count
+        self._asked = 0
+        self._counts: Counter[UUID] = Counter(
+            state.directories[0]
+            for topic in image.topics.values()
+            for state in topic.partitions.values()
+            if state.directories
+        )
+
+    def check(self, count: int) -> None:
+        """Raise KafkaError when `count` more partitions would be too many."""
+        if self._asked + count > MAX_PARTITIONS_PER_REQUEST:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"one request may create {MAX_PARTITIONS_PER_REQUEST} partitions at most"
+            )
+        limit = self._rules.config.ottla_max_partitions
+        if self._total + count > limit:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{count} more partitions would be {self._total + count}; ottla.max.partitions is {limit}",
+            )
+
+    def take(self, count: int) -> list[UUID]:
+        """Directories for `count` partitions, the emptiest first. Raises KafkaError, nothing taken."""
+        self.check(count)
+        counts = self._counts.copy()
+        directories = []
+        for _ in range(count):
+            directory = self._rules.choose_directory(counts)
+            counts[directory] += 1
+            directories.append(directory)
+        self._counts = counts
+        self._asked += count
+        self._total += count
+        return directories
+
+
+def _check_new_topic(
+    image: MetadataImage, wish: NewTopic, rules: Rules, collisions: Mapping[str, str], placement: Placement
+) -> int:
+    """The number of partitions. Raises KafkaError."""
+    if wish.name == CLUSTER_METADATA_TOPIC:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{wish.name} is the broker's own and not a topic")
+    problem = topic_name_problem(wish.name)
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if wish.name in image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {wish.name} exists already")
+    other = collisions.get(collision_key(wish.name))
+    if other is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{wish.name} collides with {other}: '.' and '_' count as the same"
+        )
+    if wish.assignments:
+        count = _check_assignments(wish, rules)
+    else:
+        _check_replication_factor(wish.replication_factor, rules)
+        if wish.partitions == 0 or wish.partitions < -1:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"a topic has at least 1 partition, not {wish.partitions}; -1: the default",
+            )
+        count = rules.config.num_partitions if wish.partitions == -1 else wish.partitions
+    placement.check(count)
+    return count
+
+
+def _check_replication_factor(wanted: int, rules: Rules) -> None:
+    if wanted == 0 or wanted < -1:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, f"the replication factor is at least 1, not {wanted}; -1: the default"
+        )
+    factor = rules.config.default_replication_factor if wanted == -1 else wanted
+    if factor > 1 and not rules.config.ottla_replication_factor_lenient:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"the replication factor is {factor}, there is 1 broker (see ottla.replication.factor.lenient)",
+        )
+
+
+def _check_assignments(wish: NewTopic, rules: Rules) -> int:
+    if wish.partitions != -1 or wish.replication_factor != -1:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "with a manual assignment the number of partitions and the replication factor must both be -1",
+        )
+    seen: set[int] = set()
+    for index, brokers in wish.assignments:
+        if index in seen:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index} is assigned more than once")
+        seen.add(index)
+        _check_brokers(brokers, rules)
+    if seen != set(range(len(seen))):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the assigned partitions must be 0, 1, 2, ...")
+    return len(seen)
+
+
+def _check_brokers(brokers: Sequence[int], rules: Rules) -> None:
+    """The only assignment that one broker can meet is itself."""
+    if not brokers:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned to no broker")
+    if len(set(brokers)) < len(brokers):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"the assignment {list(brokers)} names a broker twice")
+    unknown = [broker for broker in brokers if broker != rules.node_id]
+    if unknown:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"the assignment names broker {unknown[0]}, and there is only broker {rules.node_id}",
+        )
+
+
+def _check_configs(wish: NewTopic, broker: BrokerConfig) -> tuple[dict[str, str], TopicConfig]:
+    if len(wish.configs) > MAX_CONFIGS_PER_TOPIC:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"more than {MAX_CONFIGS_PER_TOPIC} configuration entries")
+    given: dict[str, str | None] = {}
+    for key, value in wish.configs:
+        if key in given:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"the key {key} is given more than once")
+        given[key] = value
+    try:
+        TopicConfig.validate(given)
+        overrides = {key: value for key, value in given.items() if value is not None}
+        return overrides, TopicConfig.resolve(overrides, broker)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def _check_growth(topic: TopicState, wish: NewPartitions, rules: Rules) -> int:
+    """How many partitions are to be added. Raises KafkaError."""
+    present = len(topic.partitions)
+    if wish.count == present:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"the topic has {present} partitions already")
+    if wish.count < present:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"the topic has {present} partitions, which would become {wish.count}; they can only grow in number",
+        )
+    more = wish.count - present
+    if wish.assignments is not None:
+        if len(wish.assignments) != more:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{more} partitions are to be added and {len(wish.assignments)} are assigned",
+            )
+        for brokers in wish.assignments:
+            _check_brokers(brokers, rules)
+    return more
+
+
+def _existing(image: MetadataImage, name: str) -> TopicState:
+    topic = image.topics.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return topic
+
+
+def _find(image: MetadataImage, target: str | UUID) -> TopicState | None:
+    return image.topics_by_id.get(target) if isinstance(target, UUID) else image.topics.get(target)
+
+
+def _new_partition(node_id: int, directory: UUID) -> PartitionState:
+    return PartitionState(
+        replicas=(node_id,), isr=(node_id,), leader=node_id, leader_epoch=0, partition_epoch=0, directories=(directory,)
+    )
+
+
+def _refusal(name: str, error: KafkaError) -> TopicOutcome:
+    return TopicOutcome(name, error_code=error.code, error_message=error.message)
+
+
+def _removal_refusal(topic: TopicState | None, target: str | UUID, error: KafkaError) -> TopicOutcome:
+    """A refusal says the topic as it was asked for: by name, or by id (a client need not learn the other)."""
+    if isinstance(target, UUID):
+        return TopicOutcome(None, target, error_code=error.code, error_message=error.message)
+    return TopicOutcome(target, error_code=error.code, error_message=error.message)

@@ -1,0 +1,64 @@
+"""`quorum-state`: who leads the metadata log in which raft epoch. One line of JSON, replaced as a whole.
+
+    {"leaderId":1,"leaderEpoch":3,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}
+
+Kafka 4 writes data_version 1 with kraft.version 1 and 0 (with `clusterId`, `appliedOffset`, `currentVoters`) before;
+both are read here, the former is written. Follows Kafka's FileQuorumStateStore. Only the metadata journal uses it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.broker.metadata.image import MetadataError
+from ottla.storage.kafka_uuid import uuid_to_text
+
+if TYPE_CHECKING:
+    from ottla.storage.files import Files
+
+QUORUM_STATE_FILE = "quorum-state"
+NOBODY = -1
+_DATA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumState:
+    """The leader and its epoch; `leader_id` is -1 when the epoch has none (yet)."""
+
+    leader_id: int
+    leader_epoch: int
+
+    def encode(self) -> bytes:
+        """The file's content; in an epoch that has a leader nobody has a vote to remember."""
+        fields = {
+            "leaderId": self.leader_id,
+            "leaderEpoch": self.leader_epoch,
+            "votedId": NOBODY,
+            "votedDirectoryId": uuid_to_text(UUID(int=0)),
+            "data_version": _DATA_VERSION,
+        }
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_quorum_state(data: bytes) -> QuorumState:
+    """Read the file's content. Raises MetadataError when it is not what Kafka writes."""
+    try:
+        fields = json.loads(data)
+        version, leader_id, leader_epoch = fields["data_version"], fields["leaderId"], fields["leaderEpoch"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise MetadataError(f"quorum-state is not readable: {error!r}") from error
+    if version not in (0, 1):
+        raise MetadataError(f"quorum-state has data_version {version}, this version reads 0 and 1")
+    if not isinstance(leader_id, int) or not isinstance(leader_epoch, int) or leader_epoch < -1:
+        raise MetadataError(f"quorum-state names leader {leader_id!r} in epoch {leader_epoch!r}")
+    return QuorumState(leader_id, max(leader_epoch, 0))
+
+
+def load_quorum_state(files: Files, directory: Path) -> QuorumState:
+    """The state of a metadata directory; epoch 0 without a leader where there is no file yet."""
+    path = directory / QUORUM_STATE_FILE
+    return decode_quorum_state(files.read_bytes(path)) if files.exists(path) else QuorumState(NOBODY, 0)

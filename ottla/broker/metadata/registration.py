@@ -1,0 +1,104 @@
+"""What a run of the broker writes about itself, and about partitions that it finds changed. Pure.
+
+A start registers the broker with a new incarnation id and its log directories, fenced as Kafka's controller does it,
+and unfences it; the broker epoch is the offset of the registration. A stop fences it. Partitions in a directory that
+was not stopped cleanly get a new leader epoch, because records that consumers have seen may be gone (decisions.md 8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from ottla.broker.metadata.image import (
+    METADATA_VERSION,
+    METADATA_VERSION_FEATURE,
+    METADATA_VERSION_MIN,
+    NO_LEADER_CHANGE,
+    PartitionState,
+)
+from ottla.protocol.stored.metadata import (
+    BrokerRegistrationChangeRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+)
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+
+FENCE, UNFENCE = 1, -1
+ENTERED_SHUTDOWN = 1
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""Kafka's numbers for them, by position."""
+
+
+class Registration(NamedTuple):
+    """Who registers, in which epoch."""
+
+    node_id: int
+    epoch: int
+
+    def records(self, config: BrokerConfig, incarnation: UUID, directories: Sequence[UUID]) -> list[MetadataRecord]:
+        """Registered, and unfenced."""
+        return [
+            RegisterBrokerRecord(
+                broker_id=self.node_id,
+                incarnation_id=incarnation,
+                broker_epoch=self.epoch,
+                end_points=list(_endpoints(config)),
+                features=[
+                    RegisterBrokerRecord.BrokerFeature(
+                        name=METADATA_VERSION_FEATURE,
+                        min_supported_version=METADATA_VERSION_MIN,
+                        max_supported_version=METADATA_VERSION,
+                    )
+                ],
+                rack=config.broker_rack or None,
+                fenced=True,
+                log_dirs=list(directories),
+            ),
+            BrokerRegistrationChangeRecord(broker_id=self.node_id, broker_epoch=self.epoch, fenced=UNFENCE),
+        ]
+
+    def farewell(self) -> BrokerRegistrationChangeRecord:
+        """The broker stops in order."""
+        return BrokerRegistrationChangeRecord(
+            broker_id=self.node_id,
+            broker_epoch=self.epoch,
+            fenced=FENCE,
+            in_controlled_shutdown=ENTERED_SHUTDOWN,
+        )
+
+
+def partition_change(
+    topic_id: UUID, index: int, state: PartitionState, *, node_id: int, elect: bool, directory_id: UUID | None
+) -> PartitionChangeRecord | None:
+    """What has to be written of a partition that is opened in `directory_id`; None when all is as the image says.
+
+    `elect` starts a leader epoch with this broker as the leader.
+    """
+    moved = directory_id is not None and state.directories != (directory_id,)
+    if not elect and not moved:
+        return None
+    return PartitionChangeRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        leader=node_id if elect else NO_LEADER_CHANGE,
+        isr=[node_id] if elect and state.isr != (node_id,) else None,
+        directories=[directory_id] if moved and directory_id is not None else None,
+    )
+
+
+def _endpoints(config: BrokerConfig) -> Iterable[RegisterBrokerRecord.BrokerEndpoint]:
+    """The advertised addresses as far as they are known before anything is bound."""
+    for listener in config.listeners:
+        advertised = config.advertised(listener.name)
+        address = listener if advertised is None else advertised
+        yield RegisterBrokerRecord.BrokerEndpoint(
+            name=listener.name,
+            host=address.host or "localhost",
+            port=address.port,
+            security_protocol=SECURITY_PROTOCOLS.index(str(listener.protocol.value)),
+        )
