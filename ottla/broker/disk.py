@@ -1,20 +1,22 @@
 """Group sync: whoever waits for the disk, one `fdatasync` serves all (decisions.md 1-4).
 
-A `Syncer` collects the logs that somebody waits for. At the end of a turn it takes a ticket from each (the log's end
-at that moment and the files that must be synced), lets a thread per log directory run them, and back on the broker's
-thread publishes the synced offsets and calls back. While one round runs, the next one collects.
+A syncer collects the logs that somebody waits for. At the end of a turn it takes a ticket from each (the log's end at
+that moment and the files that must be synced), has a round of tickets run, and back on the broker's thread publishes
+the synced offsets and calls back. Each log directory has one round at a time; while it runs, the next one collects.
 
-A failed sync is never tried again: after it Linux may call lost pages clean. The log fails, its directory goes offline
-(`on_failure`), and everybody who waits for that directory gets the error.
+A failed sync is never tried again: after it Linux may call lost pages clean. The log fails and takes its directory
+offline (`Log.fail`), and everybody who waits for that directory gets the error.
 
-Threads only run tickets; every other line here runs on the broker's thread. `QueuedSyncer` has no threads: a
-simulation decides when a round ends.
+`ThreadedSyncer` runs rounds in one thread per directory (`fdatasync` releases the GIL); only tickets run there, every
+other line of this module runs on the broker's thread. `QueuedSyncer` has no threads: a simulation runs the rounds.
+`Workers` is the same idea for what else may block: cold reads.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -22,11 +24,22 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from ottla.broker.metrics import Metrics
     from ottla.broker.turn import Turn
     from ottla.storage.log import Log
+    from ottla.storage.sync import SyncTicket
 
-SyncCallback = Callable[[OSError | None], None]
+SyncCallback = Callable[[BaseException | None], None]
+Post = Callable[[Callable[[], None]], None]
+"""Runs a callable on the broker's thread, soon; may be called from any thread."""
+
 T = TypeVar("T")
+MAX_WORKERS = 4
+"""Threads that read cold data; more would only queue at the disk."""
+
+
+class DiskOffline(OSError):
+    """The directory's disk failed before; nothing is written there until a restart."""
 
 
 class Syncer(Protocol):
@@ -37,3 +50,261 @@ class Syncer(Protocol):
 
     def close(self) -> None:
         """Finish what runs and end the threads. Nothing may be requested afterwards."""
+
+
+class SyncRound:
+    """Tickets of several logs of one directory, to be run one after another. `run` may be called in any thread."""
+
+    __slots__ = ("elapsed_us", "error", "failed_index", "waits")
+
+    def __init__(self, waits: list[tuple[Log, SyncTicket, list[SyncCallback]]]) -> None:
+        self.waits = waits
+        self.error: OSError | None = None
+        self.failed_index = len(waits)
+        self.elapsed_us: list[int] = []
+
+    def run(self) -> None:
+        """Sync every log; stop at the first that fails, because the directory goes offline with it."""
+        for index, (_, ticket, _) in enumerate(self.waits):
+            started_ns = time.perf_counter_ns()
+            try:
+                ticket.run()
+            except OSError as error:
+                self.error = error
+                self.failed_index = index
+                return
+            finally:
+                self.elapsed_us.append((time.perf_counter_ns() - started_ns) // 1000)
+
+
+class DirectoryQueue:
+    """The logs of one directory that wait for the next round."""
+
+    __slots__ = ("error", "is_planned", "is_running", "path", "waiting")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.waiting: dict[Log, list[SyncCallback]] = {}
+        self.is_planned = False
+        self.is_running = False
+        self.error: BaseException | None = None
+
+
+class GroupSyncer(ABC):
+    """The part of every syncer that runs on the broker's thread: who waits, rounds, completions."""
+
+    def __init__(self, turn: Turn, metrics: Metrics) -> None:
+        self._turn = turn
+        self._metrics = metrics
+        self._queues: dict[Path, DirectoryQueue] = {}
+        self._queue_of_log: dict[Log, DirectoryQueue] = {}
+
+    def request(self, log: Log, callback: SyncCallback) -> None:
+        """Call `callback(None)` once the log end seen now is synced (at once if it is), or with the error."""
+        queue = self._queue_of_log.get(log)
+        if queue is None:
+            path = Path(log.directory).parent
+            queue = self._queues.setdefault(path, DirectoryQueue(path))
+            self._queue_of_log[log] = queue
+        error = log.error or queue.error
+        if error is not None:
+            callback(error)
+            return
+        if log.synced_offset >= log.log_end_offset:
+            callback(None)
+            return
+        queue.waiting.setdefault(log, []).append(callback)
+        if not queue.is_running and not queue.is_planned:
+            queue.is_planned = True
+            self._turn.after_append(lambda: self._start_round(queue))
+
+    def forget(self, log: Log) -> None:
+        """The log is closed for good (topic deleted): keep no reference to it."""
+        queue = self._queue_of_log.pop(log, None)
+        if queue is not None:
+            for callback in queue.waiting.pop(log, ()):
+                callback(DiskOffline("the log was closed"))
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish what runs and end the threads. Nothing may be requested afterwards."""
+
+    @abstractmethod
+    def _submit(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+        """Have `sync_round.run()` called, then `_finish(queue, sync_round)` on the broker's thread."""
+
+    def _start_round(self, queue: DirectoryQueue) -> None:
+        queue.is_planned = False
+        if queue.is_running:
+            return
+        waiting, queue.waiting = queue.waiting, {}
+        waits: list[tuple[Log, SyncTicket, list[SyncCallback]]] = []
+        for log, callbacks in waiting.items():
+            ticket = None if log.error is not None else log.begin_sync()
+            if ticket is not None:
+                waits.append((log, ticket, callbacks))
+                continue
+            for callback in callbacks:
+                callback(log.error)
+        if waits:
+            queue.is_running = True
+            self._submit(queue, SyncRound(waits))
+
+    def _finish(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+        queue.is_running = False
+        error: BaseException | None = sync_round.error
+        if error is not None:
+            queue.error = error
+        for index, elapsed_us in enumerate(sync_round.elapsed_us):
+            self._metrics.sync(elapsed_us, failed=index == sync_round.failed_index)
+        for index, (log, ticket, callbacks) in enumerate(sync_round.waits):
+            if index < sync_round.failed_index:
+                log.end_sync(ticket)
+                for callback in callbacks:
+                    callback(None)
+                continue
+            assert error is not None
+            log.fail(error)
+            for callback in callbacks:
+                callback(error)
+        if error is not None:
+            waiting, queue.waiting = queue.waiting, {}
+            for log, callbacks in waiting.items():
+                log.fail(error)
+                for callback in callbacks:
+                    callback(error)
+        elif queue.waiting:
+            self._start_round(queue)
+
+
+class ThreadedSyncer(GroupSyncer):
+    """One thread per log directory, started with its first round. `post` brings completions to the broker's thread."""
+
+    def __init__(self, turn: Turn, metrics: Metrics, post: Post) -> None:
+        super().__init__(turn, metrics)
+        self._post = post
+        self._threads: dict[Path, tuple[threading.Thread, SimpleQueue[SyncRound | None]]] = {}
+
+    def close(self) -> None:
+        """Finish the rounds that run and end the threads; their completions are posted and may never be run."""
+        for _, rounds in self._threads.values():
+            rounds.put(None)
+        for thread, _ in self._threads.values():
+            thread.join()
+        self._threads.clear()
+
+    def _submit(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+        running = self._threads.get(queue.path)
+        if running is None:
+            rounds: SimpleQueue[SyncRound | None] = SimpleQueue()
+            thread = threading.Thread(
+                target=self._serve, args=(queue, rounds), name=f"sync {queue.path.name}", daemon=True
+            )
+            running = self._threads[queue.path] = (thread, rounds)
+            thread.start()
+        running[1].put(sync_round)
+
+    def _serve(self, queue: DirectoryQueue, rounds: SimpleQueue[SyncRound | None]) -> None:
+        while (sync_round := rounds.get()) is not None:
+            sync_round.run()
+            self._post(lambda done=sync_round: self._finish(queue, done))  # type: ignore[misc]  # binds the round
+
+
+class QueuedSyncer(GroupSyncer):
+    """Rounds wait in `rounds` until `run_one` or `run_all` is called: a simulation decides when the disk answers."""
+
+    def __init__(self, turn: Turn, metrics: Metrics) -> None:
+        super().__init__(turn, metrics)
+        self.rounds: deque[tuple[DirectoryQueue, SyncRound]] = deque()
+
+    def run_one(self) -> bool:
+        """Run the oldest round and its completions; False when none waits."""
+        if not self.rounds:
+            return False
+        queue, sync_round = self.rounds.popleft()
+        sync_round.run()
+        self._finish(queue, sync_round)
+        return True
+
+    def run_all(self) -> None:
+        """Run rounds until none waits, also those that completions start."""
+        while self.run_one():
+            pass
+
+    def close(self) -> None:
+        """Run what waits."""
+        self.run_all()
+
+    def _submit(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+        self.rounds.append((queue, sync_round))
+
+
+class Workers(Protocol):
+    """Where blocking work goes."""
+
+    def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Run `work()` off the broker's thread and `done(result, error)` on it."""
+
+    def close(self) -> None:
+        """End the threads."""
+
+
+class InlineWorkers:
+    """Runs everything at once, on the spot: for simulations and tests."""
+
+    def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Run both now."""
+        try:
+            result = work()
+        except OSError as error:
+            done(None, error)
+        else:
+            done(result, None)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class ThreadedWorkers:
+    """Up to `MAX_WORKERS` threads, started when first needed."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._unfinished = 0
+
+    def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Run `work()` in a thread and `done(result, error)` on the broker's thread."""
+
+        def finish(result: T | None, error: BaseException | None) -> None:
+            self._unfinished -= 1
+            done(result, error)
+
+        def job() -> None:
+            try:
+                result = work()
+            except Exception as error:  # whatever the work raised belongs to `done`, on its thread
+                failure = error
+                self._post(lambda: finish(None, failure))
+            else:
+                self._post(lambda: finish(result, None))
+
+        self._unfinished += 1
+        if len(self._threads) < MAX_WORKERS and self._unfinished > len(self._threads):
+            thread = threading.Thread(target=self._serve, name=f"reader {len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._jobs.put(job)
+
+    def close(self) -> None:
+        """End the threads after what they do now."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()

@@ -1,47 +1,152 @@
 """The composition root: everything one broker consists of, without sockets and without a loop.
 
 `Server` puts it under an event loop; a simulation drives the same object with a manual clock, simulated files and a
-queued syncer (decisions.md 18).
+queued syncer (decisions.md 18). All calls on one thread, the broker's.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.broker.catalog import Catalog
+from ottla.broker.chores import Chores
+from ottla.broker.disk import InlineWorkers, QueuedSyncer, ThreadedSyncer, ThreadedWorkers
+from ottla.broker.dispatch import RequestDispatcher, advertised_apis
+from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.metrics import Metrics
+from ottla.broker.partition import Partition, PartitionServices
+from ottla.broker.producer_ids import ProducerIds
+from ottla.broker.timers import Timers
+from ottla.broker.turn import Turn
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.clock import SystemClock
+from ottla.storage.manager import LogManager
+
 if TYPE_CHECKING:
-    from ottla.broker.catalog import Catalog
-    from ottla.broker.chores import Chores
-    from ottla.broker.disk import Syncer
-    from ottla.broker.fetch_sessions import FetchSessions
-    from ottla.broker.metrics import Metrics
-    from ottla.broker.timers import Timers
-    from ottla.broker.turn import Turn
+    from ottla.broker.catalog import Topic
+    from ottla.broker.disk import GroupSyncer, Post, Workers
     from ottla.config.broker import BrokerConfig
     from ottla.storage.clock import Clock
     from ottla.storage.files import Files
-    from ottla.storage.manager import LogManager
+    from ottla.storage.log import Log
+
+LOG = logging.getLogger("ottla.node")
 
 
 class Node:
-    """One broker. `bound_listeners` maps a listener's name to the (host, port) that it is bound to, once it is."""
+    """One broker.
 
-    config: BrokerConfig
-    clock: Clock
-    files: Files
-    timers: Timers
-    turn: Turn
-    syncer: Syncer
-    metrics: Metrics
-    log_manager: LogManager
-    catalog: Catalog
-    chores: Chores
-    fetch_sessions: FetchSessions
-    bound_listeners: dict[str, tuple[str, int]]
+    With `post` (a loop's way to run something on the broker's thread) syncs and cold reads run in threads; without it
+    syncs queue up in `syncer.rounds` until a simulation runs them, and cold reads happen on the spot.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock | None = None,
+        files: Files | None = None,
+        post: Post | None = None,
+    ) -> None:
+        self.config = config
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self.files: Files = _os_files(config) if files is None else files
+        self.metrics = Metrics()
+        self.timers = Timers()
+        self.turn = Turn(self.clock.wall_ms)
+        self.syncer: GroupSyncer
+        self.workers: Workers
+        if post is None:
+            self.syncer = QueuedSyncer(self.turn, self.metrics)
+            self.workers = InlineWorkers()
+        else:
+            self.syncer = ThreadedSyncer(self.turn, self.metrics, post)
+            self.workers = ThreadedWorkers(post)
+        self.log_manager = LogManager(config, self.files, self.clock)
+        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self.clock)
+        self.advertised_apis = advertised_apis()
+        services = PartitionServices(self.clock, self.timers, self.turn, self.syncer, self.metrics)
+
+        def make_partition(topic: str, index: int, log: Log) -> Partition:
+            return Partition(topic, index, log, services)
+
+        self.catalog = Catalog(
+            config=config,
+            files=self.files,
+            clock=self.clock,
+            log_manager=self.log_manager,
+            syncer=self.syncer,
+            make_partition=make_partition,
+            metrics=self.metrics,
+        )
+        self.producer_ids = ProducerIds(self.catalog.allocate_producer_ids)
+        self.chores = Chores(self)
+        self.dispatcher = RequestDispatcher(self)
+        self.bound_listeners: dict[str, tuple[str, int]] = {}
+        """The address that each listener is bound to, by its name, once it is."""
 
     def start(self) -> None:
-        """Open directories, catalog and logs, recover what needs it, plan the chores. Blocks."""
-        raise NotImplementedError
+        """Open directories, catalog and logs, recover what needs it, plan the chores. Blocks.
+
+        Raises what these raise, each with one line for people: StorageError, MetadataError, OSError.
+        """
+        self.log_manager.open_directories()
+        try:
+            self.catalog.open()
+        except BaseException:
+            self.log_manager.close(clean=False)
+            raise
+        self.chores.start()
 
     def stop(self) -> None:
-        """Flush, sync, checkpoint and close everything; the directories are marked clean."""
-        raise NotImplementedError
+        """Append what is gathered, sync, checkpoint and close everything; the directories are marked clean. Blocks."""
+        self.chores.stop()
+        self.turn.end()
+        self.syncer.close()
+        self.workers.close()
+        self.catalog.close()
+        self.log_manager.close(clean=True, broker_epoch=self.catalog.node_epoch)
+
+    def find_partition(self, topic: Topic | None, index: int, *, missing: ErrorCode) -> Partition:
+        """A partition of `topic`.
+
+        Raises KafkaError: `missing` when there is no such topic, UNKNOWN_TOPIC_OR_PARTITION when it has no such
+        partition, KAFKA_STORAGE_ERROR when its log could not be opened.
+        """
+        if topic is None:
+            raise KafkaError(missing)
+        if not 0 <= index < len(topic.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = topic.partitions[index]
+        if partition is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic.name}-{index} is offline; the log says why")
+        return partition
+
+    def note_read_error(self, partition: Partition, error: OSError) -> None:
+        """The disk failed a read: say so. The directory stays as it is, because reads go on where they can."""
+        LOG.error("%s-%d: reading failed: %s", partition.topic, partition.index, error)
+
+    def run_due(self) -> None:
+        """Run what is due by the clock, then end the turn: what a simulation calls after it moved the clock."""
+        self.timers.run_due(self.clock.monotonic_ms())
+        self.turn.end()
+
+    def settle(self, *, most_rounds: int = 1000) -> None:
+        """End turns and run queued syncs until nothing is left to do: for simulations and tests (no `post`)."""
+        run_syncs: Callable[[], None] | None = getattr(self.syncer, "run_all", None)
+        for _ in range(most_rounds):
+            if not self.turn.has_work and not getattr(self.syncer, "rounds", None):
+                return
+            self.turn.end()
+            if run_syncs is not None:
+                run_syncs()
+        raise RuntimeError(f"not settled after {most_rounds} turns")
+
+
+def _os_files(config: BrokerConfig) -> Files:
+    from ottla.storage.files import OsFiles
+
+    most = config.ottla_log_max_open_segments
+    return OsFiles(max_descriptors=most, max_maps=most)

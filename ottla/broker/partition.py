@@ -1,27 +1,44 @@
 """A partition as requests see it: its log, its leader epoch, and what of the log may be seen.
 
 Invariants: `log_start_offset <= high_watermark <= log_end_offset`, and the high watermark never goes back. In
-`ottla.acks.all=sync` it follows the synced offset, in `page-cache` the log end (decisions.md 2).
+`ottla.acks.all=sync` it follows the synced offset, in `page-cache` the log end (decisions.md 2). Where Kafka's
+`flush.messages` asks for a sync in `page-cache`, what the sync covers is neither acknowledged nor seen before it.
 
-Produce batches are gathered and appended once per loop turn; everything else that looks at the log calls `settle()`
-first, so no request sees a partition between two requests of the same client.
+Produce batches are gathered and appended once per loop turn (decisions.md 3); whoever else looks at the log calls
+`settle()` first, so no request sees a partition between two requests of one client.
 """
 
 from __future__ import annotations
 
+import logging
+from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.append import AppendResult
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.broker.disk import Syncer
     from ottla.broker.metrics import Metrics
-    from ottla.broker.timers import Timers
+    from ottla.broker.timers import Timer, Timers
     from ottla.broker.turn import Turn
+    from ottla.storage.append import AppendEntry
     from ottla.storage.clock import Clock
-    from ottla.storage.log import AppendEntry, AppendResult, Log, LogSlice
+    from ottla.storage.log import Log
+    from ottla.storage.slice import LogSlice
+
+LOG = logging.getLogger("ottla.partition")
+
+NEVER_MS = (1 << 63) - 1
+"""Kafka's "no limit" of `flush.ms` and `flush.messages`."""
+
+VisibleCallback = Callable[[BaseException | None], None]
+_end_offset = attrgetter("end_offset")
 
 
 class Appended(Protocol):
@@ -29,6 +46,13 @@ class Appended(Protocol):
 
     def appended(self, index: int, result: AppendResult) -> None:
         """`result` of the batch gathered under `index`."""
+
+
+class Watcher(Protocol):
+    """A long poll: woken when more of a partition may be seen, or when that will never happen."""
+
+    def wake(self) -> None:
+        """Look again. Called in the middle of a flush: plan the look, do not look yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,49 +66,255 @@ class PartitionServices:
     metrics: Metrics
 
 
-class Partition:
-    """One partition. `leader_epoch` is the catalog's to set. `last_stable_offset` is the high watermark until
-    transactions exist."""
+class _VisibilityWait:
+    """Somebody who waits for the high watermark to reach `end_offset`, until `deadline_ms` (monotonic)."""
 
-    topic: str
-    index: int
-    log: Log
-    leader_epoch: int
-    high_watermark: int
+    __slots__ = ("callback", "deadline_ms", "end_offset")
+
+    def __init__(self, end_offset: int, callback: VisibleCallback, deadline_ms: float) -> None:
+        self.end_offset = end_offset
+        self.callback = callback
+        self.deadline_ms = deadline_ms
+
+
+class Partition:
+    """One partition that this broker leads. All calls on the broker's one thread.
+
+    `leader_epoch` is the catalog's to set. `last_stable_offset` is the high watermark until transactions exist.
+    """
+
+    __slots__ = (
+        "_closed_error",
+        "_deadline_timer",
+        "_entries",
+        "_flush_timer",
+        "_held",
+        "_services",
+        "_waiters",
+        "_waits",
+        "_watchers",
+        "counters",
+        "high_watermark",
+        "index",
+        "leader_epoch",
+        "log",
+        "topic",
+    )
 
     def __init__(self, topic: str, index: int, log: Log, services: PartitionServices) -> None:
-        raise NotImplementedError
+        self.topic = topic
+        self.index = index
+        self.log = log
+        self.leader_epoch = log.leader_epoch
+        self.high_watermark = log.high_watermark
+        self.counters = services.metrics.topic(topic)
+        self._services = services
+        self._entries: list[AppendEntry] = []
+        self._waiters: list[tuple[Appended, int]] = []
+        self._waits: list[_VisibilityWait] = []
+        self._watchers: dict[Watcher, None] = {}
+        self._held = False
+        self._deadline_timer: Timer | None = None
+        self._flush_timer: Timer | None = None
+        self._closed_error: BaseException | None = None
 
     @property
     def topic_id(self) -> UUID:
         """The topic's id."""
-        raise NotImplementedError
+        return self.log.topic_id
+
+    @property
+    def holds_acknowledgements(self) -> bool:
+        """Whether `flush.messages` asked for a sync that acks=1 waits for too (Kafka syncs inside the append)."""
+        return self._held
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        return self.log.log_start_offset
 
     @property
     def last_stable_offset(self) -> int:
         """The first offset that read_committed readers may not see."""
-        raise NotImplementedError
+        return self.high_watermark
 
     def gather(self, entry: AppendEntry, waiter: Appended, index: int) -> None:
-        """Append `entry` at the end of this turn and tell `waiter.appended(index, result)`."""
-        raise NotImplementedError
+        """Append `entry` at the end of this turn and tell `waiter.appended(index, result)`.
 
-    def flush(self, now_ms: int) -> None:
-        """Append what was gathered."""
-        raise NotImplementedError
+        `entry.records` must stay valid until the turn's flush. Batches of one idempotent producer may be gathered
+        together: the log judges each by what the ones before it in the same call have made of the producer.
+        """
+        if not self._entries:
+            self._services.turn.note_gathering(self)
+        self._entries.append(entry)
+        self._waiters.append((waiter, index))
 
     def settle(self) -> None:
         """Append what was gathered, if anything: called before anybody else looks at the log."""
-        raise NotImplementedError
+        if self._entries:
+            self.flush(self._services.clock.wall_ms())
 
-    def when_visible(self, end_offset: int, callback: Callable[[Exception | None], None], deadline_ms: float) -> None:
-        """Call back once the high watermark covers `end_offset`; with the error when that cannot be."""
-        raise NotImplementedError
+    def flush(self, now_ms: int) -> None:
+        """Append what was gathered in one call, move the high watermark or ask for the sync, tell the waiters."""
+        entries = self._entries
+        if not entries:
+            return
+        waiters = self._waiters
+        self._entries, self._waiters = [], []
+        if self._closed_error is not None:
+            results = [AppendResult(self._code_of(self._closed_error)) for _ in entries]
+        else:
+            try:
+                results = self.log.append(entries, now_ms)
+            except Exception:
+                # A bug must not leave the requests of a whole turn without an answer.
+                LOG.exception("bug: append to %s-%d failed", self.topic, self.index)
+                results = [AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR) for _ in entries]
+            self._count(entries, results)
+            self._ask_for_sync()
+            self._advance()
+        for (waiter, index), result in zip(waiters, results, strict=True):
+            waiter.appended(index, result)
 
-    def read(self, offset: int, max_bytes: int, *, committed_only: bool, at_least_one: bool) -> LogSlice:
-        """Whole batches from the one that holds `offset` up to what may be seen."""
-        raise NotImplementedError
+    def when_visible(self, end_offset: int, callback: VisibleCallback, deadline_ms: float = NEVER_MS) -> None:
+        """Call back with None once the high watermark covers `end_offset`, at once if it does.
 
-    def close(self, error: Exception) -> None:
-        """The partition is deleted or its disk failed: everybody who waits on it gets `error`."""
-        raise NotImplementedError
+        With an error instead: KafkaError(REQUEST_TIMED_OUT) once the monotonic time is past `deadline_ms`, the OSError
+        of a failed sync, or what `close` was given.
+        """
+        if self.high_watermark >= end_offset:
+            callback(None)
+            return
+        error = self._closed_error or self.log.error
+        if error is not None:
+            callback(error)
+            return
+        wait = _VisibilityWait(end_offset, callback, deadline_ms)
+        if self._waits and self._waits[-1].end_offset > end_offset:
+            insort(self._waits, wait, key=_end_offset)
+        else:
+            self._waits.append(wait)
+        if deadline_ms < NEVER_MS:
+            timer = self._deadline_timer
+            if timer is None or timer.deadline_ms > deadline_ms:
+                if timer is not None:
+                    timer.cancel()
+                self._deadline_timer = self._services.timers.at(deadline_ms, self._expire)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call `watcher.wake()` whenever the high watermark moves, the log start passes it by, or it ends."""
+        self._watchers[watcher] = None
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Take `watch` back; fine when it was not watching."""
+        self._watchers.pop(watcher, None)
+
+    def wake_watchers(self) -> None:
+        """Something that long polls look at has changed (log start, epoch, configuration)."""
+        for watcher in list(self._watchers):
+            watcher.wake()
+
+    def read(
+        self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False, allow_map: bool = True
+    ) -> LogSlice:
+        """Whole batches from the one that holds `offset` up to what may be seen, at most `max_bytes`.
+
+        `at_least_one` gives the first batch even when it is larger. Raises KafkaError(OFFSET_OUT_OF_RANGE).
+        """
+        self.settle()
+        end_offset = self.last_stable_offset if committed_only else self.high_watermark
+        return self.log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one, allow_map=allow_map)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch not above `epoch`, where it ended), never beyond what may be seen; (-1, -1) when unknown."""
+        found, end_offset = self.log.end_offset_for_epoch(epoch)
+        return found, min(end_offset, self.high_watermark)
+
+    def close(self, error: BaseException) -> None:
+        """The partition is deleted or its disk failed: everybody who waits on it, or will, gets `error`."""
+        if self._closed_error is not None:
+            return
+        self._closed_error = error
+        self.flush(0)
+        self._fail_waits(error)
+        for timer in (self._deadline_timer, self._flush_timer):
+            if timer is not None:
+                timer.cancel()
+        self._deadline_timer = self._flush_timer = None
+        self.wake_watchers()
+
+    def _count(self, entries: list[AppendEntry], results: list[AppendResult]) -> None:
+        counters = self.counters
+        for entry, result in zip(entries, results, strict=True):
+            if result.error_code is not ErrorCode.NONE:
+                counters.bytes_rejected += len(entry.records)
+            elif not result.is_duplicate:
+                counters.bytes_in += len(entry.records)
+                counters.messages_in += result.last_offset - result.base_offset + 1
+
+    def _ask_for_sync(self) -> None:
+        """After an append: `sync` always wants one; `page-cache` where flush.messages or flush.ms say so."""
+        log = self.log
+        if log.synced_offset >= log.log_end_offset or log.error is not None:
+            return
+        config = log.config
+        if config.ottla_acks_all == "sync":
+            self._services.syncer.request(log, self._synced)
+        elif log.log_end_offset - log.synced_offset >= config.flush_messages:
+            self._held = True
+            self._services.syncer.request(log, self._synced)
+        elif config.flush_ms < NEVER_MS and self._flush_timer is None:
+            deadline_ms = self._services.clock.monotonic_ms() + config.flush_ms
+            self._flush_timer = self._services.timers.at(deadline_ms, self._flush_by_time)
+
+    def _flush_by_time(self) -> None:
+        self._flush_timer = None
+        if self.log.error is None:
+            self._services.syncer.request(self.log, self._synced)
+
+    def _synced(self, error: BaseException | None) -> None:
+        self._held = False
+        if error is not None:
+            self._fail_waits(error)
+            self.wake_watchers()
+        else:
+            self._advance()
+
+    def _advance(self) -> None:
+        """Follow the log's high watermark, and tell everybody whom that concerns."""
+        visible = self.log.high_watermark
+        if self._held or visible <= self.high_watermark:
+            return
+        self.high_watermark = visible
+        waits = self._waits
+        if waits:
+            if waits[-1].end_offset <= visible:
+                reached, self._waits = waits, []
+            else:
+                count = sum(wait.end_offset <= visible for wait in waits)
+                reached, self._waits = waits[:count], waits[count:]
+            for wait in reached:
+                wait.callback(None)
+        if self._watchers:
+            self.wake_watchers()
+
+    def _expire(self) -> None:
+        """Time out the waits that are due; the next timer is for the earliest of the rest."""
+        self._deadline_timer = None
+        now_ms = self._services.clock.monotonic_ms()
+        due = [wait for wait in self._waits if wait.deadline_ms <= now_ms]
+        self._waits = [wait for wait in self._waits if wait.deadline_ms > now_ms]
+        next_ms = min((wait.deadline_ms for wait in self._waits), default=NEVER_MS)
+        if next_ms < NEVER_MS:
+            self._deadline_timer = self._services.timers.at(next_ms, self._expire)
+        for wait in due:
+            wait.callback(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the disk did not sync in time"))
+
+    def _fail_waits(self, error: BaseException) -> None:
+        waits, self._waits = self._waits, []
+        for wait in waits:
+            wait.callback(error)
+
+    @staticmethod
+    def _code_of(error: BaseException) -> ErrorCode:
+        return error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR

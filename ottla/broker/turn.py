@@ -11,11 +11,14 @@ that `end()` is called soon (`loop.call_soon` in life; a simulation calls `end()
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.broker.partition import Partition
+
+LOG = logging.getLogger("ottla.turn")
 
 Step = Callable[[], None]
 
@@ -72,20 +75,26 @@ class Turn:
         self.flush()
         if self._after_append:
             steps, self._after_append = self._after_append, []
-            for step in steps:
-                step()
+            self._run(steps)
         self._waiting_for_end = False
         if self._senders:
             steps, self._senders = self._senders, []
-            for step in steps:
-                step()
+            self._run(steps)
         self.flush()
         if self._last:
             steps, self._last = self._last, []
-            for step in steps:
-                step()
+            self._run(steps)
         if (self._after_append or self._senders) and not self._waiting_for_end:
             self._note_work()
+
+    @staticmethod
+    def _run(steps: list[Step]) -> None:
+        """Run every step; one that fails is a bug of its own and must not keep the others' replies back."""
+        for step in steps:
+            try:
+                step()
+            except Exception:
+                LOG.exception("bug: a step at the end of a turn failed")
 
     def _note_work(self) -> None:
         if not self._waiting_for_end:

@@ -1,0 +1,51 @@
+"""ApiVersions, versions 0-4: what this broker speaks, and its features.
+
+The list is derived from the handlers (`dispatch.advertised_apis`). A version above ours never comes here: the
+dispatcher answers it in version 0. Client names are checked from version 3 on, as KIP-511 asks.
+
+Features: `metadata.version`, the level of the metadata log. In a version 3 response features that begin at level 0 are
+left out, because clients of that version refuse a minimum of 0 (KAFKA-17011).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ottla.broker.metadata.image import METADATA_VERSION, METADATA_VERSION_FEATURE, METADATA_VERSION_MIN
+from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+SUPPORTED_FEATURES = {METADATA_VERSION_FEATURE: (METADATA_VERSION_MIN, METADATA_VERSION)}
+"""The levels that this version can read and write, by feature."""
+SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
+    """List everything."""
+    if context.api_version >= 3:
+        names = (request.client_software_name, request.client_software_version)
+        if not all(SOFTWARE_NAME.fullmatch(name) for name in names):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+        context.connection.software_name, context.connection.software_version = names
+    node = context.node
+    epoch, levels = node.catalog.finalized_features()
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
+            for api in node.advertised_apis
+        ],
+        supported_features=[
+            ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=first, max_version=last)
+            for name, (first, last) in SUPPORTED_FEATURES.items()
+            if first > 0 or context.api_version >= 4
+        ],
+        finalized_features_epoch=epoch,
+        finalized_features=[
+            ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in levels.items()
+        ],
+    )

@@ -1,0 +1,82 @@
+"""DeleteRecords, versions 0-2: move the start of partitions forward.
+
+Offset -1 stands for the high watermark; an offset beyond it is OFFSET_OUT_OF_RANGE; one below the log start changes
+nothing, and the log start is the answer. `cleanup.policy` must contain `delete` (POLICY_VIOLATION), as in Kafka.
+
+What is answered counts (decisions.md 6): the new log start is in `log-start-offset-checkpoint`, synced, before the
+answer leaves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.catalog import Topic
+    from ottla.broker.context import Context
+    from ottla.broker.partition import Partition
+
+HIGH_WATERMARK = -1
+
+Result = DeleteRecordsResponse.DeleteRecordsPartitionResult
+
+
+def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
+    """Move every partition's start, then write the checkpoints once."""
+    moved: list[tuple[Partition, Result]] = []
+    response = DeleteRecordsResponse(topics=[])
+    for topic_request in request.topics:
+        results: list[Result] = []
+        response.topics.append(
+            DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic_request.name, partitions=results)
+        )
+        topic = context.node.catalog.topics.get(topic_request.name)
+        for asked in topic_request.partitions:
+            result = Result(partition_index=asked.partition_index, low_watermark=-1)
+            results.append(result)
+            try:
+                partition = _find(context, topic, asked.partition_index)
+                result.low_watermark = _delete(partition, asked.offset)
+            except KafkaError as error:
+                result.error_code = error.code
+            except OSError:
+                result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            else:
+                moved.append((partition, result))
+    if moved:
+        _checkpoint(moved, context)
+    return response
+
+
+def _find(context: Context, topic: Topic | None, index: int) -> Partition:
+    partition = context.node.find_partition(topic, index, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert topic is not None
+    if topic.is_internal:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if "delete" not in topic.config.cleanup_policy:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION)
+    return partition
+
+
+def _delete(partition: Partition, offset: int) -> int:
+    """The new log start offset."""
+    partition.settle()
+    before_offset = partition.high_watermark if offset == HIGH_WATERMARK else offset
+    if before_offset < 0 or before_offset > partition.high_watermark:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    low_watermark = partition.log.delete_records(before_offset)
+    partition.wake_watchers()
+    return low_watermark
+
+
+def _checkpoint(moved: list[tuple[Partition, Result]], context: Context) -> None:
+    """Each directory's checkpoint holds all of its logs, and one that is as it was is not written again."""
+    for partition, result in moved:
+        try:
+            context.node.log_manager.checkpoint_log_start_offset(partition.topic, partition.index)
+        except OSError:
+            result.low_watermark = -1
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,0 +1,46 @@
+"""InitProducerId, versions 0-5: a producer id and epoch 0, for idempotent producers.
+
+Without a transactional id each call gives a new id, whatever id the producer says it had (as in Kafka). Ids come from
+blocks that the catalog has synced before (decisions.md 5), so none is given twice, not even after a crash.
+
+Transactional ids are refused until there are transactions, with TRANSACTIONAL_ID_AUTHORIZATION_FAILED: clients take
+it as final, where other codes make them try again for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ottla.broker.pending import Pending
+from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+LOG = logging.getLogger("ottla.init_producer_id")
+
+
+def handle(
+    request: InitProducerIdRequest, context: Context
+) -> InitProducerIdResponse | Pending[InitProducerIdResponse]:
+    """Give the next id of the block."""
+    transactional_id = request.transactional_id
+    if transactional_id is not None:
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        LOG.warning(
+            "client %r asks for transactional id %r: there are no transactions yet", context.client_id, transactional_id
+        )
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "there are no transactions yet")
+    pending: Pending[InitProducerIdResponse] = Pending()
+
+    def given(producer_id: int | None) -> None:
+        if producer_id is None:
+            pending.fail(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no block of producer ids could be stored"))
+        else:
+            pending.complete(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+
+    context.node.producer_ids.next(given)
+    return pending

@@ -1,0 +1,123 @@
+"""ListOffsets, versions 1-10: where a partition begins and ends, or where a time is.
+
+LATEST awaits the sync that covers the log end it saw (decisions.md 2), and so do look-ups by time, so that what a
+client has just produced with acks=1 is found.
+
+Special timestamps: -1 latest, -2 earliest, -3 (from version 7) the record with the largest timestamp, -4 (8) earliest
+local, which is the log start, -5 (9) latest tiered, which is -1 because nothing is tiered. Other negative values, and
+these in older versions, are UNSUPPORTED_VERSION, as in Kafka. A partition that is named twice is INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.broker.pending import Pending
+from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+    from ottla.broker.partition import Partition
+
+LOG = logging.getLogger("ottla.list_offsets")
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+_SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+_READ_COMMITTED = 1
+
+Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
+
+
+def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse | Pending[ListOffsetsResponse]:
+    """Answer every partition; the response waits for those that await a sync."""
+    named = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    committed_only = request.isolation_level == _READ_COMMITTED
+    response = ListOffsetsResponse(topics=[])
+    pending: Pending[ListOffsetsResponse] = Pending()
+    waiting = 1
+
+    def one_done() -> None:
+        nonlocal waiting
+        waiting -= 1
+        if waiting == 0:
+            pending.complete(response)
+
+    for topic in request.topics:
+        answers: list[Answer] = []
+        response.topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        for asked in topic.partitions:
+            answer = Answer(partition_index=asked.partition_index)
+            answers.append(answer)
+            try:
+                if named[topic.name, asked.partition_index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                partition = _find(asked, topic.name, context)
+            except KafkaError as error:
+                answer.error_code = error.code
+                continue
+            waiting += 1
+            _look_up(partition, asked.timestamp, answer, one_done, committed_only=committed_only)
+    one_done()
+    return response if pending.done else pending
+
+
+def _find(asked: ListOffsetsRequest.ListOffsetsPartition, topic: str, context: Context) -> Partition:
+    node = context.node
+    partition = node.find_partition(
+        node.catalog.topics.get(topic), asked.partition_index, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+    epoch = asked.current_leader_epoch
+    if epoch >= 0 and epoch != partition.leader_epoch:
+        raise KafkaError(
+            ErrorCode.FENCED_LEADER_EPOCH if epoch < partition.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+        )
+    timestamp = asked.timestamp
+    if timestamp < 0 and context.api_version < _SINCE_VERSION.get(timestamp, 1 << 15):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    return partition
+
+
+def _look_up(
+    partition: Partition, timestamp: int, answer: Answer, done: Callable[[], None], *, committed_only: bool
+) -> None:
+    """Fill in `answer` and call `done`, now or when the log end seen now is visible."""
+    partition.settle()
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        answer.offset = partition.log_start_offset
+        answer.leader_epoch = partition.log.epoch_for_offset(answer.offset)
+        done()
+        return
+    if timestamp == LATEST_TIERED:
+        done()
+        return
+
+    def visible(error: BaseException | None) -> None:
+        # A disk that failed does not take back what may be seen: answer from that.
+        try:
+            _answer_visible(partition, timestamp, answer, committed_only=committed_only)
+        except KafkaError as refusal:
+            answer.error_code = refusal.code
+        except OSError as failure:
+            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            LOG.error("%s-%d: look-up of timestamp %d failed: %s", partition.topic, partition.index, timestamp, failure)
+        done()
+
+    partition.when_visible(partition.log.log_end_offset, visible)
+
+
+def _answer_visible(partition: Partition, timestamp: int, answer: Answer, *, committed_only: bool) -> None:
+    end_offset = partition.last_stable_offset if committed_only else partition.high_watermark
+    if timestamp == LATEST:
+        answer.offset = end_offset
+        answer.leader_epoch = partition.leader_epoch
+        return
+    if timestamp == MAX_TIMESTAMP:
+        found = partition.log.offset_of_max_timestamp(end_offset=end_offset)
+    else:
+        found = partition.log.offset_for_timestamp(timestamp, end_offset=end_offset)
+    if found is not None:
+        answer.offset, answer.timestamp, answer.leader_epoch = found

@@ -1,0 +1,50 @@
+"""OffsetForLeaderEpoch, versions 2-4: where an epoch ended, for clients that detect truncation (KIP-320).
+
+The answer is the largest epoch not above the one that was asked for, and the offset at which the next one begins; for
+the current epoch that is the high watermark, because nothing beyond it was ever promised. (Kafka answers the log end to
+followers and the high watermark to nobody; consumers cannot tell, since they never read beyond it.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.protocol.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
+
+
+def handle(request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForLeaderEpochResponse:
+    """Answer every partition."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[_answer(topic.topic, asked, context) for asked in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(
+    topic: str, asked: OffsetForLeaderEpochRequest.OffsetForLeaderPartition, context: Context
+) -> EpochEndOffset:
+    node = context.node
+    try:
+        partition = node.find_partition(
+            node.catalog.topics.get(topic), asked.partition, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    except KafkaError as error:
+        return EpochEndOffset(error_code=error.code, partition=asked.partition)
+    current = asked.current_leader_epoch
+    if 0 <= current < partition.leader_epoch:
+        return EpochEndOffset(error_code=ErrorCode.FENCED_LEADER_EPOCH, partition=asked.partition)
+    if current > partition.leader_epoch:
+        return EpochEndOffset(error_code=ErrorCode.UNKNOWN_LEADER_EPOCH, partition=asked.partition)
+    partition.settle()
+    epoch, end_offset = partition.end_offset_for_epoch(asked.leader_epoch)
+    return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -1,0 +1,177 @@
+"""Produce, versions 3-13: gather record batches per partition; the turn's flush appends them.
+
+The handler only checks what does not need the log, hands each batch to its partition and returns. The answer comes
+when every partition has its result: for acks=1 in the turn's flush, for acks=all when the high watermark covers the
+batch (in `ottla.acks.all=sync` after the group sync), or when `timeout_ms` has passed. acks=0 is never answered: an
+error ends the connection, which is all that such a producer can notice.
+
+Duplicates of idempotent producers are answered like their originals, and no earlier (decisions.md 5).
+
+Differences from Apache Kafka: what is looked at in a batch (decisions.md 10); transactional ids and transactional
+batches are refused until there are transactions, with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because clients take that
+as final and do not retry. Versions 0-2 are advertised and refused by the dispatcher, as Kafka does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.pending import Pending
+from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.append import AppendEntry, AppendResult
+
+if TYPE_CHECKING:
+    from ottla.broker.catalog import Topic
+    from ottla.broker.context import Context
+    from ottla.broker.partition import Partition
+
+PartitionResponse = ProduceResponse.PartitionProduceResponse
+
+ACKS_ALL = -1
+
+
+def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse] | None:
+    """Gather every batch of the request."""
+    acks = request.acks
+    if acks not in (ACKS_ALL, 0, 1):
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}; it must be -1, 0 or 1")
+    if request.transactional_id is not None:
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker does not support transactions yet"
+        )
+    produce = _Produce(request, context)
+    version = context.api_version
+    for topic_data in request.topic_data:
+        topic, missing = _find_topic(topic_data, context)
+        for data in topic_data.partition_data:
+            index = produce.expect(data.index)
+            try:
+                partition = context.node.find_partition(topic, data.index, missing=missing)
+            except KafkaError as error:
+                produce.refuse(index, error.code, error.message)
+                continue
+            if acks == ACKS_ALL and partition.log.config.min_insync_replicas > 1:
+                produce.refuse(
+                    index,
+                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    f"min.insync.replicas={partition.log.config.min_insync_replicas}, and there is one replica",
+                )
+            elif not isinstance(data.records, memoryview) or not data.records:
+                produce.refuse(index, ErrorCode.INVALID_RECORD, "the request holds no record batch for the partition")
+            else:
+                produce.partitions[index] = partition
+                partition.gather(AppendEntry(data.records, version), produce, index)
+    produce.all_expected()
+    if acks == 0:
+        return None
+    return produce.pending
+
+
+def _find_topic(data: ProduceRequest.TopicProduceData, context: Context) -> tuple[Topic | None, ErrorCode]:
+    """The topic, and the code for a partition that is not there."""
+    catalog = context.node.catalog
+    if context.api_version >= 13:
+        topic = catalog.topics_by_id.get(data.topic_id)
+        missing = ErrorCode.UNKNOWN_TOPIC_ID if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    else:
+        topic = catalog.topics.get(data.name)
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if topic is not None and topic.is_internal:
+        return None, ErrorCode.INVALID_TOPIC_EXCEPTION
+    return topic, missing
+
+
+class _Produce:
+    """One request under way: collects the partitions' results and completes the answer when all are there."""
+
+    __slots__ = ("_acks", "_context", "_deadline_ms", "_missing", "_request", "_results", "partitions", "pending")
+
+    def __init__(self, request: ProduceRequest, context: Context) -> None:
+        self.pending: Pending[ProduceResponse] = Pending()
+        self.partitions: list[Partition | None] = []
+        self._request = request
+        self._context = context
+        self._acks = request.acks
+        self._results: list[PartitionResponse] = []
+        self._missing = 1
+        self._deadline_ms = -1.0
+
+    def expect(self, partition_index: int) -> int:
+        """Make room for one more partition's result; its index."""
+        self._results.append(PartitionResponse(index=partition_index, base_offset=-1))
+        self.partitions.append(None)
+        self._missing += 1
+        return len(self._results) - 1
+
+    def all_expected(self) -> None:
+        """Every partition was asked; the answer is complete once all have answered."""
+        self._one_done()
+
+    def refuse(self, index: int, code: ErrorCode, message: str | None = None) -> None:
+        """The partition's batch is not stored."""
+        result = self._results[index]
+        result.error_code = code
+        result.error_message = message or code.message
+        if self._acks == 0:
+            reason = f"acks=0 Produce to partition {result.index} failed: {code.name}: {result.error_message}"
+            self._context.connection.close(reason)
+        self._one_done()
+
+    def appended(self, index: int, result: AppendResult) -> None:
+        """The turn's flush tells what became of a batch; answer now, or when the high watermark covers it."""
+        response = self._results[index]
+        response.log_start_offset = result.log_start_offset
+        if result.error_code is not ErrorCode.NONE:
+            response.record_errors = [
+                ProduceResponse.BatchIndexAndErrorMessage(
+                    batch_index=error.batch_index, batch_index_error_message=error.message
+                )
+                for error in result.record_errors
+            ]
+            self.refuse(index, result.error_code, result.error_message)
+            return
+        response.base_offset = result.base_offset
+        response.log_append_time_ms = result.log_append_time_ms
+        partition = self.partitions[index]
+        assert partition is not None
+        end_offset = result.last_offset + 1
+        if partition.high_watermark >= end_offset or self._acks == 0:
+            self._one_done()
+        elif self._acks == ACKS_ALL or partition.holds_acknowledgements:
+            self._wait(partition, index, end_offset)
+        else:
+            self._one_done()
+
+    def _wait(self, partition: Partition, index: int, end_offset: int) -> None:
+        def visible(error: BaseException | None) -> None:
+            if error is None:
+                self._one_done()
+                return
+            self._results[index].base_offset = -1
+            if isinstance(error, KafkaError):
+                self.refuse(index, error.code, error.message)
+            else:
+                self.refuse(index, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+
+        if self._deadline_ms < 0:
+            self._deadline_ms = self._context.node.clock.monotonic_ms() + max(self._request.timeout_ms, 0)
+        partition.when_visible(end_offset, visible, self._deadline_ms)
+
+    def _one_done(self) -> None:
+        self._missing -= 1
+        if self._missing == 0:
+            self.pending.complete(self._response() if self._acks != 0 else None)
+
+    def _response(self) -> ProduceResponse:
+        results = iter(self._results)
+        return ProduceResponse(
+            responses=[
+                ProduceResponse.TopicProduceResponse(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_responses=[next(results) for _ in topic.partition_data],
+                )
+                for topic in self._request.topic_data
+            ]
+        )

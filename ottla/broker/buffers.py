@@ -1,0 +1,124 @@
+"""Where received bytes lie until their turn ends (decisions.md 3 and 12).
+
+Two kinds of memory. The *arena* is one buffer for all connections: each read gets the piece behind the last one, and
+the whole is free again when the turn's batches are appended. A connection that holds a partial frame, or frames that
+may not start yet, *owns* a buffer, which grows with the bytes that came (64 KiB, doubling) and never with the length
+that was announced. Owned buffers are taken from and go back to a small pool, because the C library gives large ones
+back to the system and then every page faults in again (four times the cost of a 1 MB read).
+
+Owned bytes count against `queued.max.request.bytes`. Who wants more when it is used up must wait with reading, but for
+one connection (the *exempt*): otherwise partial frames could hold all of it and none would ever be whole.
+
+Rule for everybody: a view of received bytes is valid until the end of the turn in which its request started.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.broker.turn import Turn
+
+ARENA_BYTES = 1 << 20
+READ_BYTES = 64 << 10
+"""A read into the arena is at most this long: what it holds of a large frame has to be copied once."""
+FIRST_BYTES = 64 << 10
+POOL_BYTES = 16 << 20
+_GRAIN = 4 << 10
+
+
+class ReceiveBuffers:
+    """Arena, pool and budget of one loop. `max_owned_bytes` is `queued.max.request.bytes`; -1 for no limit."""
+
+    def __init__(self, turn: Turn, max_owned_bytes: int) -> None:
+        self._turn = turn
+        self._arena = memoryview(bytearray(ARENA_BYTES))
+        self._arena_position = 0
+        self._pool: list[bytearray] = []
+        self._pool_bytes = 0
+        self._retired: list[bytearray] = []
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._exempt: object | None = None
+        self.max_owned_bytes = max_owned_bytes if max_owned_bytes > 0 else 1 << 62
+        self.owned_bytes = 0
+
+    def arena_piece(self) -> memoryview:
+        """Room for one read. When little is left the turn's batches are appended at once, and the arena starts over."""
+        if ARENA_BYTES - self._arena_position < READ_BYTES:
+            self._turn.flush()
+            self._arena_position = 0
+        position = self._arena_position
+        return self._arena[position : position + READ_BYTES]
+
+    def keep_arena(self, length: int) -> None:
+        """The last piece holds `length` bytes that a gathered batch looks at: leave them alone until the turn ends."""
+        if self._arena_position == 0:
+            self._turn.last(self._turn_ended)
+        self._arena_position += length
+
+    def may_own(self, more_bytes: int, owner: object) -> bool:
+        """Whether `owner` may own that much more now. If not it stops reading and calls `wait`."""
+        if self.owned_bytes + more_bytes <= self.max_owned_bytes or self._exempt is owner:
+            return True
+        if self._exempt is None:
+            self._exempt = owner
+            return True
+        return False
+
+    def wait(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once somebody gave bytes back; it asks `may_own` again."""
+        self._waiting.append(callback)
+
+    def take(self, capacity: int) -> bytearray:
+        """A buffer of at least `capacity` bytes, warm from the pool where there is one of a fitting size."""
+        capacity = -(-capacity // _GRAIN) * _GRAIN
+        best = -1
+        for index, candidate in enumerate(self._pool):
+            size = len(candidate)
+            if capacity <= size <= 2 * capacity and (best < 0 or size < len(self._pool[best])):
+                best = index
+                if size == capacity:
+                    break
+        if best >= 0:
+            buffer = self._pool.pop(best)
+            self._pool_bytes -= len(buffer)
+        else:
+            buffer = bytearray(capacity)
+        self.owned_bytes += len(buffer)
+        return buffer
+
+    def has_warm(self, capacity: int) -> bool:
+        """Whether a warm buffer of about that size is in the pool: taking it costs no new memory."""
+        return any(capacity <= len(candidate) <= 2 * capacity for candidate in self._pool)
+
+    def give_back(self, buffer: bytearray) -> None:
+        """Its owner is done with it; others get it when the turn has ended, since batches may still look at it."""
+        if not self._retired:
+            self._turn.last(self._turn_ended)
+        self._retired.append(buffer)
+
+    def release_exemption(self, owner: object) -> None:
+        """`owner` holds no partial frame any more."""
+        if self._exempt is owner:
+            self._exempt = None
+            self._wake()
+
+    def _turn_ended(self) -> None:
+        self._arena_position = 0
+        if not self._retired:
+            return
+        retired, self._retired = self._retired, []
+        for buffer in retired:
+            self.owned_bytes -= len(buffer)
+            if self._pool_bytes + len(buffer) <= POOL_BYTES:
+                self._pool.append(buffer)
+                self._pool_bytes += len(buffer)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting and (self._exempt is None or self.owned_bytes < self.max_owned_bytes):
+            waiting, self._waiting = self._waiting, deque()
+            for callback in waiting:
+                callback()

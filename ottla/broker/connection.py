@@ -1,0 +1,455 @@
+"""One client's connection: frames in, requests started in order, replies out in order (decisions.md 9 and 12).
+
+The way of the bytes: a read lands in the shared arena, or in a buffer of the connection's own when it holds part of a
+frame; whole frames start where they lie, without a copy. What is left over is a partial frame, or frames that may not
+start yet, and is kept in the connection's own buffer. A large frame is received directly into it.
+
+The queue of slots: a request starts as soon as it is whole, unless the head of the queue *parks* (a long poll; then
+nothing starts behind it) or the queue is full. Replies leave in the order of the requests, all of a turn in one send.
+
+Reading pauses while the queue is full, the client does not take its replies, the memory for requests is used up, or
+enough is stored behind a parked request. It never pauses for a parked request alone, so that a client that goes away
+is noticed.
+
+The same class serves plaintext and TLS: it sees only the transport. It decides nothing about requests: `Dispatcher`
+starts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.broker.buffers import FIRST_BYTES, READ_BYTES
+from ottla.broker.context import Peer
+from ottla.broker.slot import CloseConnection, Slot
+
+if TYPE_CHECKING:
+    from ottla.broker.connections import Connections
+    from ottla.protocol.types import Buffer
+
+LOG = logging.getLogger("ottla.connection")
+
+JOIN_BYTES = 16 << 10
+"""Replies up to this size are joined before a send; larger ones go as they are."""
+_LENGTH = struct.Struct(">i")
+
+
+class Dispatcher(Protocol):
+    """Whoever starts requests."""
+
+    def start(self, frame: memoryview, peer: Peer) -> list[Buffer] | Slot | None:
+        """Start the request of one frame (without its length).
+
+        An encoded reply (with its length), a slot that will be finished, or None when no reply is sent.
+        Raises CloseConnection.
+        """
+
+
+# Why a connection does not read; any set bit pauses. (Plain ints: an IntFlag costs 0.3 us per look, on each frame.)
+QUEUE, OUTPUT, MEMORY, PARKED, DRAIN = 1, 2, 4, 8, 16
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol of one connection; made by `Connections`, which shares the arena, the turn and the limits."""
+
+    def __init__(self, shared: Connections, listener: str) -> None:
+        self._shared = shared
+        self._turn = shared.turn
+        self._buffers = shared.buffers
+        self._dispatcher = shared.dispatcher
+        self._max_frame_bytes = shared.max_frame_bytes
+        self.peer = Peer(listener=listener, close=self.close)
+        self.last_active_ms: float = shared.now_ms()
+        self.partial_since_ms: float | None = None
+        self._transport: asyncio.Transport | None = None
+        self._piece: memoryview | None = None
+        self._own: bytearray | None = None
+        self._own_view: memoryview | None = None
+        self._own_start = 0
+        self._own_end = 0
+        self._expected_bytes = 0
+        self._slots: deque[Slot] = deque()
+        self._slot_bytes = 0
+        self._out: list[Buffer] = []
+        self._planned = False
+        self._pause = 0
+        self._closing: str | None = None
+        self._is_draining = False
+
+    # -- what the event loop calls ------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client connected: note its addresses, or refuse it."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = self.peer
+        name = transport.get_extra_info("peername")
+        if name:
+            peer.host, peer.port = _plain_host(str(name[0])), int(name[1])
+        local = transport.get_extra_info("sockname")
+        if local:
+            peer.local_address = (_plain_host(str(local[0])), int(local[1]))
+        peer.sends_maps = self._shared.sends_maps and transport.get_extra_info("sslcontext") is None
+        raw: socket.socket | None = transport.get_extra_info("socket")
+        if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        refusal = self._shared.add(self)
+        if refusal is not None:
+            self._closing = refusal
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection ended: nobody waits for its answers any more."""
+        self._transport = None
+        if exc is not None and self._closing is None:
+            level = logging.ERROR if isinstance(exc, OSError) and exc.errno == errno.EFAULT else logging.DEBUG
+            LOG.log(level, "%s: connection lost: %s", self, exc)
+        self._closing = self._closing or "lost"
+        slots, self._slots = self._slots, deque()
+        for slot in slots:
+            slot.cancel()
+        self._out.clear()
+        self._drop_own()
+        self._shared.remove(self)
+
+    def eof_received(self) -> bool:
+        """The client sends no more: it is gone (Kafka's clients never close one half only)."""
+        return False
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next read goes: behind the bytes already held, else into the arena."""
+        if self._own_view is not None:
+            return self._own_view[self._own_end : self._read_limit()]
+        if self._is_blocked():
+            return self._take_own(FIRST_BYTES)
+        if self._expected_bytes and self._buffers.may_own(self._expected_bytes, self):
+            return self._take_own(self._expected_bytes)
+        self._piece = self._buffers.arena_piece()
+        return self._piece
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """`nbytes` more came."""
+        shared = self._shared
+        shared.metrics.bytes_received += nbytes
+        self.last_active_ms = shared.now_ms()
+        if self._own_view is not None:
+            self._own_end += nbytes
+            self._run_own()
+            return
+        piece = self._piece
+        assert piece is not None
+        self._piece = None
+        start = self._start_frames(piece, 0, nbytes)
+        if start:
+            self._buffers.keep_arena(start)
+        if start < nbytes and self._closing is None:
+            self._keep(piece[start:nbytes])
+
+    def pause_writing(self) -> None:
+        """The client does not take its replies: start nothing more."""
+        self._hold(OUTPUT)
+
+    def resume_writing(self) -> None:
+        """It takes them again."""
+        self._release(OUTPUT)
+        self._plan()
+
+    # -- what slots, handlers and the shared registry call ------------------------------------------------------
+
+    def slot_finished(self, slot: Slot) -> None:
+        """A pending answer is there: move what may leave to the output."""
+        self._slot_bytes += slot.size_bytes
+        slots = self._slots
+        if not slots or slots[0] is not slot:
+            return
+        while slots and slots[0].is_done:
+            head = slots.popleft()
+            self._slot_bytes -= head.size_bytes
+            if head.close_reason is not None:
+                self.close(head.close_reason)
+                break
+            if head.buffers is not None:
+                self._out.extend(head.buffers)
+        self._plan()
+
+    def close(self, reason: str, *, level: int = logging.WARNING) -> None:
+        """End the connection at the end of this turn, after the replies that are there; one log line says why."""
+        if self._closing is None:
+            self._closing = reason
+            LOG.log(level, "%s: closing: %s", self, reason)
+            self._plan()
+
+    def drain(self) -> None:
+        """Read no more, and end once the requests that have started are answered; long polls are cut short."""
+        self._is_draining = True
+        self._hold(DRAIN)
+        self._drop_own()
+        for slot in list(self._slots):
+            if slot.parks:
+                self._slots.remove(slot)
+                slot.cancel()
+        self._plan()
+
+    def abort(self) -> None:
+        """End it now."""
+        self._closing = self._closing or "aborted"
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a started request has no answer yet, or an answer has not left."""
+        return bool(self._slots) or bool(self._out) or bool(self._transport and self._transport.get_write_buffer_size())
+
+    def __str__(self) -> str:
+        host = f"[{self.peer.host}]" if ":" in self.peer.host else self.peer.host
+        return f"{host}:{self.peer.port} on {self.peer.listener}"
+
+    # -- frames ---------------------------------------------------------------------------------------------------
+
+    def _start_frames(self, view: memoryview, start: int, end: int) -> int:
+        """Start the whole frames of `view[start:end]` as far as they may; where the first that has not started begins."""
+        dispatcher, peer, out, slots = self._dispatcher, self.peer, self._out, self._slots
+        while end - start >= 4 and self._closing is None and not self._is_blocked():
+            (length,) = _LENGTH.unpack_from(view, start)
+            if not 0 < length <= self._max_frame_bytes:
+                self.close(self._describe_bad_length(length, view[start:end]))
+                break
+            following = start + 4 + length
+            if following > end:
+                break
+            try:
+                reply = dispatcher.start(view[start + 4 : following], peer)
+            except CloseConnection as error:
+                self._shared.metrics.malformed_requests += 1
+                self.close(str(error))
+                break
+            start = following
+            if reply is None:
+                continue
+            if isinstance(reply, Slot):
+                reply.owner = self
+                slots.append(reply)
+            elif slots:
+                self._queue_reply(reply)
+            else:
+                out.extend(reply)
+        if out:
+            self._plan()
+        return start
+
+    def _queue_reply(self, reply: list[Buffer]) -> None:
+        """A reply that was there at once stands behind one that is pending."""
+        slot = Slot.finished(reply)
+        self._slot_bytes += slot.size_bytes
+        self._slots.append(slot)
+
+    def _is_blocked(self) -> bool:
+        """Whether no request may start: behind a parked one, a full queue, or output that is not taken."""
+        slots = self._slots
+        if self._pause & (OUTPUT | DRAIN):
+            return True
+        if not slots:
+            return False
+        if slots[-1].parks:
+            return True
+        return len(slots) >= self._shared.max_slots or self._slot_bytes >= self._shared.max_slot_bytes
+
+    def _run_own(self) -> None:
+        """Start what may start of the own buffer, and keep the rest in order."""
+        view = self._own_view
+        if view is None:
+            return
+        start, end = self._own_start, self._own_end
+        self._own_start = new_start = self._start_frames(view, start, end)
+        if self._closing is not None:
+            return
+        if new_start == end:
+            self._expected_bytes = end if end - start > READ_BYTES else 0
+            self._drop_own()
+        elif new_start > 0 and not self._is_blocked():
+            tail = view[new_start:end]
+            self._drop_own()
+            self._keep(tail)
+        else:
+            self._make_room()
+        self._update_pauses()
+
+    def _keep(self, tail: memoryview) -> None:
+        """Move the beginning of a frame, or frames that may not start yet, to a buffer of the connection's own."""
+        length = len(tail)
+        total = self._frame_bytes(tail)
+        wanted = max(length, min(total, FIRST_BYTES))
+        if total > wanted and self._buffers.has_warm(total):
+            wanted = total
+        if not self._buffers.may_own(wanted, self):
+            wanted = length
+        self._take_own(wanted)[:length] = tail
+        self._own_end = length
+        self._make_room()
+        self._update_pauses()
+
+    def _make_room(self) -> None:
+        """The own buffer holds bytes: see that the next read has room, or pause until it may have."""
+        if self.partial_since_ms is None and not self._is_blocked():
+            self.partial_since_ms = self._shared.now_ms()
+        own, view = self._own, self._own_view
+        assert own is not None
+        assert view is not None
+        if self._own_end < len(own):
+            return
+        held = self._own_end - self._own_start
+        if self._is_blocked():
+            self._hold(PARKED)
+            return
+        total = self._frame_bytes(view[self._own_start : self._own_end])
+        wanted = min(max(2 * held, FIRST_BYTES), max(total, held + 1))
+        if not self._buffers.may_own(wanted, self):
+            if not self._pause & MEMORY:
+                self._hold(MEMORY)
+                self._buffers.wait(self._memory_came)
+            return
+        tail = view[self._own_start : self._own_end]
+        since_ms = self.partial_since_ms
+        self._drop_own()
+        self._take_own(wanted)[:held] = tail
+        self._own_end = held
+        self.partial_since_ms = since_ms
+
+    def _memory_came(self) -> None:
+        if self._own is None or self._closing is not None:
+            return
+        self._pause &= ~MEMORY
+        self._make_room()
+        if not self._pause & MEMORY:
+            self._pause |= MEMORY
+            self._release(MEMORY)
+
+    def _frame_bytes(self, view: memoryview) -> int:
+        """Length of the frame that begins in `view`, its length field included; what a first read takes if unknown."""
+        if len(view) < 4:
+            return FIRST_BYTES
+        length: int = _LENGTH.unpack_from(view)[0]
+        return 4 + length if 0 < length <= self._max_frame_bytes else FIRST_BYTES
+
+    def _read_limit(self) -> int:
+        """Read to the end of the frame and not beyond, so that the next one begins at the start of a buffer."""
+        assert self._own is not None
+        assert self._own_view is not None
+        held = self._own_end - self._own_start
+        if held < 4 or self._is_blocked():
+            return len(self._own)
+        end = self._own_start + self._frame_bytes(self._own_view[self._own_start : self._own_end])
+        return min(end, len(self._own)) if end > self._own_end else len(self._own)
+
+    def _take_own(self, capacity: int) -> memoryview:
+        self._own = self._buffers.take(capacity)
+        self._own_view = view = memoryview(self._own)
+        self._own_start = self._own_end = 0
+        return view
+
+    def _drop_own(self) -> None:
+        """Give the own buffer back; batches of this turn may still look at it, so it is used again after the turn."""
+        own, self._own, self._own_view = self._own, None, None
+        self.partial_since_ms = None
+        if own is not None:
+            self._buffers.give_back(own)
+            self._buffers.release_exemption(self)
+
+    def _describe_bad_length(self, length: int, view: memoryview) -> str:
+        start = bytes(view[:8])
+        if start.split(b" ")[0] in (b"GET", b"POST", b"HEAD", b"PUT", b"OPTIONS", b"DELETE", b"CONNECT", b"PRI"):
+            return f"this is HTTP ({start!r}); the listener speaks Kafka's protocol"
+        if start[:2] == b"\x16\x03":
+            return "this is a TLS handshake; the listener speaks plaintext"
+        if length <= 0:
+            return f"frame of {length} bytes"
+        return f"frame of {length} bytes is longer than socket.request.max.bytes={self._max_frame_bytes}"
+
+    # -- the end of the turn --------------------------------------------------------------------------------------
+
+    def _plan(self) -> None:
+        if not self._planned:
+            self._planned = True
+            self._turn.send_at_end(self._end_turn)
+
+    def _end_turn(self) -> None:
+        """Start what an answer has unblocked, send all replies in one call, close if that was decided."""
+        self._planned = False
+        transport = self._transport
+        if transport is None:
+            return
+        if self._own is not None and self._closing is None and not self._is_draining:
+            self._run_own()
+        self._send(transport)
+        self._update_pauses()
+        if self._closing is not None:
+            transport.close()
+        elif self._is_draining and not self._slots:
+            self._closing = "drained"
+            transport.close()
+
+    def _send(self, transport: asyncio.Transport) -> None:
+        out = self._out
+        if not out:
+            return
+        self._out = []
+        self.last_active_ms = self._shared.now_ms()
+        if len(out) == 1:
+            self._shared.metrics.bytes_sent += len(out[0])
+            transport.write(out[0])
+            return
+        joined: list[Buffer] = []
+        small: list[Buffer] = []
+        size_bytes = 0
+        for buffer in out:
+            size_bytes += len(buffer)
+            if len(buffer) <= JOIN_BYTES:
+                small.append(buffer)
+                continue
+            if small:
+                joined.append(b"".join(small))
+                small = []
+            joined.append(buffer)
+        if small:
+            joined.append(b"".join(small))
+        self._shared.metrics.bytes_sent += size_bytes
+        if len(joined) == 1:
+            transport.write(joined[0])
+        else:
+            transport.writelines(joined)
+
+    # -- pausing ----------------------------------------------------------------------------------------------------
+
+    def _update_pauses(self) -> None:
+        """After requests started or replies left: read again where nothing stands against it."""
+        full = len(self._slots) >= self._shared.max_slots or self._slot_bytes >= self._shared.max_slot_bytes
+        if full:
+            self._hold(QUEUE)
+        elif self._pause & QUEUE:
+            self._release(QUEUE)
+        if self._pause & PARKED and (self._own is None or self._own_end < len(self._own)):
+            self._release(PARKED)
+
+    def _hold(self, reason: int) -> None:
+        if not self._pause and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._pause |= reason
+
+    def _release(self, reason: int) -> None:
+        before = self._pause
+        self._pause &= ~reason
+        if before and not self._pause and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+
+def _plain_host(host: str) -> str:
+    """An IPv4 address as such, also where a dual-stack socket shows it as `::ffff:192.0.2.1`."""
+    return host[7:] if host.startswith("::ffff:") and "." in host else host

@@ -1,0 +1,140 @@
+"""All connections of one node: how many there may be, what they share, and the sweep for silent ones.
+
+Limits: `max.connections`, `max.connections.per.ip` (and overrides), `connections.max.idle.ms` for a connection without
+traffic and without a request under way, `ottla.partial.frame.timeout.ms` for a request that does not get whole. Kafka
+stops accepting at `max.connections`; we accept and close, so that the client sees an end and not a silence.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from ottla.broker.buffers import ReceiveBuffers
+from ottla.broker.connection import Connection
+
+if TYPE_CHECKING:
+    from ottla.broker.connection import Dispatcher
+    from ottla.broker.node import Node
+    from ottla.broker.timers import Timer
+
+LOG = logging.getLogger("ottla.connection")
+
+SWEEP_MOST_MS = 10_000
+SWEEP_LEAST_MS = 20
+
+
+class Connections:
+    """The registry. `sends_maps` says that transports send a mapped view without our code reading it (uvloop)."""
+
+    def __init__(self, node: Node, dispatcher: Dispatcher, *, sends_maps: bool = False) -> None:
+        config = node.config
+        self.node = node
+        self.turn = node.turn
+        self.metrics = node.metrics
+        self.dispatcher = dispatcher
+        self.sends_maps = sends_maps
+        self.buffers = ReceiveBuffers(node.turn, config.queued_max_request_bytes)
+        self.max_frame_bytes = config.socket_request_max_bytes
+        self.max_slots = config.ottla_connection_max_pending_requests
+        self.max_slot_bytes = config.ottla_connection_max_pending_bytes
+        self.now_ms = node.clock.monotonic_ms
+        self._all: set[Connection] = set()
+        self._by_host: Counter[str] = Counter()
+        self._host_limits = dict(_host_limit(text) for text in config.max_connections_per_ip_overrides)
+        self._sweep_timer: Timer | None = None
+        self._is_draining = False
+        self.on_empty: Callable[[], None] | None = None
+        """Called when the last connection has ended."""
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(list(self._all))
+
+    def protocol(self, listener: str) -> Connection:
+        """A protocol for a connection that came in by `listener`."""
+        return Connection(self, listener)
+
+    def add(self, connection: Connection) -> str | None:
+        """Count a new connection; the reason when it may not stay (logged, counted as refused)."""
+        config = self.node.config
+        host = connection.peer.host
+        reason = None
+        if self._is_draining:
+            reason = "the broker is stopping"
+        elif len(self._all) >= config.max_connections:
+            reason = f"there are max.connections={config.max_connections} already"
+        else:
+            limit = self._host_limits.get(host, config.max_connections_per_ip)
+            if self._by_host[host] >= limit:
+                reason = f"there are max.connections.per.ip={limit} from {host} already"
+        if reason is not None:
+            self.metrics.connections_refused += 1
+            LOG.warning("%s: refused: %s", connection, reason)
+            return reason
+        self.metrics.connections_opened += 1
+        self._all.add(connection)
+        self._by_host[host] += 1
+        if self._sweep_timer is None:
+            self._plan_sweep()
+        return None
+
+    def remove(self, connection: Connection) -> None:
+        """A connection ended; nothing when it was refused."""
+        if connection not in self._all:
+            return
+        self.metrics.connections_closed += 1
+        self._all.discard(connection)
+        host = connection.peer.host
+        self._by_host[host] -= 1
+        if self._by_host[host] <= 0:
+            del self._by_host[host]
+        if not self._all and self.on_empty is not None:
+            self.on_empty()
+
+    def drain(self) -> None:
+        """Refuse new connections, read nothing more, let each one end when its requests are answered."""
+        self._is_draining = True
+        for connection in list(self._all):
+            connection.drain()
+
+    def abort(self) -> None:
+        """End all connections now."""
+        for connection in list(self._all):
+            connection.abort()
+
+    def sweep(self) -> None:
+        """Close what was silent, or incomplete, for too long."""
+        now_ms = self.now_ms()
+        idle_ms = self.node.config.connections_max_idle_ms
+        partial_ms = self.node.config.ottla_partial_frame_timeout_ms
+        for connection in list(self._all):
+            since_ms = connection.partial_since_ms
+            if since_ms is not None and now_ms - since_ms > partial_ms:
+                connection.close(f"a request is incomplete for more than ottla.partial.frame.timeout.ms={partial_ms}")
+            elif idle_ms >= 0 and now_ms - connection.last_active_ms > idle_ms and not connection.is_waiting:
+                connection.close(f"silent for connections.max.idle.ms={idle_ms}", level=logging.DEBUG)
+
+    def _plan_sweep(self) -> None:
+        config = self.node.config
+        bounds = [config.ottla_partial_frame_timeout_ms, SWEEP_MOST_MS * 4]
+        if config.connections_max_idle_ms >= 0:
+            bounds.append(config.connections_max_idle_ms)
+        interval_ms = max(SWEEP_LEAST_MS, min(bounds) // 4)
+        self._sweep_timer = self.node.timers.at(self.now_ms() + interval_ms, self._sweep_and_plan)
+
+    def _sweep_and_plan(self) -> None:
+        self._sweep_timer = None
+        self.sweep()
+        if self._all:
+            self._plan_sweep()
+
+
+def _host_limit(text: str) -> tuple[str, int]:
+    """`host:count` of max.connections.per.ip.overrides; the host may be an IPv6 address."""
+    host, _, count = text.rpartition(":")
+    return host.strip("[]"), int(count)

@@ -1,0 +1,211 @@
+"""From a frame to its answer: header, handler table, encoding, and the one request-wide `except`.
+
+    frame -> header -> decode -> handle(request, context) -> encode -> frame
+
+Three kinds of wrong meet here. Malformed bytes, an unknown API or version close the connection with one line that says
+what was wrong. A `KafkaError` becomes the API's own error response. Anything else is a bug: its traceback is logged and
+the client gets UNKNOWN_SERVER_ERROR. ApiVersions of a version above ours is answered in version 0 with
+UNSUPPORTED_VERSION and the full list, so that the client can ask again (KIP-511).
+
+Runs without a loop; `Connection` and simulations call `start`.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.broker.api import HANDLERS, Handler
+from ottla.broker.context import Context
+from ottla.broker.pending import Pending
+from ottla.broker.refusals import refusal
+from ottla.broker.slot import CloseConnection, Slot
+from ottla.protocol.api import REGISTRY, Api, ApiKey
+from ottla.protocol.api.api_versions import ApiVersionsResponse
+from ottla.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from ottla.protocol.headers import RequestHeader, decode_request_header, response_header
+from ottla.protocol.message import Request, Response, decode, encode_buffers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.broker.context import Peer
+    from ottla.broker.node import Node
+    from ottla.protocol.types import Buffer
+
+LOG = logging.getLogger("ottla.dispatch")
+
+_SIZE = struct.Struct(">i")
+_ADVERTISED_MIN_VERSION = {ApiKey.PRODUCE: 0}
+"""Produce 0-2 are advertised and refused, as Kafka 4 does: librdkafka before 2.8.1 reads a higher minimum as "no
+message format 2" and falls back to formats without compression (KAFKA-18659)."""
+
+
+class AdvertisedApi(NamedTuple):
+    """One line of ApiVersions."""
+
+    key: ApiKey
+    min_version: int
+    max_version: int
+
+
+def advertised_apis(handlers: Mapping[ApiKey, Handler] = HANDLERS) -> list[AdvertisedApi]:
+    """What ApiVersions lists: every declared API that has a handler, by key."""
+    return [
+        AdvertisedApi(api.key, _ADVERTISED_MIN_VERSION.get(api.key, api.min_version), api.max_version)
+        for api in sorted(REGISTRY.values())
+        if api.key in handlers
+    ]
+
+
+class _Served(NamedTuple):
+    """An API with its handler."""
+
+    api: Api
+    handle: Handler
+    min_version: int
+    max_version: int
+    request: type[Request]
+
+
+class RequestDispatcher:
+    """Starts requests of one node. `handlers` can be replaced in tests."""
+
+    def __init__(self, node: Node, handlers: Mapping[ApiKey, Handler] = HANDLERS) -> None:
+        self._node = node
+        self._clock = node.clock
+        self._metrics = node.metrics
+        self._served = {
+            int(api.key): _Served(api, handlers[api.key], api.min_version, api.max_version, api.request)
+            for api in REGISTRY.values()
+            if api.key in handlers
+        }
+
+    def start(self, frame: memoryview, peer: Peer) -> list[Buffer] | Slot | None:
+        """Start the request of `frame`: its encoded answer, a slot that will hold it, or None for no answer.
+
+        Raises CloseConnection with the reason, for the log.
+        """
+        started_ns = perf_counter_ns()
+        try:
+            header, position = decode_request_header(frame)
+        except MalformedMessage as error:
+            raise CloseConnection(f"malformed request header: {error}") from error
+        api_key, version, correlation_id, client_id = header
+        served = self._served.get(api_key)
+        if served is None or not served.min_version <= version <= served.max_version:
+            return self._answer_unsupported(header, peer)
+        try:
+            request = decode(served.request, frame, version, position)
+        except MalformedMessage as error:
+            raise CloseConnection(f"malformed {served.api.name} v{version} of client {client_id!r}: {error}") from error
+        context = Context(
+            self._node,
+            api_key,
+            version,
+            client_id=client_id,
+            correlation_id=correlation_id,
+            connection=peer,
+            now_ms=self._clock.wall_ms(),
+        )
+        try:
+            answer = served.handle(request, context)
+        except Exception as error:  # the request-wide except: a refusal or a bug, told apart in _refuse
+            answer = self._refuse(served, request, context, error)
+        if isinstance(answer, Pending):
+            if not answer.done:
+                slot = Slot(answer)
+                answer.then(lambda done: self._finish(slot, served, request, context, done, started_ns))
+                return slot
+            if answer.error is not None:
+                answer = self._refuse(served, request, context, answer.error)
+            else:
+                answer = answer.response
+        if answer is None:
+            self._metrics.request(served.api.name, version, 0, (perf_counter_ns() - started_ns) // 1000)
+            return None
+        return self._encode(served, request, context, answer, started_ns)
+
+    def _finish(
+        self,
+        slot: Slot,
+        served: _Served,
+        request: Request,
+        context: Context,
+        done: Pending[Any],
+        started_ns: int,
+    ) -> None:
+        """A pending answer is there: encode it into its slot."""
+        try:
+            answer = done.response
+            if done.error is not None:
+                answer = self._refuse(served, request, context, done.error)
+            buffers = None if answer is None else self._encode(served, request, context, answer, started_ns)
+        except CloseConnection as reason:
+            slot.finish(None, close_reason=str(reason))
+        else:
+            slot.finish(buffers)
+
+    def _encode(
+        self, served: _Served, request: Request, context: Context, response: Response, started_ns: int
+    ) -> list[Buffer]:
+        version = context.api_version
+        try:
+            buffers = encode_buffers(response, version)
+        except ValueError as error:
+            response = self._refuse(served, request, context, error)
+            buffers = encode_buffers(response, version)
+        elapsed_us = (perf_counter_ns() - started_ns) // 1000
+        self._metrics.request(served.api.name, version, getattr(response, "error_code", 0), elapsed_us)
+        return _framed(response_header(context.api_key, version, context.correlation_id), buffers)
+
+    def _refuse(self, served: _Served, request: Request, context: Context, error: BaseException) -> Response:
+        """The error response; raises CloseConnection where the API has none, and what is no Exception."""
+        if isinstance(error, CloseConnection) or not isinstance(error, Exception):
+            raise error
+        if isinstance(error, KafkaError):
+            code, message = error.code, str(error)
+        else:
+            code, message = ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR.message
+            name, version = served.api.name, context.api_version
+            LOG.error("bug: %s v%d of client %r failed", name, version, context.client_id, exc_info=error)
+        response = refusal(request, context.api_version, code, message)
+        if response is None:
+            raise CloseConnection(f"{served.api.name} failed and can have no answer: {code.name}: {message}")
+        return response
+
+    def _answer_unsupported(self, header: RequestHeader, peer: Peer) -> list[Buffer]:
+        """ApiVersions above our versions is told what we speak; everything else closes the connection, as in Kafka."""
+        api_key, version, correlation_id, client_id = header
+        if api_key == ApiKey.API_VERSIONS and api_key in self._served:
+            response = ApiVersionsResponse(
+                error_code=ErrorCode.UNSUPPORTED_VERSION,
+                api_keys=[
+                    ApiVersionsResponse.ApiVersion(
+                        api_key=api.key, min_version=api.min_version, max_version=api.max_version
+                    )
+                    for api in self._node.advertised_apis
+                ],
+            )
+            self._metrics.request("ApiVersions", version, ErrorCode.UNSUPPORTED_VERSION, 0)
+            return _framed(response_header(api_key, 0, correlation_id), encode_buffers(response, 0))
+        served = self._served.get(api_key)
+        if served is None:
+            raise CloseConnection(f"client {client_id!r} sent API key {api_key} v{version}, which is not served")
+        raise CloseConnection(
+            f"client {client_id!r} sent {served.api.name} v{version}; "
+            f"versions {served.min_version} to {served.max_version} are served"
+        )
+
+
+def _framed(header: bytes, buffers: list[Buffer]) -> list[Buffer]:
+    """A whole response; what is not record bytes is joined, so that a plain answer is one buffer."""
+    size_bytes = len(header)
+    for buffer in buffers:
+        size_bytes += len(buffer)
+    head = _SIZE.pack(size_bytes) + header
+    if len(buffers) == 1:
+        return [head + buffers[0]] if isinstance(buffers[0], bytes) else [head, buffers[0]]
+    return [head, *buffers]

@@ -1,0 +1,190 @@
+"""Incremental fetch sessions (KIP-227): what a client fetches is remembered, so it sends and gets only what changed.
+
+A session belongs to nobody in particular: whoever knows its id and next epoch may use it. Epochs: 0 opens a session
+(and closes the one that is named), -1 closes it and fetches without one, 1 and up go on; after 2^31-1 comes 1.
+
+The cache is bounded by `max.incremental.fetch.session.cache.slots`. As in Kafka a full cache gives a slot to a new
+session only at the cost of one that nobody used for two minutes, or of a smaller one that is older than that: otherwise
+clients that come and go would drive out all others. Who gets no slot fetches without a session (session id 0).
+
+Source: Kafka's FetchSession.scala, FetchSessionCache.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from typing import TYPE_CHECKING, TypeAlias
+from uuid import UUID
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+    from ottla.storage.clock import Clock
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+MAX_EPOCH = (1 << 31) - 1
+EVICTABLE_AFTER_MS = 120_000
+"""Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS."""
+
+TopicKey: TypeAlias = "str | UUID"
+"""A topic as the client names it: by name up to Fetch 12, by id from 13."""
+PartitionKey: TypeAlias = tuple[TopicKey, int]
+
+
+class FetchTarget:
+    """One partition that a client fetches: what it asked for, and what it was told last."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "last_fetched_epoch",
+        "max_bytes",
+        "partition",
+        "told_high_watermark",
+        "told_log_start_offset",
+        "topic",
+    )
+
+    def __init__(self, topic: TopicKey, asked: FetchRequest.FetchPartition) -> None:
+        self.topic = topic
+        self.partition = asked.partition
+        self.told_high_watermark = -1
+        self.told_log_start_offset = -1
+        self.update(asked)
+
+    def update(self, asked: FetchRequest.FetchPartition) -> None:
+        """The client asks anew; what it was told stays."""
+        self.fetch_offset = asked.fetch_offset
+        self.max_bytes = asked.partition_max_bytes
+        self.current_leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
+
+    @property
+    def key(self) -> PartitionKey:
+        """Topic and partition."""
+        return (self.topic, self.partition)
+
+    def note_told(self, data: FetchResponse.PartitionData) -> bool:
+        """Whether `data` tells the client anything new; remember what it will know then."""
+        news = bool(data.records) or data.error_code != ErrorCode.NONE or data.diverging_epoch is not None
+        if data.high_watermark != self.told_high_watermark:
+            news = True
+            self.told_high_watermark = data.high_watermark
+        if data.log_start_offset != self.told_log_start_offset:
+            news = True
+            self.told_log_start_offset = data.log_start_offset
+        if data.error_code != ErrorCode.NONE:
+            self.told_high_watermark = -1  # the end of an error must be told, even when nothing else has changed
+        return news
+
+
+class FetchSession:
+    """A remembered set of partitions, in the order in which they are read: who got data goes to the end."""
+
+    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "targets", "uses_topic_ids")
+
+    def __init__(self, session_id: int, *, uses_topic_ids: bool, now_ms: int) -> None:
+        self.id = session_id
+        self.epoch = 1
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        self.targets: OrderedDict[PartitionKey, FetchTarget] = OrderedDict()
+
+    def update(
+        self, wanted: Iterable[tuple[TopicKey, FetchRequest.FetchPartition]], forgotten: Iterable[PartitionKey]
+    ) -> None:
+        """Add or change what is wanted, then drop what is forgotten."""
+        targets = self.targets
+        for topic, asked in wanted:
+            key = (topic, asked.partition)
+            target = targets.get(key)
+            if target is None:
+                targets[key] = FetchTarget(topic, asked)
+            else:
+                target.update(asked)
+        for key in forgotten:
+            targets.pop(key, None)
+
+    def read_last(self, target: FetchTarget) -> None:
+        """`target` got data now: others come first next time (fairness under max.bytes)."""
+        if target.key in self.targets:
+            self.targets.move_to_end(target.key)
+
+
+class FetchSessions:
+    """The cache of sessions of one node."""
+
+    def __init__(self, max_slots: int, clock: Clock, chooser: random.Random | None = None) -> None:
+        self._max_slots = max_slots
+        self._clock = clock
+        self._random = random.Random() if chooser is None else chooser
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions over all sessions."""
+        return sum(len(session.targets) for session in self._sessions.values())
+
+    def close(self, session_id: int) -> None:
+        """Forget a session; nothing when it is unknown."""
+        self._sessions.pop(session_id, None)
+
+    def open(
+        self, wanted: list[tuple[TopicKey, FetchRequest.FetchPartition]], *, uses_topic_ids: bool
+    ) -> FetchSession | None:
+        """A new session with these partitions, or None when the cache has no slot for it."""
+        now_ms = self._clock.monotonic_ms()
+        if not wanted or not self._make_slot(len(wanted), now_ms):
+            return None
+        session_id = self._random.randint(1, MAX_EPOCH)
+        while session_id in self._sessions:
+            session_id = self._random.randint(1, MAX_EPOCH)
+        session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        session.update(wanted, ())
+        return session
+
+    def resume(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession:
+        """The session of an incremental request, moved on to its next epoch.
+
+        Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+        """
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != uses_topic_ids:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
+        session.last_used_ms = self._clock.monotonic_ms()
+        self._sessions.move_to_end(session_id)
+        return session
+
+    def _make_slot(self, partition_count: int, now_ms: int) -> bool:
+        if len(self._sessions) < self._max_slots:
+            return True
+        if not self._sessions:
+            return False  # no slots at all
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.last_used_ms <= EVICTABLE_AFTER_MS:
+            smallest = min(
+                (session for session in self._sessions.values() if now_ms - session.created_ms > EVICTABLE_AFTER_MS),
+                key=lambda session: len(session.targets),
+                default=None,
+            )
+            if smallest is None or len(smallest.targets) >= partition_count:
+                return False
+            oldest = smallest
+        del self._sessions[oldest.id]
+        self.evictions += 1
+        return True

@@ -1,0 +1,243 @@
+"""The error response of each API, when the whole request is refused (Kafka's `AbstractRequest.getErrorResponse`).
+
+A response with an `error_code` at its top says it there; the others say it for every item that was asked for.
+Handlers refuse single items themselves; this is for what concerns all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.protocol.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ottla.protocol.api.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+from ottla.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Request, Response
+from ottla.protocol.types import ZERO_UUID
+
+
+def refusal(request: Request, version: int, code: ErrorCode, message: str) -> Response | None:
+    """The response that refuses all of `request`; None where there is none (acks=0, ApiVersions and the like)."""
+    refuse = _REFUSALS.get(type(request))
+    return None if refuse is None else refuse(request, version, code, message)
+
+
+def _produce(request: ProduceRequest, version: int, code: ErrorCode, message: str) -> Response | None:
+    if request.acks == 0:
+        return None
+    return ProduceResponse(
+        responses=[
+            ProduceResponse.TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    ProduceResponse.PartitionProduceResponse(
+                        index=data.index, error_code=code, base_offset=-1, error_message=message
+                    )
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def _fetch(request: FetchRequest, version: int, code: ErrorCode, message: str) -> Response:
+    """From version 7 on the code stands at the top and no partition is named: the session is what failed."""
+    if version >= 7:
+        return FetchResponse(error_code=code, responses=[])
+    return FetchResponse(
+        responses=[
+            FetchResponse.FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[
+                    FetchResponse.PartitionData(
+                        partition_index=asked.partition, error_code=code, high_watermark=-1, records=b""
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _list_offsets(request: ListOffsetsRequest, version: int, code: ErrorCode, message: str) -> Response:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponse.ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsResponse.ListOffsetsPartitionResponse(
+                        partition_index=asked.partition_index, error_code=code
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _metadata(request: MetadataRequest, version: int, code: ErrorCode, message: str) -> Response:
+    return MetadataResponse(
+        brokers=[],
+        topics=[
+            MetadataResponse.MetadataResponseTopic(
+                error_code=code,
+                name=topic.name if version >= 12 else topic.name or "",
+                topic_id=topic.topic_id,
+                partitions=[],
+            )
+            for topic in request.topics or ()
+        ],
+        error_code=code,
+    )
+
+
+def _offset_for_leader_epoch(
+    request: OffsetForLeaderEpochRequest, version: int, code: ErrorCode, message: str
+) -> Response:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    OffsetForLeaderEpochResponse.EpochEndOffset(error_code=code, partition=asked.partition)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete_records(request: DeleteRecordsRequest, version: int, code: ErrorCode, message: str) -> Response:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsResponse.DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    DeleteRecordsResponse.DeleteRecordsPartitionResult(
+                        partition_index=asked.partition_index, low_watermark=-1, error_code=code
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _init_producer_id(request: InitProducerIdRequest, version: int, code: ErrorCode, message: str) -> Response:
+    return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+
+
+def _find_coordinator(request: FindCoordinatorRequest, version: int, code: ErrorCode, message: str) -> Response:
+    if version < 4:
+        return FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, host="", port=-1)
+    return FindCoordinatorResponse(
+        coordinators=[
+            FindCoordinatorResponse.Coordinator(
+                key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message
+            )
+            for key in request.coordinator_keys
+        ]
+    )
+
+
+def _create_topics(request: CreateTopicsRequest, version: int, code: ErrorCode, message: str) -> Response:
+    return CreateTopicsResponse(
+        topics=[
+            CreateTopicsResponse.CreatableTopicResult(name=topic.name, error_code=code, error_message=message)
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete_topics(request: DeleteTopicsRequest, version: int, code: ErrorCode, message: str) -> Response:
+    result = DeleteTopicsResponse.DeletableTopicResult
+    if version >= 6:
+        results = [
+            result(name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message)
+            for topic in request.topics
+        ]
+    else:
+        results = [
+            result(name=name, topic_id=ZERO_UUID, error_code=code, error_message=message)
+            for name in request.topic_names
+        ]
+    return DeleteTopicsResponse(responses=results)
+
+
+def _create_partitions(request: CreatePartitionsRequest, version: int, code: ErrorCode, message: str) -> Response:
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsResponse.CreatePartitionsTopicResult(
+                name=topic.name, error_code=code, error_message=message
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe_configs(request: DescribeConfigsRequest, version: int, code: ErrorCode, message: str) -> Response:
+    return DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResponse.DescribeConfigsResult(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=[],
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+def _describe_cluster(request: DescribeClusterRequest, version: int, code: ErrorCode, message: str) -> Response:
+    return DescribeClusterResponse(error_code=code, error_message=message, cluster_id="", brokers=[])
+
+
+def _describe_topic_partitions(
+    request: DescribeTopicPartitionsRequest, version: int, code: ErrorCode, message: str
+) -> Response:
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
+                error_code=code, name=topic.name, topic_id=ZERO_UUID, partitions=[]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+_REFUSALS: dict[type[Request], Callable[[Any, int, ErrorCode, str], Response | None]] = {
+    ProduceRequest: _produce,
+    FetchRequest: _fetch,
+    ListOffsetsRequest: _list_offsets,
+    MetadataRequest: _metadata,
+    OffsetForLeaderEpochRequest: _offset_for_leader_epoch,
+    DeleteRecordsRequest: _delete_records,
+    InitProducerIdRequest: _init_producer_id,
+    FindCoordinatorRequest: _find_coordinator,
+    CreateTopicsRequest: _create_topics,
+    DeleteTopicsRequest: _delete_topics,
+    CreatePartitionsRequest: _create_partitions,
+    DescribeConfigsRequest: _describe_configs,
+    DescribeClusterRequest: _describe_cluster,
+    DescribeTopicPartitionsRequest: _describe_topic_partitions,
+}
