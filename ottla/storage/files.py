@@ -51,13 +51,8 @@ class _Device:
     """What is remembered of one mounted file system."""
 
     def __init__(self, device: int) -> None:
-        self.device = device
         self.takes_nowait = bool(_NOWAIT)
-        self.lives_in_memory = False
-
-    def refuse_nowait(self) -> None:
-        self.lives_in_memory = file_system_type(self.device) in _MEMORY_FILE_SYSTEMS
-        self.takes_nowait = False
+        self.lives_in_memory = file_system_type(device) in _MEMORY_FILE_SYSTEMS
 
 
 class _Map(Handle):
@@ -103,11 +98,7 @@ class OsFile(File):
         self._device = files.device_of(descriptor.fd)
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        descriptor = self._descriptor or self._open(self._flags)
-        descriptor.used = True
-        if not self._derived:
-            self._writes += 1
-            descriptor.pinned = True
+        descriptor = self._to_write()
         try:
             return os.pwritev(descriptor.fd, buffers, position)
         except OSError as error:
@@ -149,7 +140,7 @@ class OsFile(File):
             return None
         except OSError as error:
             if error.errno == errno.EOPNOTSUPP:
-                device.refuse_nowait()
+                device.takes_nowait = False
                 return self.pread_nowait(length, position)
             error.filename = str(self.path)
             raise
@@ -170,10 +161,7 @@ class OsFile(File):
         return os.fstat(descriptor.fd).st_size
 
     def truncate(self, size: int) -> None:
-        descriptor = self._descriptor or self._open(self._flags)
-        if not self._derived:
-            self._writes += 1
-            descriptor.pinned = True
+        descriptor = self._to_write()
         mapped = self._map
         if mapped is not None and len(mapped.view) > size:
             self._map = None
@@ -210,6 +198,21 @@ class OsFile(File):
             self._descriptor = None
         elif handle is self._map:
             self._map = None
+
+    def _to_write(self) -> Descriptor:
+        if self._derived:
+            descriptor = self._descriptor or self._open(self._flags)
+        else:
+            # Counted first, so that a descriptor opened here is pinned before a sweep can see it.
+            self._writes += 1
+            descriptor = self._descriptor or self._open(self._flags)
+            descriptor.pinned = True
+            if self._descriptor is not descriptor:
+                # A sweep in another thread took it just before the pin.
+                self._descriptor = descriptor
+                self._files.descriptors.admit(descriptor)
+        descriptor.used = True
+        return descriptor
 
     def _open(self, flags: int) -> Descriptor:
         if self._closed:
@@ -351,7 +354,10 @@ class OsFiles(Files):
     def device_of(self, fd: int) -> _Device:
         """What is remembered of the file system that holds `fd`."""
         number = os.fstat(fd).st_dev
-        return self._devices.setdefault(number, _Device(number))
+        device = self._devices.get(number)
+        if device is None:
+            device = self._devices[number] = _Device(number)
+        return device
 
     def closed(self, file: OsFile) -> None:
         """An `OsFile` was closed and need not be told of renames."""

@@ -62,10 +62,11 @@ class OpenFiles:
 
     def admit(self, handle: Handle) -> None:
         """Count a handle that was just opened, and drop others if there are too many."""
+        # First the others: a handle must not go before it was used once.
+        if len(self._handles) >= self.limit:
+            self.sweep(self.limit - 1)
         # The callback runs wherever the last reference goes, maybe inside a sweep: a single pop, no lock.
         self._handles[weakref.ref(handle, self._forget)] = None
-        if len(self._handles) > self.limit:
-            self.sweep(self.limit)
 
     def sweep(self, keep: int) -> None:
         """Drop handles until `keep` are left, or every handle has been passed twice."""

@@ -87,7 +87,7 @@ class ResidencyProbe:
             return self._by_mincore(fd, map_address, position, length)
         last = position + length - 1
         pages = last // PAGE_BYTES - position // PAGE_BYTES + 1
-        return bool(room.stat[0] >= pages) and self._byte_is_there(fd, last)
+        return bool(room.stat[0] >= pages) and self._byte_is_there(fd, last, if_unknown=True)
 
     def _by_mincore(self, fd: int, map_address: int, position: int, length: int) -> bool:
         if map_address == 0:
@@ -106,18 +106,20 @@ class ResidencyProbe:
 
     def _by_sample(self, fd: int, map_address: int, position: int, length: int) -> bool:
         last = position + length - 1
-        return self._byte_is_there(fd, last) and all(
-            self._byte_is_there(fd, sample) for sample in range(position, last, SAMPLE_BYTES)
+        return self._byte_is_there(fd, last, if_unknown=False) and all(
+            self._byte_is_there(fd, sample, if_unknown=False) for sample in range(position, last, SAMPLE_BYTES)
         )
 
-    def _byte_is_there(self, fd: int, position: int) -> bool:
+    def _byte_is_there(self, fd: int, position: int, *, if_unknown: bool) -> bool:
         if not _NOWAIT:
-            return False
+            return if_unknown
         try:
             return os.preadv(fd, [self._room.byte], position, _NOWAIT) == 1
+        except BlockingIOError:
+            return False
         except OSError as error:
-            if error.errno in {errno.EAGAIN, errno.EOPNOTSUPP}:
-                return False
+            if error.errno == errno.EOPNOTSUPP:
+                return if_unknown
             raise
 
 
