@@ -121,6 +121,13 @@ class LogDirectory:
         """A write, sync or truncate failed: OFFLINE until restart."""
         self._move(DirectoryState.OFFLINE, error)
 
+    def mark_failed(self, error: OSError) -> None:
+        """The one or the other, by what the error says. Not for a failed sync: that is OFFLINE even for want of room."""
+        if error.errno in _NO_ROOM:
+            self.mark_full(error)
+        else:
+            self.mark_offline(error)
+
     def probe(self) -> bool:
         """See whether a FULL directory takes and syncs `PROBE_BYTES` again; returns whether it is ONLINE. Waits for the
         disk.
@@ -259,10 +266,7 @@ class LogDirectory:
         try:
             write_offsets(self._files, self.path / name, rows)
         except OSError as error:
-            if error.errno in _NO_ROOM:
-                self.mark_full(error)
-            else:
-                self.mark_offline(error)
+            self.mark_failed(error)
             raise
         self.checkpoints[name] = dict(rows)
 

@@ -47,7 +47,8 @@ from ottla.storage.layout import (
 from ottla.storage.log_directory import DirectoryState, LogDirectory, StorageError, check_identities
 from ottla.storage.meta_properties import MetaProperties
 from ottla.storage.partition_metadata import read_partition_metadata, write_partition_metadata
-from ottla.storage.recovery import open_log
+from ottla.storage.recovery import UnsupportedLog, open_log
+from ottla.storage.sparse_index import IndexCache
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
@@ -103,6 +104,7 @@ class LogManager:
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._failed: dict[TopicPartition, Exception] = {}
         self._removals = DelayedRemovals(files)
+        self._index_cache = IndexCache()
 
     # -- directories
 
@@ -343,10 +345,13 @@ class LogManager:
                 high_watermark=home.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition),
                 producer_id_expiration_ms=self._config.producer_id_expiration_ms,
                 health=home,
+                index_cache=self._index_cache,
                 progress=None if progress is None else lambda done, all_: progress(topic_partition, done, all_),
             )
+        except UnsupportedLog:
+            raise
         except OSError as error:
-            home.mark_offline(error)
+            home.mark_failed(error)
             raise
 
     def _take(self, topic_partition: TopicPartition, log: Log, home: LogDirectory) -> None:
@@ -437,10 +442,7 @@ class LogManager:
             write_partition_metadata(self._files, path, wanted.topic_id)
             self._files.sync_directory(home.path)
         except OSError as error:
-            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-                home.mark_full(error)
-            else:
-                home.mark_offline(error)
+            home.mark_failed(error)
             raise
         log = self._open(wanted, home, None)
         self._take(wanted.topic_partition, log, home)

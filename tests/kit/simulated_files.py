@@ -84,7 +84,7 @@ class Inode:
         self.dirty.update(dict.fromkeys(range(min(size, before) // PAGE_BYTES, max(size, before) // PAGE_BYTES + 1)))
 
     def sync(self) -> None:
-        """All dirty pages and the length reach the disk; what an earlier failed sync lost is not dirty, and does not."""
+        """All dirty pages and the length reach the disk; what an earlier failed sync lost is not dirty and does not."""
         self._set_length(self.synced, len(self.data))
         for page in self.dirty:
             self._keep_page(self.synced, page)
@@ -129,7 +129,7 @@ class Inode:
 
     @staticmethod
     def _overlay(disk: bytearray, start: int, data: bytearray) -> None:
-        if len(disk) < start + len(data):
+        if data and len(disk) < start + len(data):
             disk.extend(bytes(start + len(data) - len(disk)))
         disk[start : start + len(data)] = data
 
