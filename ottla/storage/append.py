@@ -1,23 +1,36 @@
 """What goes into `Log.append` and what comes out of it: entries, results, and the look at each batch.
-
-A batch stays opaque: its header and checksum are looked at, its records are not (docs: deviation from Kafka, which always
-looks inside), except where the topic asks for it: compaction (keys), recompression, `ottla.validate.records`.
-Nothing here touches a file. Called by `log.py` only; the broker makes entries and reads results.
+ A batch stays opaque: its header and checksum are looked at, its records are not (a deviation from Kafka, which
+always looks inside), except where the topic asks for it: compaction (keys), recompression, `ottla.validate.records`
+(see `rewrite.py`). Refusals carry the codes that Kafka's LogValidator, UnifiedLog and ProduceRequest give. Nothing
+here touches a file. Called by the log only; the broker makes entries and reads results.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
+from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch, parse_header
+from ottla.protocol.records.checksum import crc32c
+from ottla.protocol.records.compression import Compression
+
+NO_TIMESTAMP: Final = -1
+FIRST_PRODUCE_VERSION_WITH_ZSTD: Final = 7
+_ATTRIBUTES_POSITION: Final = 21
+_MAGIC_POSITION: Final = 16
+_LOG_APPEND_TIME_BIT: Final = 0x08
+_TRANSACTIONAL_BIT: Final = 0x10
+_CONTROL_BIT: Final = 0x20
 
 
 class AppendEntry:
     """One partition's record data of one Produce request.
 
     Attributes:
-        records: exactly the bytes that the client sent for the partition; writable, because base offset and leader epoch
-            are patched in place, and valid until `Log.append` returns.
+        records: exactly the bytes that the client sent for the partition; writable, because base offset and leader
+            epoch are patched in place, and valid until `Log.append` returns.
         api_version: of the Produce request: zstd is refused below 7.
     """
 
@@ -58,3 +71,166 @@ class AppendResult:
     is_duplicate: bool = False
     error_message: str | None = None
     record_errors: tuple[RecordError, ...] = ()
+
+
+class Refused(Exception):
+    """A batch that is not stored; becomes an AppendResult."""
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: tuple[RecordError, ...] = ()) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.record_errors = record_errors
+
+
+class BatchRules:
+    """What a topic's configuration asks of a batch, as plain attributes for the hot path."""
+
+    __slots__ = (
+        "after_max_ms",
+        "before_max_ms",
+        "is_compacted",
+        "is_log_append_time",
+        "is_plain",
+        "level",
+        "max_decompressed_bytes",
+        "max_message_bytes",
+        "segment_bytes",
+        "target",
+        "validates_records",
+    )
+
+    def __init__(self, config: TopicConfig) -> None:
+        self.max_message_bytes = config.max_message_bytes
+        self.segment_bytes = config.segment_bytes
+        self.before_max_ms = config.message_timestamp_before_max_ms
+        self.after_max_ms = config.message_timestamp_after_max_ms
+        self.is_log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self.is_compacted = "compact" in config.cleanup_policy
+        self.validates_records = config.ottla_validate_records
+        self.max_decompressed_bytes = config.ottla_batch_max_decompressed_bytes
+        self.target, self.level = _target_compression(config)
+        self.is_plain = not (
+            self.is_log_append_time or self.is_compacted or self.validates_records or self.target is not None
+        )
+
+
+def _target_compression(config: TopicConfig) -> tuple[Compression | None, int | None]:
+    """Codec and level that stored batches must have; None leaves the producer's."""
+    match config.compression_type:
+        case "uncompressed":
+            return Compression.NONE, None
+        case "gzip":
+            level = config.compression_gzip_level
+            return Compression.GZIP, None if level < 0 else level
+        case "snappy":
+            return Compression.SNAPPY, None
+        case "lz4":
+            return Compression.LZ4, config.compression_lz4_level
+        case "zstd":
+            return Compression.ZSTD, config.compression_zstd_level
+    return None, None
+
+
+def inspect(records: memoryview, api_version: int, rules: BatchRules, now_ms: int) -> BatchHeader:
+    """Look at one client's batch as far as every topic needs it (decisions.md 10).
+
+    Raises:
+        Refused: with the code that Kafka gives.
+    """
+    try:
+        header = parse_header(records)
+    except CorruptBatch as error:
+        raise _unreadable(records, error) from None
+    base_offset, batch_length, _, _, crc, attributes, delta, base_ms, max_ms, producer_id, epoch, sequence, count = (
+        header
+    )
+    size = batch_length + 12
+    if size != len(records):
+        raise _wrong_length(size, len(records))
+    if base_offset:
+        raise Refused(ErrorCode.INVALID_RECORD, f"the batch's base offset should be 0, but it is {base_offset}")
+    if count < 1 or delta != count - 1:
+        raise Refused(ErrorCode.INVALID_RECORD, f"the batch has {count} records and a last offset delta of {delta}")
+    if size > rules.max_message_bytes:
+        raise too_large(size, rules.max_message_bytes)
+    if size > rules.segment_bytes:
+        raise Refused(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"the batch has {size} bytes, more than the {rules.segment_bytes} of segment.bytes",
+        )
+    if crc32c(records[_ATTRIBUTES_POSITION:]) != crc:
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match its bytes")
+    # One comparison for the common case: a known codec other than zstd, and none of the bits that are refused.
+    if attributes & 0xFFF8 or attributes > Compression.LZ4:
+        _check_attributes(attributes, api_version)
+    if producer_id >= 0 and (sequence < 0 or epoch < 0):
+        raise Refused(
+            ErrorCode.INVALID_RECORD, f"sequence {sequence} and epoch {epoch} cannot be those of producer {producer_id}"
+        )
+    if not rules.is_log_append_time and (
+        max_ms - now_ms > rules.after_max_ms
+        or base_ms - now_ms > rules.after_max_ms
+        or (now_ms - base_ms > rules.before_max_ms and base_ms != NO_TIMESTAMP)
+        or (now_ms - max_ms > rules.before_max_ms and max_ms != NO_TIMESTAMP)
+    ):
+        raise timestamp_out_of_range(base_ms, max_ms, rules, now_ms)
+    return header
+
+
+def too_large(size: int, max_message_bytes: int) -> Refused:
+    """The refusal of a batch over `max.message.bytes`."""
+    return Refused(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"the batch has {size} bytes, more than the {max_message_bytes} of max.message.bytes",
+    )
+
+
+def timestamp_out_of_range(base_ms: int, max_ms: int, rules: BatchRules, now_ms: int) -> Refused:
+    """The refusal of a batch with a stamp too far from the broker's clock."""
+    return Refused(
+        ErrorCode.INVALID_TIMESTAMP,
+        f"the batch's timestamps {base_ms} to {max_ms} are out of range: they should be within"
+        f" [{now_ms - rules.before_max_ms}, {now_ms + rules.after_max_ms}]",
+    )
+
+
+def _check_attributes(attributes: int, api_version: int) -> None:
+    codec = attributes & 0x07
+    if codec > Compression.ZSTD:
+        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no compression {codec}")
+    if codec == Compression.ZSTD and api_version < FIRST_PRODUCE_VERSION_WITH_ZSTD:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {FIRST_PRODUCE_VERSION_WITH_ZSTD} or later"
+        )
+    if attributes & _CONTROL_BIT:
+        raise Refused(ErrorCode.INVALID_RECORD, "clients may not write control records")
+    if attributes & _TRANSACTIONAL_BIT:
+        raise Refused(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
+    if attributes & _LOG_APPEND_TIME_BIT:
+        raise Refused(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type to LogAppendTime")
+
+
+def _unreadable(records: memoryview, error: CorruptBatch) -> Refused:
+    if not len(records):
+        return Refused(ErrorCode.INVALID_RECORD, "the request holds no record batch for the partition")
+    if len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] in {0, 1}:
+        return Refused(
+            ErrorCode.INVALID_RECORD, f"Produce 3 and later takes magic 2 only, not {records[_MAGIC_POSITION]}"
+        )
+    # With magic and length in order it is the count that cannot be: Kafka calls the record invalid, not corrupt.
+    sound_length = (
+        len(records) >= HEADER_BYTES and int.from_bytes(records[8:12], "big", signed=True) >= HEADER_BYTES - 12
+    )
+    sound_magic = len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] == 2
+    code = ErrorCode.INVALID_RECORD if sound_length and sound_magic else ErrorCode.CORRUPT_MESSAGE
+    return Refused(code, str(error))
+
+
+def _wrong_length(size: int, given: int) -> Refused:
+    if size < given:
+        return Refused(
+            ErrorCode.INVALID_RECORD,
+            f"exactly one batch is allowed per partition: {given - size} bytes follow the first",
+        )
+    return Refused(ErrorCode.CORRUPT_MESSAGE, f"the batch says that it has {size} bytes, {given} came")

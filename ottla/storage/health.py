@@ -14,7 +14,9 @@ class DirectoryHealth(Protocol):
         ...
 
     def mark_full(self, error: OSError) -> None:
-        """ENOSPC, EDQUOT or a short write: nothing was published; a chore probes the directory, it recovers by itself."""
+        """ENOSPC, EDQUOT or a short write: nothing was published; a chore probes the directory, it recovers by
+        itself.
+        """
         ...
 
     def mark_offline(self, error: OSError) -> None:

@@ -1,114 +1,669 @@
-"""One partition's log: segments in order of their base offsets, appended to at the end and read anywhere."""
+"""One partition's log: segments in order of their base offsets, appended to at the end and read anywhere.
+
+Invariants:
+
+- log_start_offset <= high_watermark <= log_end_offset, synced_offset <= log_end_offset; the high watermark never goes
+  back.
+- Nothing is staged: an append is planned in memory (append_plan.py), written, and only then published. A failed write
+  leaves segment list, lengths, indexes and producers as they were (decisions.md 3 and 4).
+- A failed sync, EIO, or a failed way back ends writing for good; reading goes on.
+ One owner (a thread) calls everything; only `SyncTicket.run` and `LogSlice.read_blocking` may run elsewhere. Time is
+passed in. Made by `recovery.open_log`. Follows Kafka's UnifiedLog and LocalLog.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 from uuid import UUID
 
-from ottla.storage.append import AppendEntry, AppendResult
-from ottla.storage.slice import LogSlice
-from ottla.storage.sync import SyncTicket
+from ottla.config.topic import TopicConfig
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.records.batch import BatchHeader, parse_header, set_offset_and_epoch
+from ottla.protocol.records.checksum import crc32c
+from ottla.storage import layout, retention, timestamp_lookup, truncation
+from ottla.storage.append import AppendEntry, AppendResult, BatchRules, Refused, inspect
+from ottla.storage.append_plan import RollLimits, SegmentRun
+from ottla.storage.disk_errors import is_full, is_passing
+from ottla.storage.files import Files
+from ottla.storage.health import DirectoryHealth
+from ottla.storage.leader_epochs import LeaderEpochs
+from ottla.storage.log_reader import End, LogReader
+from ottla.storage.log_writer import undo_write, write_run
+from ottla.storage.producer_state import ProducerEntry, ProducerStates, advance, check_sequence, find_duplicate
+from ottla.storage.recovery_report import RecoveryReport
+from ottla.storage.rewrite import rewrite
+from ottla.storage.segment import Segment
+from ottla.storage.segment_list import SegmentList
+from ottla.storage.slice import EMPTY_SLICE, LogSlice
+from ottla.storage.sparse_index import IndexCache
+from ottla.storage.sync import SyncTicket, UnsyncedState
 
-if TYPE_CHECKING:
-    from ottla.config.topic import TopicConfig
-    from ottla.storage.producer_state import ProducerStates
-    from ottla.storage.recovery import RecoveryReport
-    from ottla.storage.segment import Segment
+logger = logging.getLogger(__name__)
+
+
+class LogClosed(RuntimeError):
+    """The log was closed in good order."""
 
 
 class Log:
-    """Made by `recovery.open_log`. One owner (thread); only `SyncTicket.run` and `LogSlice.read_blocking` may run elsewhere."""
+    """See the module.
 
-    topic: str
-    partition: int
-    topic_id: UUID
-    directory: str
-    config: TopicConfig
-    log_start_offset: int
-    log_end_offset: int
-    synced_offset: int
-    recovery_point: int
-    high_watermark: int
-    """`ottla.acks.all=sync`: the synced offset; `page-cache`: the log end. Never goes back (decisions.md 2)."""
-    leader_epoch: int
-    size_bytes: int
-    segments: list[Segment]
-    producers: ProducerStates
-    recovery: RecoveryReport
-    error: BaseException | None
-    """Why the log no longer writes, or None."""
+    Attributes:
+        directory: `<log.dirs entry>/<topic>-<partition>`.
+        log_start_offset: first offset that may be read.
+        log_end_offset: offset that the next record gets.
+        synced_offset: everything below it is on disk.
+        recovery_point: from where a start without the clean marker has to look.
+        high_watermark: what consumers see ends here: the synced offset with `ottla.acks.all=sync`, else the log end
+            (decisions.md 2).
+        leader_epoch: written into each batch; set by `start_leader_epoch`.
+        size_bytes: of all `.log` files.
+        recovery: what opening found.
+        error: why the log no longer writes, or None.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        *,
+        topic: str,
+        partition: int,
+        topic_id: UUID,
+        config: TopicConfig,
+        segments: list[Segment],
+        epochs: LeaderEpochs,
+        producers: ProducerStates,
+        log_start_offset: int,
+        log_end_offset: int,
+        health: DirectoryHealth,
+        index_cache: IndexCache | None,
+        report: RecoveryReport,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.directory = directory
+        self.files = files
+        self.epochs = epochs
+        self.producers = producers
+        self.recovery = report
+        self.error: BaseException | None = None
+        self.segment_list = SegmentList(segments)
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.synced_offset = log_end_offset
+        self.recovery_point = log_end_offset
+        self.high_watermark = log_end_offset
+        self.leader_epoch = max(epochs.latest, 0)
+        self.size_bytes = sum(segment.size_bytes for segment in segments)
+        self.reader = LogReader(self.segment_list)
+        self.due_unlinks: list[retention.DueUnlink] = []
+        self._health = health
+        self._index_cache = index_cache
+        self._unsynced = UnsyncedState(files, directory)
+        active = self.segment_list.active
+        self._high_watermark_place = End(log_end_offset, active.base_offset, active.size_bytes)
+        self.config = config
+
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's configuration; a new one takes effect with the next call."""
+        return self._config
+
+    @config.setter
+    def config(self, config: TopicConfig) -> None:
+        self._config = config
+        self._rules = BatchRules(config)
+        self._limits = RollLimits(config)
+        self._is_synced_before_shown = config.ottla_acks_all == "sync"
+        if not self._is_synced_before_shown and self.error is None:
+            active = self.segment_list.active
+            self._raise_high_watermark(End(self.log_end_offset, active.base_offset, active.size_bytes))
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Oldest first; the last one is active."""
+        return self.segment_list.to_list()
+
+    @property
+    def name(self) -> str:
+        """`<topic>-<partition>`, for log lines."""
+        return f"{self.topic}-{self.partition}"
+
+    # -- appending
 
     def append(self, entries: Sequence[AppendEntry], now_ms: int) -> list[AppendResult]:
-        """Store a turn's batches; one result per entry, in order. Never raises OSError: see AppendResult."""
-        raise NotImplementedError
+        """Store a turn's batches; one result per entry, in order. An OSError becomes KAFKA_STORAGE_ERROR in each
+        result.
+
+        Base offset and leader epoch are written into the entries' own bytes. A refused entry does not hold up the
+        others.
+        """
+        problem = self._begin_write()
+        if problem is not None:
+            return [self._storage_refusal(problem) for _ in entries]
+        active = self.segment_list.active
+        run = SegmentRun(self._limits, active.base_offset, active, now_ms)
+        runs = [run]
+        staged: dict[int, ProducerEntry] = {}
+        results: list[AppendResult] = []
+        rules, epoch, start_offset = self._rules, self.leader_epoch, self.log_start_offset
+        next_offset = self.log_end_offset
+        for entry in entries:
+            records = entry.records
+            try:
+                header = inspect(records, entry.api_version, rules, now_ms)
+                if not rules.is_plain:
+                    records, header = rewrite(records, header, rules, now_ms)
+                producer: ProducerEntry | None = None
+                if header.producer_id >= 0:
+                    producer = staged.get(header.producer_id) or self.producers.get(header.producer_id)
+                    duplicate = self._duplicate(producer, header)
+                    if duplicate is not None:
+                        results.append(duplicate)
+                        continue
+                    _require_sequence(producer, header)
+            except Refused as refusal:
+                results.append(_refused(refusal, start_offset))
+                continue
+            last_offset = next_offset + header.last_offset_delta
+            size_bytes = header.batch_length + 12
+            if run.must_roll(size_bytes, header.max_timestamp, last_offset, now_ms):
+                run = SegmentRun(self._limits, next_offset, None, now_ms)
+                runs.append(run)
+            set_offset_and_epoch(records, next_offset, epoch)
+            run.add(records, size_bytes, last_offset, header.max_timestamp)
+            if header.producer_id >= 0:
+                run.producers[header.producer_id] = staged[header.producer_id] = advance(
+                    producer, header, next_offset, now_ms
+                )
+            stamp_ms = now_ms if rules.is_log_append_time else -1
+            results.append(AppendResult(ErrorCode.NONE, next_offset, last_offset, stamp_ms, start_offset))
+            next_offset = last_offset + 1
+        if next_offset != self.log_end_offset:
+            error = self._write(runs, next_offset, now_ms)
+            if error is not None:
+                old_end = self.log_end_offset
+                return [self._storage_refusal(error) if result.base_offset >= old_end else result for result in results]
+        return results
 
     def append_internal(self, batch: bytes | bytearray, now_ms: int) -> AppendResult:
-        """Store one batch of the broker's own (metadata log: control batches allowed; its base offset must be the log end)."""
-        raise NotImplementedError
+        """Store one batch of the broker's own as it is: control batches allowed, leader epoch and offsets already in
+        it.
+
+        Raises:
+            ValueError: the bytes are not one sound batch, or it does not begin at the log end. CorruptBatch is one.
+        """
+        header = parse_header(batch)
+        if header.size_bytes != len(batch) or crc32c(memoryview(batch)[21:]) != header.crc:
+            raise ValueError(f"{self.name}: not one sound batch of {len(batch)} bytes")
+        if header.base_offset != self.log_end_offset:
+            raise ValueError(f"{self.name}: a batch at {header.base_offset} does not follow {self.log_end_offset}")
+        self.leader_epoch = max(self.leader_epoch, header.partition_leader_epoch)
+        problem = self._begin_write()
+        if problem is not None:
+            return self._storage_refusal(problem)
+        active = self.segment_list.active
+        run = SegmentRun(self._limits, active.base_offset, active, now_ms)
+        runs = [run]
+        if run.must_roll(len(batch), header.max_timestamp, header.last_offset, now_ms):
+            run = SegmentRun(self._limits, header.base_offset, None, now_ms)
+            runs.append(run)
+        run.add(batch, len(batch), header.last_offset, header.max_timestamp)
+        error = self._write(runs, header.next_offset, now_ms)
+        if error is not None:
+            return self._storage_refusal(error)
+        return AppendResult(ErrorCode.NONE, header.base_offset, header.last_offset, -1, self.log_start_offset)
+
+    def roll(self, now_ms: int) -> None:
+        """Start a new segment at the log end; nothing happens when the active one is empty.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        active = self.segment_list.active
+        if not active.size_bytes:
+            return
+        problem = self._begin_write()
+        if problem is None:
+            runs = [
+                SegmentRun(self._limits, active.base_offset, active, now_ms),
+                SegmentRun(self._limits, self.log_end_offset, None, now_ms),
+            ]
+            problem = self._write(runs, self.log_end_offset, now_ms)
+        if problem is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem))
+
+    def _duplicate(self, producer: ProducerEntry | None, header: BatchHeader) -> AppendResult | None:
+        original = find_duplicate(producer, header)
+        if original is None:
+            return None
+        stamp_ms = original.timestamp_ms if self._rules.is_log_append_time else -1
+        return AppendResult(
+            ErrorCode.NONE, original.base_offset, original.last_offset, stamp_ms, self.log_start_offset, True
+        )
+
+    def _begin_write(self) -> BaseException | None:
+        """Why nothing can be written, or None. Notes the leader epoch before its first batch."""
+        if self.error is not None:
+            return self.error
+        if self._health.is_offline:
+            return OSError(f"{self.directory.parent} is offline")
+        if self.leader_epoch > self.epochs.latest:
+            try:
+                self.epochs.assign(self.leader_epoch, self.log_end_offset)
+            except OSError as error:
+                self._write_failed(error)
+                return error
+        return None
+
+    def _write(self, runs: Sequence[SegmentRun], next_offset: int, now_ms: int) -> OSError | None:
+        """Write all runs and publish them, or restore what was and say why."""
+        active = self.segment_list.active
+        created: list[int] = []
+        try:
+            for run in runs:
+                if run.segment is None:
+                    created.append(run.base_offset)
+                    run.segment = self.create_segment(run.base_offset, now_ms)
+                if run.buffers:
+                    write_run(run.segment.file, run)
+        except OSError as error:
+            made = [run.segment for run in runs[1:] if run.segment is not None]
+            undo_error = undo_write(self.files, self.directory, active, made, created)
+            self._write_failed(error)
+            if undo_error is not None:
+                logger.error("%s: could not take back a failed write: %s", self.name, undo_error)
+                self.fail(undo_error)
+            return error
+        self._publish(runs, next_offset)
+        return None
+
+    def _publish(self, runs: Sequence[SegmentRun], next_offset: int) -> None:
+        for number, run in enumerate(runs):
+            segment = run.segment
+            assert segment is not None
+            if number:
+                self._unsynced.rolled(self.segment_list.active)
+                self._seal(self.segment_list.active)
+                self.segment_list.append(segment)
+                self._unsynced.name_added()
+                self._write_snapshot(run.base_offset)
+            for entry in run.producers.values():
+                self.producers.publish(entry)
+            self.size_bytes += run.size_bytes - run.start
+            try:
+                run.publish(segment)
+            except OSError as error:
+                self._derived_file_failed(error)
+        self.log_end_offset = next_offset
+        if not self._is_synced_before_shown:
+            last = runs[-1]
+            self.high_watermark = next_offset
+            self._high_watermark_place = End(next_offset, last.base_offset, last.size_bytes)
+
+    def create_segment(self, base_offset: int, now_ms: int) -> Segment:
+        """Make an empty segment that is not part of the log yet. Raises OSError."""
+        return Segment.create(
+            self.files,
+            self.directory,
+            base_offset,
+            now_ms=now_ms,
+            index_interval_bytes=self._limits.index_interval_bytes,
+            max_index_bytes=self._limits.max_index_bytes,
+            cache=self._index_cache,
+        )
+
+    def _seal(self, segment: Segment) -> None:
+        """Complete the indexes of a segment that was rolled; what fails now is tried again with the next sync."""
+        if not segment.is_sealed:
+            try:
+                segment.seal()
+            except OSError as error:
+                self._derived_file_failed(error)
+
+    def _write_snapshot(self, offset: int) -> None:
+        """The producers' state at `offset`, synced with the next ticket. Without it a start has more to replay."""
+        try:
+            file = self.files.open(layout.snapshot_file(self.directory, offset), create=True)
+            self._unsynced.snapshot_written(file)
+            self._unsynced.name_added()
+            file.truncate(0)
+            data = self.producers.snapshot()
+            if file.pwritev([data], 0) != len(data):
+                logger.warning("%s: the producer snapshot at %d was cut short", self.name, offset)
+        except OSError as error:
+            self._derived_file_failed(error)
+
+    def _storage_refusal(self, error: BaseException) -> AppendResult:
+        return AppendResult(
+            ErrorCode.KAFKA_STORAGE_ERROR, log_start_offset=self.log_start_offset, error_message=str(error)
+        )
+
+    def _write_failed(self, error: OSError) -> None:
+        logger.error("%s: append failed: %s", self.name, error)
+        if is_full(error):
+            self._health.mark_full(error)
+        elif not is_passing(error):
+            self.fail(error)
+
+    def _derived_file_failed(self, error: OSError) -> None:
+        """An index or snapshot could not be written: the records are safe, the file is written again or rebuilt
+        later.
+        """
+        logger.warning("%s: %s", self.name, error)
+        if is_full(error):
+            self._health.mark_full(error)
+        elif not is_passing(error):
+            self.fail(error)
+
+    # -- reading
 
     def read(
         self, offset: int, max_bytes: int, *, end_offset: int, at_least_one: bool = True, allow_map: bool = True
     ) -> LogSlice:
-        """Whole batches from the one that contains `offset`, at most `max_bytes`, below `end_offset`."""
-        raise NotImplementedError
+        """Whole batches from the one that contains `offset`, at most `max_bytes`, of one segment, below `end_offset`.
+
+        Args:
+            at_least_one: the first batch comes even if it is larger than `max_bytes` (KIP-74).
+            allow_map: False where our own code will read the bytes (TLS, decoding).
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE outside log start and log end; CORRUPT_MESSAGE for damage on the way.
+            OSError: the disk failed.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.name}: offset {offset} is not within [{self.log_start_offset}, {self.log_end_offset}]",
+            )
+        if offset >= end_offset or offset == self.log_end_offset:
+            return EMPTY_SLICE
+        return self.reader.read(offset, max_bytes, self._end(end_offset), at_least_one, allow_map)
+
+    def _end(self, end_offset: int) -> End | int:
+        if end_offset >= self.log_end_offset:
+            active = self.segment_list.active
+            return End(self.log_end_offset, active.base_offset, active.size_bytes)
+        if end_offset == self._high_watermark_place.offset:
+            return self._high_watermark_place
+        return end_offset
 
     def offset_for_timestamp(self, timestamp_ms: int, *, end_offset: int) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) of the first record with that stamp or a later one."""
-        raise NotImplementedError
+        """(offset, timestamp, leader epoch) of the first record stamped `timestamp_ms` or later, below `end_offset`.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE.
+            OSError: the disk failed.
+        """
+        return self._with_epoch(
+            timestamp_lookup.first_at_or_after(
+                self._segments_from(self.log_start_offset),
+                timestamp_ms,
+                start_offset=self.log_start_offset,
+                end_offset=min(end_offset, self.log_end_offset),
+                max_decompressed_bytes=self._rules.max_decompressed_bytes,
+            )
+        )
 
     def offset_of_max_timestamp(self, *, end_offset: int) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) of the first record with the largest stamp."""
-        raise NotImplementedError
+        """(offset, timestamp, leader epoch) of the first record with the largest timestamp (KIP-734)."""
+        return self._with_epoch(
+            timestamp_lookup.newest(
+                self._segments_from(self.log_start_offset),
+                start_offset=self.log_start_offset,
+                end_offset=min(end_offset, self.log_end_offset),
+                max_decompressed_bytes=self._rules.max_decompressed_bytes,
+            )
+        )
+
+    def earliest(self) -> tuple[int, int, int]:
+        """(log start offset, -1, leader epoch): what ListOffsets answers for EARLIEST."""
+        return self.log_start_offset, -1, self.epochs.epoch_for(self.log_start_offset)
+
+    def _segments_from(self, offset: int) -> list[Segment]:
+        return self.segment_list.to_list()[self.segment_list.slot_for(offset) :]
+
+    def _with_epoch(self, found: timestamp_lookup.FoundRecord | None) -> tuple[int, int, int] | None:
+        if found is None:
+            return None
+        return found.offset, found.timestamp_ms, self.epochs.epoch_for(found.offset)
+
+    # -- syncing
 
     def begin_sync(self) -> SyncTicket | None:
-        """What a sync now has to cover, or None when all is on disk already."""
-        raise NotImplementedError
+        """What a sync has to cover now, or None when all is on disk already, or the log has failed.
+
+        Raises:
+            RuntimeError: the last ticket was neither ended nor failed.
+        """
+        if self.error is not None:
+            return None
+        active = self.segment_list.active
+        return self._unsynced.begin(
+            self.segment_list, End(self.log_end_offset, active.base_offset, active.size_bytes), self._seal
+        )
 
     def end_sync(self, ticket: SyncTicket) -> None:
-        """Publish a ticket that ran: synced offset, recovery point, high watermark."""
-        raise NotImplementedError
+        """Publish a ticket that ran: synced offset, recovery point and, in `sync`, the high watermark."""
+        if ticket is not self._unsynced.ticket:
+            return  # the log failed in the meantime: nothing more is believed
+        self.recovery_point = self._unsynced.end(ticket)
+        self.synced_offset = ticket.end.offset
+        if self._is_synced_before_shown:
+            self._raise_high_watermark(ticket.end)
 
     def fail(self, error: BaseException) -> None:
-        """A sync or a write failed for good: refuse appends and syncs from now on, tell the directory."""
-        raise NotImplementedError
+        """A sync or a write failed for good: nothing is written or synced from now on, the directory is told."""
+        if self.error is not None:
+            return
+        self.error = error
+        self._unsynced.ticket = None
+        logger.error("%s: no more writes until restart: %s", self.name, error)
+        self._health.mark_offline(error if isinstance(error, OSError) else OSError(str(error)))
+
+    def _raise_high_watermark(self, place: End) -> None:
+        if place.offset > self.high_watermark:
+            self.high_watermark = place.offset
+            self._high_watermark_place = place
+
+    # -- leader epochs
 
     def start_leader_epoch(self, epoch: int) -> None:
-        """Lead from the log end with `epoch`: noted in `leader-epoch-checkpoint` before it returns."""
-        raise NotImplementedError
+        """Lead with `epoch` from the log end on; it is in `leader-epoch-checkpoint` when this returns.
+
+        Raises:
+            OSError: the checkpoint could not be written; the log has told its directory.
+        """
+        self.leader_epoch = max(self.leader_epoch, epoch)
+        problem = self._begin_write()
+        if isinstance(problem, OSError):
+            raise problem
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) as OffsetForLeaderEpoch answers; (-1, -1) when unknown."""
-        raise NotImplementedError
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def epoch_for_offset(self, offset: int) -> int:
         """Leader epoch under which `offset` was written, -1 when unknown."""
-        raise NotImplementedError
+        return self.epochs.epoch_for(offset)
+
+    # -- the log start
 
     def delete_records(self, before_offset: int) -> int:
-        """Move the log start (never past the high watermark); the new log start offset."""
-        raise NotImplementedError
+        """Let the log begin at `before_offset` (-1: the high watermark); the new log start offset. Bytes go with
+        retention.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE beyond the high watermark; KAFKA_STORAGE_ERROR.
+        """
+        target = self.high_watermark if before_offset == -1 else before_offset
+        if target < 0 or target > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.name}: records before {before_offset} cannot be deleted,"
+                f" the high watermark is {self.high_watermark}",
+            )
+        self._move_start(target)
+        return self.log_start_offset
 
     def apply_retention(self, now_ms: int) -> list[Segment]:
-        """Delete whole segments by time, size and log start; those that were renamed to `.deleted`."""
-        raise NotImplementedError
+        """Delete whole segments by time, size and log start; those that were renamed to `.deleted`, oldest first."""
+        if self.error is not None:
+            return []
+        count = retention.deletable(
+            self.segment_list.to_list(),
+            self._config,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            log_end_offset=self.log_end_offset,
+            now_ms=now_ms,
+        )
+        if not count:
+            return []
+        if count == len(self.segment_list):
+            try:
+                self.roll(now_ms)
+            except KafkaError:
+                return []
+        gone = self.segment_list.to_list()[:count]
+        try:
+            # First what readers may see, and its checkpoints, then the files.
+            self._move_start(self.segment_list[count].base_offset)
+            for segment in gone:
+                self._drop(segment, now_ms)
+        except (OSError, KafkaError) as error:
+            logger.warning("%s: retention stopped: %s", self.name, error)
+            return [segment for segment in gone if segment.is_deleted]
+        return gone
 
     def unlink_due(self, now_ms: int) -> int:
-        """Unlink segments whose `file.delete.delay.ms` has passed; how many."""
-        raise NotImplementedError
+        """Unlink deleted segments whose `file.delete.delay.ms` has passed; how many files. Raises OSError."""
+        if self._unsynced.ticket is not None:
+            return 0  # the sync may still hold their files; the next chore finds them
+        due = [item for item in self.due_unlinks if item.due_ms <= now_ms]
+        self.due_unlinks = [item for item in self.due_unlinks if item.due_ms > now_ms]
+        count = 0
+        for item in due:
+            if item.segment is not None:
+                item.segment.abandon()
+            for path in item.paths:
+                if self.files.exists(path):
+                    self.files.unlink(path)
+                    count += 1
+        return count
 
-    def roll(self, now_ms: int) -> None:
-        """Start a new segment at the log end (nothing when the active one is empty)."""
-        raise NotImplementedError
+    def _move_start(self, offset: int) -> None:
+        if offset <= self.log_start_offset:
+            return
+        try:
+            self.epochs.truncate_from_start(offset)
+        except OSError as error:
+            self._write_failed(error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self.log_start_offset = offset
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop everything from the batch that contains `offset` on."""
-        raise NotImplementedError
+    def _drop(self, segment: Segment, now_ms: int) -> None:
+        """Take a segment out of the log and rename its files, its snapshot among them."""
+        self.segment_list.remove(segment)
+        self.forget_segment(segment)
+        self.size_bytes -= segment.size_bytes
+        segment.is_deleted = True
+        paths = retention.rename_deleted(self.files, self.directory, segment)
+        self.due_unlinks.append(retention.DueUnlink(now_ms + self._config.file_delete_delay_ms, paths, segment))
+
+    # -- the log end
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Drop everything from the batch that contains `offset` on: what was never promised, for tools and replication.
+
+        Raises:
+            RuntimeError: a sync is running.
+            OSError: the files could not be cut; the log has failed.
+        """
+        if self._unsynced.ticket is not None:
+            raise RuntimeError(f"{self.name}: a sync is running")
+        if offset >= self.log_end_offset:
+            return
+        try:
+            truncation.truncate(self, offset, now_ms)
+        except OSError as error:
+            self.fail(error)
+            raise
+
+    def forget_segment(self, segment: Segment) -> None:
+        """A segment was taken out of the list (truncation.py)."""
+        self._unsynced.segment_gone(segment)
+        self.reader.forget_hints()
+
+    def replace_end(self, end_offset: int) -> None:
+        """The segments end at `end_offset` now (truncation.py)."""
+        active = self.segment_list.active
+        place = End(end_offset, active.base_offset, active.size_bytes)
+        self.log_end_offset = end_offset
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.synced_offset = min(self.synced_offset, end_offset)
+        self.recovery_point = min(self.recovery_point, end_offset)
+        if self.high_watermark >= end_offset:
+            self.high_watermark, self._high_watermark_place = end_offset, place
+        self.size_bytes = sum(segment.size_bytes for segment in self.segment_list)
+        self.reader.forget_hints()
+
+    # -- the end
 
     def close(self) -> None:
-        """Flush and sync everything, write the producer snapshot, close the files; raises OSError."""
-        raise NotImplementedError
+        """Bring everything to the disk, write the producer snapshot, close the files. After it nothing needs recovery.
+
+        Raises:
+            RuntimeError: a sync is running.
+            OSError: something is not on disk: no clean-shutdown marker may be written. The files are closed.
+        """
+        if self._unsynced.ticket is not None:
+            raise RuntimeError(f"{self.name}: a sync is running")
+        try:
+            if self.error is not None:
+                raise OSError(f"{self.name} had failed: {self.error}")
+            self._write_snapshot(self.log_end_offset)
+            self.segment_list.active.complete_time_index()
+            ticket = self.begin_sync()
+            if ticket is not None:
+                ticket.run()
+                self.end_sync(ticket)
+            self.segment_list.active.sync()
+            self.files.sync_directory(self.directory)
+            if self.recovery_point != self.log_end_offset:
+                raise OSError(f"{self.name}: indexes could not be completed")
+        except OSError as error:
+            self.fail(error)
+            raise
+        finally:
+            self.abandon()
 
     def abandon(self) -> None:
-        """Close the files and write nothing: for a directory that is offline, and for deletion."""
-        raise NotImplementedError
+        """Close the files and write nothing more: for a directory that is offline, and for deletion."""
+        if self.error is None:
+            self.error = LogClosed(f"{self.name} is closed")
+        self._unsynced.abandon()
+        for segment in self.segment_list:
+            segment.abandon()
+        for item in self.due_unlinks:
+            if item.segment is not None:
+                item.segment.abandon()
+
+
+def _refused(refusal: Refused, log_start_offset: int) -> AppendResult:
+    return AppendResult(
+        refusal.code,
+        log_start_offset=log_start_offset,
+        error_message=refusal.message,
+        record_errors=refusal.record_errors,
+    )
+
+
+def _require_sequence(producer: ProducerEntry | None, header: BatchHeader) -> None:
+    refusal = check_sequence(producer, header)
+    if refusal is not None:
+        raise Refused(refusal.error_code, refusal.message)

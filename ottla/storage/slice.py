@@ -1,16 +1,14 @@
 """A stretch of one segment's bytes, as Fetch sends it: whole batches, not decoded, not joined, not copied.
-
-Hot bytes come as a view: small ones in memory of their own, large ones as a map of the segment, which only a plaintext `send` may
-touch (a page that the disk lost is SIGBUS to whoever reads it; `send` gets EFAULT). Cold bytes come without a view and are
-read in a thread (decisions.md 11).
+ Hot bytes come as a view: small ones in memory of their own, large ones as a map of the segment, which only a
+plaintext `send` may touch (a page that the disk lost is SIGBUS to whoever reads it; `send` gets EFAULT). Cold bytes
+come without a view and are read in a thread (decisions.md 11); where even the look-up would wait for the disk, the
+thread does that too.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ottla.storage.files import File
+from collections.abc import Callable
+from typing import Final
 
 
 class LogSlice:
@@ -18,33 +16,36 @@ class LogSlice:
 
     Attributes:
         view: the bytes, or None when they may have to come from the disk.
-        length: number of bytes; 0 when there is nothing at the offset yet.
+        length: number of bytes; 0 when there is nothing at the offset yet. Without a view it is the most that
+            `read_blocking` returns.
         is_mapped: `view` is a map of the file: for `send` only, never to be read by our code or TLS.
     """
 
-    __slots__ = ("_file", "_position", "is_mapped", "length", "view")
+    __slots__ = ("_load", "is_mapped", "length", "view")
 
     def __init__(
-        self, view: memoryview | None, length: int, *, is_mapped: bool = False, file: File | None = None, position: int = 0
+        self,
+        view: memoryview | None,
+        length: int,
+        *,
+        is_mapped: bool = False,
+        load: Callable[[], bytes] | None = None,
     ) -> None:
         self.view = view
         self.length = length
         self.is_mapped = is_mapped
-        self._file = file
-        self._position = position
+        self._load = load
 
     def read_blocking(self) -> bytes:
-        """The bytes, read from the file; may block on the disk: for a thread, or for where blocking is no harm.
+        """The bytes, whole batches again; may wait for the disk: for a thread, or for where waiting is no harm.
 
         Raises:
-            OSError: the disk failed, or the segment was unlinked and closed in between.
+            OSError: the disk failed, or the segment was deleted and its delay has passed.
+            KafkaError: CORRUPT_MESSAGE, what lies there is no batch.
         """
-        if self._file is None:
-            return bytes(self.view) if self.view is not None else b""
-        data = self._file.pread(self.length, self._position)
-        if len(data) != self.length:
-            raise OSError(f"{self._file.path}: {len(data)} of {self.length} bytes at position {self._position}")
-        return data
+        if self._load is not None:
+            return self._load()
+        return bytes(self.view) if self.view is not None else b""
 
 
-EMPTY_SLICE = LogSlice(memoryview(b""), 0)
+EMPTY_SLICE: Final = LogSlice(memoryview(b""), 0)

@@ -1,45 +1,53 @@
 """One group sync of one log: what it covers, and running it in a thread.
-
-`Log.begin_sync` takes a ticket on the owner's thread, `SyncTicket.run` blocks in any thread while appends go on,
-`Log.end_sync` publishes on the owner's thread. A ticket covers every byte below its `end_offset`: the `.log` files with
-unsynced bytes (several after a roll) and the directory if names were added. Index files are not covered: they can be rebuilt.
-A failed sync is never tried again: the kernel may have marked the lost pages clean (decisions.md 4).
+ `Log.begin_sync` takes a ticket on the owner's thread, `SyncTicket.run` blocks in any thread while appends go on,
+`Log.end_sync` publishes on the owner's thread. A ticket covers every byte below its end: the `.log` files with
+unsynced bytes (several after a roll), what a roll finished (both indexes, the producer snapshot), and the directory
+if names were added. The active segment's indexes are not covered: recovery makes them anew. A failed sync is never
+tried again: the kernel may have marked the lost pages clean (decisions.md 4).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from ottla.storage.files import File, Files
+from ottla.storage.files import File, Files
+from ottla.storage.log_reader import End
+from ottla.storage.segment import Segment
+from ottla.storage.segment_list import SegmentList
 
 
 class SyncTicket:
     """A sync to be run once.
 
     Attributes:
-        end_offset: after `Log.end_sync` everything below it is on disk.
+        end: the place up to which everything is on disk after `Log.end_sync`.
     """
 
-    __slots__ = ("_directory", "_files", "_system", "end_offset", "end_position", "end_segment")
+    __slots__ = ("_steps", "directory_changes", "dirty", "end", "finished", "snapshots")
 
     def __init__(
         self,
-        end_offset: int,
-        files: Sequence[File],
+        end: End,
         *,
-        system: Files,
-        directory: str | None,
-        end_segment: int,
-        end_position: int,
+        dirty: Sequence[tuple[Segment, int]],
+        finished: Sequence[Segment],
+        snapshots: Sequence[File],
+        directory_changes: int,
+        steps: Sequence[Callable[[], None]],
     ) -> None:
-        self.end_offset = end_offset
-        self.end_segment = end_segment
-        self.end_position = end_position
-        self._files = tuple(files)
-        self._system = system
-        self._directory = directory
+        self.end = end
+        self.dirty = dirty
+        self.finished = finished
+        self.snapshots = snapshots
+        self.directory_changes = directory_changes
+        self._steps = steps
+
+    @property
+    def end_offset(self) -> int:
+        """Everything below it is covered."""
+        return self.end.offset
 
     def run(self) -> None:
         """Block until everything that the ticket covers is on disk. May run in any thread, beside appends.
@@ -47,7 +55,111 @@ class SyncTicket:
         Raises:
             OSError: the sync failed; the caller hands it to `Log.fail`.
         """
-        for file in self._files:
-            file.fdatasync()
-        if self._directory is not None:
-            self._system.sync_directory(self._directory)
+        for step in self._steps:
+            step()
+
+
+class UnsyncedState:
+    """What of one log is not on disk yet, besides the bytes that its segments count themselves. Owned by the log."""
+
+    __slots__ = (
+        "_directory",
+        "_directory_changes",
+        "_directory_synced",
+        "_files",
+        "_snapshots",
+        "_unfinished",
+        "ticket",
+    )
+
+    def __init__(self, files: Files, directory: Path) -> None:
+        self._files = files
+        self._directory = directory
+        self._directory_changes = 0
+        self._directory_synced = 0
+        self._unfinished: list[Segment] = []
+        self._snapshots: list[File] = []
+        self.ticket: SyncTicket | None = None
+
+    def name_added(self) -> None:
+        """A file was made in the log's directory."""
+        self._directory_changes += 1
+
+    def rolled(self, segment: Segment) -> None:
+        """A segment takes no more records; the recovery point stays before it until its indexes are on disk, too."""
+        self._unfinished.append(segment)
+
+    def snapshot_written(self, file: File) -> None:
+        """A producer snapshot waits for its sync; it is closed then."""
+        self._snapshots.append(file)
+
+    def segment_gone(self, segment: Segment) -> None:
+        """A segment was deleted: nothing of it matters any more."""
+        if segment in self._unfinished:
+            self._unfinished.remove(segment)
+
+    def begin(self, segments: SegmentList, end: End, seal: Callable[[Segment], None]) -> SyncTicket | None:
+        """A ticket for all that is not on disk, None when there is nothing. `seal` tries again to complete the indexes.
+
+        Raises:
+            RuntimeError: the last ticket was neither ended nor failed; two could end in the wrong order.
+        """
+        if self.ticket is not None:
+            raise RuntimeError(f"{self._directory}: a sync is running already")
+        dirty = _dirty(segments)
+        steps: list[Callable[[], None]] = [segment.file.fdatasync for segment, _ in dirty]
+        finished = []
+        for segment in self._unfinished:
+            seal(segment)
+            if segment.is_sealed:
+                finished.append(segment)
+                steps += [segment.offset_index.sync, segment.time_index.sync]
+        snapshots, self._snapshots = self._snapshots, []
+        steps += [file.fdatasync for file in snapshots]
+        if self._directory_changes != self._directory_synced:
+            steps.append(partial(self._files.sync_directory, self._directory))
+        if not steps:
+            return None
+        self.ticket = SyncTicket(
+            end,
+            dirty=dirty,
+            finished=finished,
+            snapshots=snapshots,
+            directory_changes=self._directory_changes,
+            steps=steps,
+        )
+        return self.ticket
+
+    def end(self, ticket: SyncTicket) -> int:
+        """Take note of a ticket that ran; the recovery point that follows from it."""
+        self.ticket = None
+        for segment, size_bytes in ticket.dirty:
+            segment.synced_bytes = min(size_bytes, segment.size_bytes)
+        for segment in ticket.finished:
+            self.segment_gone(segment)
+        for file in ticket.snapshots:
+            file.close()
+        self._directory_synced = ticket.directory_changes
+        return min([ticket.end.offset, *(segment.base_offset for segment in self._unfinished)])
+
+    def abandon(self) -> None:
+        """Close what waits, without syncing it."""
+        self.ticket = None
+        for file in self._snapshots:
+            file.close()
+        self._snapshots.clear()
+
+
+def _dirty(segments: SegmentList) -> list[tuple[Segment, int]]:
+    """Segments with unsynced bytes, oldest first: all at the end of the list, where the active one may still be
+    empty.
+    """
+    dirty: list[tuple[Segment, int]] = []
+    for slot in range(len(segments) - 1, -1, -1):
+        segment = segments[slot]
+        if segment.synced_bytes < segment.size_bytes:
+            dirty.append((segment, segment.size_bytes))
+        elif segment.size_bytes:
+            break
+    dirty.reverse()
+    return dirty

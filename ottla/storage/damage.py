@@ -1,0 +1,148 @@
+"""Looking at bytes that may be broken: is a segment sound, where does it stop to be, and does anything sound lie
+behind?
+ Checks are by checksum, read in pieces, so that a broken length cannot ask for memory. Used by recovery, and by tools
+that verify.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch
+from ottla.protocol.records.checksum import crc32c
+from ottla.storage.files import File
+from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
+
+MAX_OFFSET_SPAN: Final = 1 << 31
+"""How far a sound batch behind damage may lie from what was expected next."""
+_CRC_FROM: Final = 21
+_MAGIC_AT: Final = 16
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+_CRC = struct.Struct(">I")
+_SMALLEST_LEGACY_BYTES: Final = 14
+
+
+@dataclass(slots=True)
+class Soundness:
+    """What a walk over a segment found.
+
+    Attributes:
+        end: position behind the last sound batch.
+        next_offset: offset behind it.
+        problem: why the walk ended before the limit, None when it did not.
+        checked_from: position of the first batch whose checksum was looked at; `end` when there was none.
+    """
+
+    end: int
+    next_offset: int
+    problem: str | None
+    checked_from: int
+
+
+def examine(
+    file: File,
+    limit: int,
+    *,
+    next_offset: int,
+    check_from_offset: int,
+    before_offset: int | None,
+    allow_gaps: bool,
+    visit: Callable[[int, BatchHeader], None],
+    progress: Callable[[int], None],
+) -> Soundness:
+    """Walk a segment's batches; headers of all, checksums of those that end at `check_from_offset` or later.
+
+    Args:
+        next_offset: the least offset that the first batch may have; it grows from batch to batch.
+        before_offset: the next segment's base offset, which no batch may reach.
+        allow_gaps: a batch may begin above the expected offset also where checksums are looked at (compacted topics).
+        visit: called for each sound batch. `progress`: with the bytes that were looked at.
+    """
+    end, checked_from, problem = 0, -1, None
+    try:
+        for position, header in walk(file.pread, 0, limit, SEQUENTIAL_CHUNK_BYTES):
+            is_checked = header.last_offset >= check_from_offset
+            problem = _order_problem(header, next_offset, before_offset, allow_gaps or not is_checked or not end)
+            if problem is None and is_checked and not checksum_matches(file, position, header):
+                problem = "the checksum does not match"
+            if problem is not None:
+                problem = f"at position {position}: {problem}"
+                break
+            if is_checked and checked_from < 0:
+                checked_from = position
+            visit(position, header)
+            end, next_offset = position + header.size_bytes, header.next_offset
+            progress(header.size_bytes)
+    except CorruptBatch as error:
+        problem = str(error)
+    return Soundness(end, next_offset, problem, end if checked_from < 0 else checked_from)
+
+
+def _order_problem(header: BatchHeader, expected: int, before_offset: int | None, allow_gap: bool) -> str | None:
+    if header.base_offset < expected:
+        return f"a batch at offset {header.base_offset} where {expected} or more was expected"
+    if header.base_offset > expected and not allow_gap:
+        return f"a batch at offset {header.base_offset} where {expected} was expected"
+    if before_offset is not None and header.last_offset >= before_offset:
+        return f"a batch ends at offset {header.last_offset}, in the next segment's {before_offset}"
+    return None
+
+
+def checksum_matches(file: File, position: int, header: BatchHeader) -> bool:
+    """Whether the batch at `position` is as it was when its checksum was computed."""
+    at, end = position + _CRC_FROM, position + header.size_bytes
+    crc = 0
+    while at < end:
+        piece = file.pread(min(SEQUENTIAL_CHUNK_BYTES, end - at), at)
+        if not piece:
+            return False
+        crc = crc32c(piece, crc)
+        at += len(piece)
+    return crc == header.crc
+
+
+def sound_batch_behind(file: File, position: int, limit: int, *, least_offset: int) -> int | None:
+    """Position of the first sound batch that begins behind `position`, at any byte; None when there is none before
+    `limit`.
+    """
+    at = position + 1
+    while at + HEADER_BYTES <= limit:
+        data = file.pread(min(SEQUENTIAL_CHUNK_BYTES, limit - at), at)
+        magic = data.find(2, _MAGIC_AT)
+        while 0 <= magic <= len(data) - (HEADER_BYTES - _MAGIC_AT):
+            start = magic - _MAGIC_AT
+            if _is_sound(file, data, start, at + start, limit, least_offset):
+                return at + start
+            magic = data.find(2, magic + 1)
+        at += max(len(data) - HEADER_BYTES + 1, 1)
+    return None
+
+
+def _is_sound(file: File, data: bytes, start: int, position: int, limit: int, least_offset: int) -> bool:
+    offset, length = _OFFSET_AND_LENGTH.unpack_from(data, start)
+    if not least_offset <= offset < least_offset + MAX_OFFSET_SPAN or length < HEADER_BYTES - 12:
+        return False
+    if position + 12 + length > limit:
+        return False
+    try:
+        _, header = next(walk(file.pread, position, limit, HEADER_BYTES))
+    except CorruptBatch:
+        return False
+    return checksum_matches(file, position, header)
+
+
+def is_legacy(file: File, position: int, limit: int) -> bool:
+    """Whether a sound message of magic 0 or 1 lies at `position`: old, not broken."""
+    head = file.pread(min(_MAGIC_AT + 1, limit - position), position)
+    if len(head) <= _MAGIC_AT or head[_MAGIC_AT] not in {0, 1}:
+        return False
+    _, size = _OFFSET_AND_LENGTH.unpack_from(head)
+    if size < _SMALLEST_LEGACY_BYTES or position + 12 + size > limit:
+        return False
+    message = file.pread(size, position + 12)
+    crc: int = _CRC.unpack_from(message)[0]
+    return zlib.crc32(memoryview(message)[4:]) == crc

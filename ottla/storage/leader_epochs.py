@@ -1,0 +1,88 @@
+"""Which leader epoch wrote which offsets of a log: the checkpoint's entries in memory, and the questions asked of them.
+ Invariant: epochs and start offsets both grow from entry to entry. Every change is on disk before it returns (the
+file is replaced and synced); changes are rare: a new epoch, a truncation, retention. Kafka's LeaderEpochFileCache,
+KIP-101 and KIP-320.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from pathlib import Path
+from typing import Final
+
+from ottla.storage.files import Files
+from ottla.storage.leader_epoch_checkpoint import EpochEntry, write_leader_epochs
+
+UNDEFINED_EPOCH: Final = -1
+UNDEFINED_OFFSET: Final = -1
+
+
+class LeaderEpochs:
+    """The epochs of one log."""
+
+    __slots__ = ("_directory", "_entries", "_files")
+
+    def __init__(self, files: Files, directory: Path, entries: list[EpochEntry]) -> None:
+        self._files = files
+        self._directory = directory
+        self._entries = entries
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        """All entries, oldest first."""
+        return tuple(self._entries)
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch, -1 when there is none."""
+        return self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that `epoch` begins at `start_offset`; a no-op unless it is newer than the latest. Raises OSError."""
+        if epoch <= self.latest or epoch < 0:
+            return
+        kept = [entry for entry in self._entries if entry.start_offset < start_offset]
+        self._replace([*kept, EpochEntry(epoch, start_offset)])
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget epochs that begin at `end_offset` or later. Raises OSError."""
+        kept = [entry for entry in self._entries if entry.start_offset < end_offset]
+        if len(kept) != len(self._entries):
+            self._replace(kept)
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Let the epochs begin at `start_offset`: the one that covers it begins there. Raises OSError."""
+        slot = bisect_right(self._entries, start_offset, key=_start_offset) - 1
+        if slot < 0 or (slot == 0 and self._entries[0].start_offset == start_offset):
+            return
+        first = EpochEntry(self._entries[slot].epoch, start_offset)
+        self._replace([first, *self._entries[slot + 1 :]])
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch up to `epoch`; (-1, -1) when unknown (Kafka's endOffsetFor)."""
+        if epoch == UNDEFINED_EPOCH or not self._entries:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        slot = bisect_right(self._entries, epoch, key=_epoch)
+        if slot == len(self._entries):
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        end_offset = self._entries[slot].start_offset
+        return (self._entries[slot - 1].epoch if slot else epoch), end_offset
+
+    def epoch_for(self, offset: int) -> int:
+        """The epoch under which `offset` was written, -1 when unknown."""
+        slot = bisect_right(self._entries, offset, key=_start_offset) - 1
+        return self._entries[slot].epoch if slot >= 0 else UNDEFINED_EPOCH
+
+    def _replace(self, entries: list[EpochEntry]) -> None:
+        write_leader_epochs(self._files, self._directory, entries)
+        self._entries = entries
+
+
+def _start_offset(entry: EpochEntry) -> int:
+    return entry.start_offset
+
+
+def _epoch(entry: EpochEntry) -> int:
+    return entry.epoch

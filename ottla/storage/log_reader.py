@@ -1,0 +1,184 @@
+"""Reading a log: floor in the segment list, floor in the sparse index, scan forward by headers, and then a view of
+the bytes.
+ A consumer that reads on finds its place by a hint (the offset behind the last slice and its position) without any of
+that. What may be cold is never waited for here: the slice then does its reading in a thread (decisions.md 11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.records.batch import CorruptBatch
+from ottla.storage.scan import NotResident, Reader, nowait, walk
+from ottla.storage.segment import Segment
+from ottla.storage.segment_list import SegmentList
+from ottla.storage.slice import EMPTY_SLICE, LogSlice
+
+MAX_HINTS: Final = 128
+"""Consumers of one partition that may read at different places at once and still skip the index."""
+SMALLEST_MAP_BYTES: Final = 64 * 1024
+"""From here on sending from the map is cheaper than a copy."""
+
+
+class End(NamedTuple):
+    """Where a read must stop: `offset`, which is byte `position` of the segment at `base_offset`."""
+
+    offset: int
+    base_offset: int
+    position: int
+
+
+class _Stretch(NamedTuple):
+    """Found bytes: `[position, end)` of a segment; `next_offset` follows them, -1 when that is not known."""
+
+    segment: Segment
+    position: int
+    end: int
+    next_offset: int
+
+
+class LogReader:
+    """Reads one log; owns nothing but its hints."""
+
+    __slots__ = ("_hints", "_segments")
+
+    def __init__(self, segments: SegmentList) -> None:
+        self._segments = segments
+        self._hints: dict[int, tuple[Segment, int]] = {}
+
+    def forget_hints(self) -> None:
+        """Segments were cut or deleted."""
+        self._hints.clear()
+
+    def read(self, offset: int, max_bytes: int, end: End | int, at_least_one: bool, allow_map: bool) -> LogSlice:
+        """Whole batches from the one that contains `offset`, which lies below `end` (as an offset where its position
+        is unknown).
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, what lies at a batch's place is none.
+            OSError: the disk failed.
+        """
+        slot, position = self._place(offset)
+        try:
+            stretch = _find(self._segments, slot, position, offset, max_bytes, end, at_least_one, blocking=False)
+        except NotResident:
+            # Sealed segments never change and the active one only grows, so a thread may look for itself.
+            segments = self._segments.to_list()
+
+            def load() -> bytes:
+                found = _find(segments, slot, position, offset, max_bytes, end, at_least_one, blocking=True)
+                return b"" if found is None else _read_exactly(found.segment, found.position, found.end)
+
+            return LogSlice(None, max_bytes, load=load)
+        if stretch is None:
+            return EMPTY_SLICE
+        if stretch.next_offset >= 0:
+            self._remember(stretch)
+        return _slice(stretch.segment, stretch.position, stretch.end, allow_map)
+
+    def _place(self, offset: int) -> tuple[int, int]:
+        """(slot in the segment list, position or -1 without a hint)."""
+        slot = self._segments.slot_for(offset)
+        hint = self._hints.get(offset)
+        if hint is not None:
+            segment, position = hint
+            if self._segments[slot] is segment:
+                return slot, position
+            # The hint points at the end of a segment that was rolled since: the next one begins here.
+            if position == segment.size_bytes and self._segments[slot].base_offset == offset:
+                return slot, 0
+        return slot, -1
+
+    def _remember(self, stretch: _Stretch) -> None:
+        hints = self._hints
+        if len(hints) >= MAX_HINTS:
+            del hints[next(iter(hints))]
+        hints[stretch.next_offset] = (stretch.segment, stretch.end)
+
+
+def _find(
+    segments: Sequence[Segment] | SegmentList,
+    slot: int,
+    position: int,
+    offset: int,
+    max_bytes: int,
+    end: End | int,
+    at_least_one: bool,
+    *,
+    blocking: bool,
+) -> _Stretch | None:
+    """Where the bytes lie, going on to the next segment at the end of one; None when there are none before `end`."""
+    try:
+        while slot < len(segments):
+            segment = segments[slot]
+            read = segment.file.pread if blocking else nowait(segment.file)
+            next_base = segments[slot + 1].base_offset if slot + 1 < len(segments) else None
+            limit, end_offset = _limit(segment, next_base, end, read)
+            if position < 0 and limit:
+                if not blocking:
+                    segment.require_loaded()
+                found = segment.find(offset, limit, read)
+                position = limit if found is None else found[0]
+            if 0 <= position < limit:
+                return _cut(segment, position, limit, end_offset, max_bytes, at_least_one, read)
+            if end_offset >= _end_offset(end):
+                return None
+            slot, position = slot + 1, 0
+    except CorruptBatch as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    return None
+
+
+def _limit(segment: Segment, next_base: int | None, end: End | int, read: Reader) -> tuple[int, int]:
+    """(byte at which to stop in this segment, offset that stands there)."""
+    end_offset = _end_offset(end)
+    if next_base is not None and next_base <= end_offset:
+        return segment.size_bytes, next_base
+    if isinstance(end, End) and end.base_offset == segment.base_offset:
+        return end.position, end.offset
+    found = segment.find(end_offset, segment.size_bytes, read)
+    return (segment.size_bytes if found is None else found[0]), end_offset
+
+
+def _end_offset(end: End | int) -> int:
+    return end.offset if isinstance(end, End) else end
+
+
+def _cut(
+    segment: Segment, position: int, limit: int, end_offset: int, max_bytes: int, at_least_one: bool, read: Reader
+) -> _Stretch | None:
+    """At most `max_bytes` in whole batches; the first one even if it is larger (KIP-74) when asked for."""
+    if limit - position <= max_bytes:
+        return _Stretch(segment, position, limit, end_offset)
+    stop, next_offset = segment.whole_batches(position, position + max_bytes, limit, read)
+    if stop > position:
+        return _Stretch(segment, position, stop, next_offset)
+    if not at_least_one:
+        return None
+    _, first = next(walk(read, position, limit))
+    return _Stretch(segment, position, position + first.size_bytes, first.next_offset)
+
+
+def _slice(segment: Segment, position: int, end: int, allow_map: bool) -> LogSlice:
+    length = end - position
+    if allow_map and length >= SMALLEST_MAP_BYTES:
+        view = segment.file.resident_view(position, length)
+        if view is not None:
+            return LogSlice(view, length, is_mapped=True)
+    else:
+        data = segment.file.pread_nowait(length, position)
+        if data is not None:
+            return LogSlice(memoryview(data), length)
+    return LogSlice(None, length, load=lambda: _read_exactly(segment, position, end))
+
+
+def _read_exactly(segment: Segment, position: int, end: int) -> bytes:
+    try:
+        data = segment.file.pread(end - position, position)
+    except ValueError:
+        raise OSError(f"{segment.path}: deleted while it was being read") from None
+    if len(data) != end - position:
+        raise OSError(f"{segment.path}: {len(data)} of {end - position} bytes at position {position}")
+    return data

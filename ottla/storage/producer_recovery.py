@@ -1,0 +1,91 @@
+"""Producer state at start: the newest sound snapshot, and the headers of the batches behind it.
+ Snapshots speak about everything below the offset in their name; one beyond the log end is of a past that was lost
+and is removed before anything else is written. Kafka's ProducerStateManager.truncateAndReload.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from ottla.protocol.records.batch import BatchHeader, CorruptBatch, decode_batch
+from ottla.storage import layout
+from ottla.storage.files import Files
+from ottla.storage.producer_state import CorruptSnapshot, ProducerStates
+from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
+from ottla.storage.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+
+def load_producers(
+    files: Files,
+    directory: Path,
+    segments: Sequence[Segment],
+    *,
+    log_start_offset: int,
+    log_end_offset: int,
+    expiration_ms: int,
+    now_ms: int,
+) -> ProducerStates:
+    """The producers of the log as of its end. Unsound snapshots, and those beyond the end, are removed.
+
+    Raises:
+        OSError: the disk failed.
+        CorruptBatch: what has to be replayed holds something that is no batch.
+    """
+    states = ProducerStates(expiration_ms)
+    start_offset = log_start_offset
+    for offset in reversed(snapshot_offsets(files, directory)):
+        path = layout.snapshot_file(directory, offset)
+        if offset > log_end_offset:
+            files.unlink(path)
+            continue
+        try:
+            states.load(files.read_bytes(path), now_ms)
+        except CorruptSnapshot as error:
+            logger.warning("%s: %s; an older one and the log itself take its place", path, error)
+            files.unlink(path)
+            continue
+        start_offset = offset
+        break
+    _replay(states, segments, start_offset, log_end_offset, now_ms)
+    return states
+
+
+def snapshot_offsets(files: Files, directory: Path) -> list[int]:
+    """Offsets of the `.snapshot` files, ascending."""
+    parsed = (layout.parse_offset_file(name) for name in files.list_directory(directory))
+    return sorted(found.offset for found in parsed if found is not None and found.suffix == layout.SNAPSHOT_SUFFIX)
+
+
+def remove_stray_snapshots(files: Files, directory: Path, base_offsets: Sequence[int]) -> None:
+    """Keep the newest snapshot and those at the start of a segment, as Kafka does. Raises OSError."""
+    offsets = snapshot_offsets(files, directory)
+    for offset in offsets[:-1]:
+        if offset not in base_offsets:
+            files.unlink(layout.snapshot_file(directory, offset))
+
+
+def _replay(
+    states: ProducerStates, segments: Sequence[Segment], start_offset: int, end_offset: int, now_ms: int
+) -> None:
+    for slot, segment in enumerate(segments):
+        segment_end = segments[slot + 1].base_offset if slot + 1 < len(segments) else end_offset
+        if segment_end <= start_offset:
+            continue
+        position = segment.floor(start_offset)
+        for at, header in walk(segment.file.pread, position, segment.size_bytes, SEQUENTIAL_CHUNK_BYTES):
+            if header.producer_id >= 0 and header.last_offset >= start_offset:
+                marker = _marker(segment, at, header) if header.is_control else None
+                states.replay(header, now_ms, marker)
+
+
+def _marker(segment: Segment, position: int, header: BatchHeader) -> bytes | None:
+    """The value of a control batch's record, which names the coordinator's epoch."""
+    try:
+        records = decode_batch(segment.file.pread(header.size_bytes, position))
+    except CorruptBatch:
+        return None
+    return records[0].value if records else None

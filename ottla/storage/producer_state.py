@@ -1,0 +1,274 @@
+"""What a log remembers of its idempotent producers: the last five batches of each, to refuse gaps and recognise
+repeats.
+
+`.snapshot` files are Kafka's ProducerStateManager snapshots, version 1, big-endian:
+
+    0  version int16 = 1
+    2  crc uint32            CRC-32C of everything from byte 6 on
+    6  entries int32         their number, then per producer 46 bytes:
+       producer_id int64 · producer_epoch int16 · last_sequence int32 · last_offset int64 · offset_delta int32
+       timestamp int64 · coordinator_epoch int32 · current_txn_first_offset int64 (-1: no open transaction)
+
+Example: producer 1000, epoch 0, one batch of 3 records at offsets 0-2, stamped 5, as `00000000000000000003.snapshot`:
+
+    0001 f0fa4d71 00000001 00000000000003e8 0000 00000002 0000000000000002 00000002 0000000000000005 ffffffff
+    ffffffffffffffff
+
+The file's name is the offset up to which it speaks. Only a producer's last batch is in it, as in Kafka.
+ Rules (Kafka's ProducerAppendInfo; KIP-98): an unknown producer may begin anywhere; a known one goes on by one (0
+follows 2^31-1); a new epoch begins at 0; an older epoch is refused. One difference: a producer expires
+`producer.id.expiration.ms` after its last *append*, where Kafka takes the batch's timestamp, by which producers of
+old events would be forgotten at once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.checksum import crc32c
+
+REMEMBERED_BATCHES: Final = 5
+"""As many as an idempotent producer may have in flight (KAFKA-5494)."""
+MAX_PRODUCERS: Final = 200_000
+"""Of one log; beyond it the producer that has been quiet longest is forgotten (about 60 MB)."""
+LOADED_GRACE_MS: Final = 3_600_000
+"""A producer found at start is kept at least this long, however old its stamps, so that a retry across a restart is
+seen.
+"""
+NO_PRODUCER_ID: Final = -1
+MAX_SEQUENCE: Final = 2**31 - 1
+SNAPSHOT_VERSION: Final = 1
+
+_PREFIX = struct.Struct(">hIi")
+_ENTRY = struct.Struct(">qhiqiqiq")
+_CRC_END = 6
+_END_TRANSACTION_MARKER = struct.Struct(">hi")
+
+
+class CorruptSnapshot(ValueError):
+    """A `.snapshot` file that is not one: wrong version, checksum or length."""
+
+
+class RememberedBatch(NamedTuple):
+    """One batch of a producer."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def base_offset(self) -> int:
+        """Offset of the batch's first record."""
+        return self.last_offset - self.offset_delta
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence of the batch's first record; sequences wrap."""
+        return (self.last_sequence - self.offset_delta) & MAX_SEQUENCE
+
+
+class ProducerEntry(NamedTuple):
+    """One producer as of its last batch. Immutable: an append makes a new one, so that a failed write has nothing to
+    undo.
+    """
+
+    producer_id: int
+    epoch: int
+    batches: tuple[RememberedBatch, ...]
+    """Oldest first, at most `REMEMBERED_BATCHES`; empty when only a transaction marker was seen in this epoch."""
+    last_seen_ms: int
+    """Wall time of the last append, for expiry; never stored."""
+    coordinator_epoch: int = -1
+    current_txn_first_offset: int = -1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the newest record, -1 when none is known."""
+        return self.batches[-1].last_sequence if self.batches else -1
+
+
+class SequenceRefusal(NamedTuple):
+    """Why a batch may not be appended."""
+
+    error_code: ErrorCode
+    message: str
+
+
+class ProducerStates:
+    """The producers of one log, least recently seen first."""
+
+    __slots__ = ("_entries", "expiration_ms")
+
+    def __init__(self, expiration_ms: int) -> None:
+        self._entries: dict[int, ProducerEntry] = {}
+        self.expiration_ms = expiration_ms
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[ProducerEntry]:
+        return iter(self._entries.values())
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        """What is known of a producer, None when it is unknown."""
+        return self._entries.get(producer_id)
+
+    def publish(self, entry: ProducerEntry) -> None:
+        """Take in what an append made of a producer; it becomes the most recently seen."""
+        entries = self._entries
+        entries.pop(entry.producer_id, None)
+        entries[entry.producer_id] = entry
+        if len(entries) > MAX_PRODUCERS:
+            del entries[next(iter(entries))]
+
+    def replay(self, header: BatchHeader, now_ms: int, marker: bytes | None = None) -> None:
+        """Take in a batch of the log's own past, unchecked. `marker` is the value of a control batch's record."""
+        producer_id = header.producer_id
+        if producer_id == NO_PRODUCER_ID:
+            return
+        known = self._entries.get(producer_id)
+        if header.is_control:
+            coordinator_epoch = -1
+            if marker is not None and len(marker) >= _END_TRANSACTION_MARKER.size:
+                coordinator_epoch = _END_TRANSACTION_MARKER.unpack_from(marker)[1]
+            same_epoch = known is not None and known.epoch == header.producer_epoch
+            batches = known.batches if known is not None and same_epoch else ()
+            seen_ms = self._loaded_seen_ms(header.max_timestamp, now_ms)
+            self.publish(ProducerEntry(producer_id, header.producer_epoch, batches, seen_ms, coordinator_epoch))
+            return
+        entry = advance(known, header, header.base_offset, self._loaded_seen_ms(header.max_timestamp, now_ms))
+        if header.is_transactional and entry.current_txn_first_offset < 0:
+            entry = entry._replace(current_txn_first_offset=header.base_offset)
+        self.publish(entry)
+
+    def expire(self, now_ms: int) -> int:
+        """Forget producers that were quiet for `producer.id.expiration.ms` and have no open transaction; how many."""
+        expired = [
+            entry.producer_id
+            for entry in self._entries.values()
+            if now_ms - entry.last_seen_ms >= self.expiration_ms and entry.current_txn_first_offset < 0
+        ]
+        for producer_id in expired:
+            del self._entries[producer_id]
+        return len(expired)
+
+    def snapshot(self) -> bytes:
+        """The bytes of a `.snapshot` file that tells the present state."""
+        parts = []
+        for entry in self._entries.values():
+            batch = entry.batches[-1] if entry.batches else _NO_BATCH
+            parts.append(
+                _ENTRY.pack(
+                    entry.producer_id,
+                    entry.epoch,
+                    batch.last_sequence,
+                    batch.last_offset,
+                    batch.offset_delta,
+                    batch.timestamp_ms,
+                    entry.coordinator_epoch,
+                    entry.current_txn_first_offset,
+                )
+            )
+        body = struct.pack(">i", len(self._entries)) + b"".join(parts)
+        return struct.pack(">hI", SNAPSHOT_VERSION, crc32c(body)) + body
+
+    def load(self, data: bytes, now_ms: int) -> None:
+        """Replace the state by that of a snapshot's bytes.
+
+        Raises:
+            CorruptSnapshot: the bytes are not a sound snapshot; the state is then as before.
+        """
+        entries = {}
+        for stored in parse_snapshot(data):
+            entries[stored.producer_id] = stored._replace(
+                last_seen_ms=self._loaded_seen_ms(stored.last_seen_ms, now_ms)
+            )
+        self._entries = entries
+
+    def _loaded_seen_ms(self, timestamp_ms: int, now_ms: int) -> int:
+        grace_ms = min(LOADED_GRACE_MS, self.expiration_ms)
+        return max(min(timestamp_ms, now_ms), now_ms - self.expiration_ms + grace_ms)
+
+
+_NO_BATCH = RememberedBatch(-1, -1, 0, -1)
+
+
+def parse_snapshot(data: bytes) -> list[ProducerEntry]:
+    """The producers in a `.snapshot` file; `last_seen_ms` is the last batch's timestamp.
+
+    Raises:
+        CorruptSnapshot: wrong version, checksum or length.
+    """
+    if len(data) < _PREFIX.size:
+        raise CorruptSnapshot(f"{len(data)} bytes are fewer than a snapshot's first {_PREFIX.size}")
+    version, crc, count = _PREFIX.unpack_from(data)
+    if version != SNAPSHOT_VERSION:
+        raise CorruptSnapshot(f"version {version} is not {SNAPSHOT_VERSION}")
+    if crc32c(memoryview(data)[_CRC_END:]) != crc:
+        raise CorruptSnapshot("the checksum does not match")
+    if count < 0 or len(data) != _PREFIX.size + count * _ENTRY.size:
+        raise CorruptSnapshot(f"{count} entries do not fit {len(data)} bytes")
+    entries = []
+    for producer_id, epoch, sequence, offset, delta, timestamp, coordinator, transaction in _ENTRY.iter_unpack(
+        memoryview(data)[_PREFIX.size :]
+    ):
+        batches = (RememberedBatch(sequence, offset, delta, timestamp),) if offset >= 0 else ()
+        entries.append(ProducerEntry(producer_id, epoch, batches, timestamp, coordinator, transaction))
+    return entries
+
+
+def find_duplicate(entry: ProducerEntry | None, header: BatchHeader) -> RememberedBatch | None:
+    """The remembered batch that `header` repeats: same epoch, same first and last sequence."""
+    if entry is None or entry.epoch != header.producer_epoch:
+        return None
+    last_sequence = header.last_sequence
+    for batch in entry.batches:
+        if batch.last_sequence == last_sequence and batch.first_sequence == header.base_sequence:
+            return batch
+    return None
+
+
+def check_sequence(entry: ProducerEntry | None, header: BatchHeader) -> SequenceRefusal | None:
+    """Whether a batch may follow what is known of its producer, which it does not repeat; None when it may."""
+    if entry is None or entry.epoch == -1:
+        return None
+    epoch = header.producer_epoch
+    if epoch < entry.epoch:
+        return SequenceRefusal(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"epoch {epoch} of producer {header.producer_id} is older than the last seen epoch {entry.epoch}",
+        )
+    if epoch > entry.epoch:
+        if header.base_sequence == 0:
+            return None
+        return SequenceRefusal(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"the first sequence of producer {header.producer_id} in epoch {epoch} is {header.base_sequence}, not 0",
+        )
+    expected = (entry.last_sequence + 1) & MAX_SEQUENCE
+    if header.base_sequence == expected:
+        return None
+    return SequenceRefusal(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"sequence {header.base_sequence} of producer {header.producer_id} does not follow {entry.last_sequence}",
+    )
+
+
+def advance(entry: ProducerEntry | None, header: BatchHeader, base_offset: int, now_ms: int) -> ProducerEntry:
+    """The producer after its batch got `base_offset`."""
+    batch = RememberedBatch(
+        header.last_sequence, base_offset + header.last_offset_delta, header.last_offset_delta, header.max_timestamp
+    )
+    if entry is None or entry.epoch != header.producer_epoch:
+        transaction = -1 if entry is None else entry.current_txn_first_offset
+        coordinator = -1 if entry is None else entry.coordinator_epoch
+        return ProducerEntry(header.producer_id, header.producer_epoch, (batch,), now_ms, coordinator, transaction)
+    batches = (*entry.batches[-(REMEMBERED_BATCHES - 1) :], batch)
+    return ProducerEntry(
+        entry.producer_id, entry.epoch, batches, now_ms, entry.coordinator_epoch, entry.current_txn_first_offset
+    )

@@ -1,0 +1,27 @@
+"""What opening a log found: for the start-up summary, the metrics, and one log line per oddity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """One log's opening.
+
+    Attributes:
+        was_clean: the clean-shutdown marker was there, so nothing was scanned.
+        scanned_bytes, scanned_segments: what was looked at after an unclean stop.
+        rebuilt_indexes: segments whose indexes were missing or damaged and made anew.
+        truncated_bytes: of torn tails.
+        kept_aside: names of `.corrupt-<ms>` files.
+        lost_below_high_watermark: records are gone that were promised (`ottla.acks.all=sync`).
+    """
+
+    was_clean: bool = True
+    scanned_bytes: int = 0
+    scanned_segments: int = 0
+    rebuilt_indexes: int = 0
+    truncated_bytes: int = 0
+    kept_aside: list[str] = field(default_factory=list)
+    lost_below_high_watermark: bool = False

@@ -1,0 +1,109 @@
+"""What may go from the start of a log: whole segments, by time, by size, and those below the log start offset.
+ Kafka's rules (UnifiedLog.deleteOldSegments): segments go in order, oldest first, up to the first that must stay;
+none that holds records at or above the high watermark; the active one too when it is too old or too much, after a
+roll. A segment's age is that of its newest record, the file's where there are no timestamps. Deleted segments are
+renamed to `.deleted` at once and unlinked `file.delete.delay.ms` later, so that reads under way end in peace. Called
+by the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ottla.config.topic import TopicConfig
+from ottla.storage import layout
+from ottla.storage.files import Files
+from ottla.storage.segment import Segment
+
+
+class DueUnlink(NamedTuple):
+    """Files that may be unlinked from `due_ms` on."""
+
+    due_ms: int
+    paths: list[Path]
+    segment: Segment | None
+
+
+def rename_deleted(files: Files, directory: Path, segment: Segment) -> list[Path]:
+    """Rename a segment's files, and the producer snapshot at its base, to `.deleted`; the new names. Raises OSError."""
+    paths = segment.paths()
+    for path in (
+        layout.txn_index_file(directory, segment.base_offset),
+        layout.snapshot_file(directory, segment.base_offset),
+    ):
+        if files.exists(path):
+            paths.append(path)
+    renamed = []
+    for path in paths:
+        target = path.with_name(path.name + layout.DELETED_SUFFIX)
+        files.rename(path, target)
+        renamed.append(target)
+    return renamed
+
+
+def deletable(
+    segments: Sequence[Segment],
+    config: TopicConfig,
+    *,
+    log_start_offset: int,
+    high_watermark: int,
+    log_end_offset: int,
+    now_ms: int,
+) -> int:
+    """How many segments, from the oldest on, may be deleted now; all of them means that the log must roll first."""
+    candidates = _below_high_watermark(segments, high_watermark, log_end_offset)
+    count = _below_log_start(segments, log_start_offset)
+    if "delete" in config.cleanup_policy:
+        count = max(
+            count,
+            _too_old(segments[:candidates], config.retention_ms, now_ms),
+            _too_much(segments, candidates, config.retention_bytes),
+        )
+    return min(count, candidates)
+
+
+def _below_high_watermark(segments: Sequence[Segment], high_watermark: int, log_end_offset: int) -> int:
+    """How many hold nothing at or above the high watermark; an empty active segment always stays."""
+    count = 0
+    for slot, segment in enumerate(segments):
+        is_active = slot + 1 == len(segments)
+        end_offset = log_end_offset if is_active else segments[slot + 1].base_offset
+        if end_offset > high_watermark or (is_active and not segment.size_bytes):
+            break
+        count += 1
+    return count
+
+
+def _below_log_start(segments: Sequence[Segment], log_start_offset: int) -> int:
+    count = 0
+    for following in segments[1:]:
+        if following.base_offset > log_start_offset:
+            break
+        count += 1
+    return count
+
+
+def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int) -> int:
+    if retention_ms < 0:
+        return 0
+    count = 0
+    for segment in segments:
+        if now_ms - segment.retention_timestamp_ms() <= retention_ms:
+            break
+        count += 1
+    return count
+
+
+def _too_much(segments: Sequence[Segment], candidates: int, retention_bytes: int) -> int:
+    if retention_bytes < 0:
+        return 0
+    surplus = sum(segment.size_bytes for segment in segments) - retention_bytes
+    count = 0
+    for segment in segments[:candidates]:
+        surplus -= segment.size_bytes
+        if surplus < 0:
+            break
+        count += 1
+    return count

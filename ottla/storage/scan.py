@@ -1,0 +1,63 @@
+"""Walking the batches of a `.log` by their headers.
+ A reader is `File.pread`, which may wait for the disk, or `nowait(file)`, which raises NotResident instead. Mapped
+memory is never read here: a page that the disk lost would be SIGBUS (decisions.md 11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch, parse_header
+from ottla.storage.files import File
+
+Reader = Callable[[int, int], bytes | bytearray]
+"""(length, position) -> exactly `length` bytes, or fewer at the end of the file."""
+
+LOOKUP_CHUNK_BYTES: Final = 8 * 1024
+"""One read of it covers the default index interval, and little is wasted on large batches."""
+SEQUENTIAL_CHUNK_BYTES: Final = 1024 * 1024
+
+
+class NotResident(Exception):
+    """The bytes are not in memory: a thread has to read them."""
+
+
+def nowait(file: File) -> Reader:
+    """A reader that never waits for a disk."""
+
+    def read(length: int, position: int) -> bytes | bytearray:
+        data = file.pread_nowait(length, position)
+        if data is None:
+            raise NotResident
+        return data
+
+    return read
+
+
+def walk(
+    read: Reader, position: int, limit: int, chunk_bytes: int = LOOKUP_CHUNK_BYTES
+) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each batch that begins at or after `position`, where one begins, and ends by `limit`.
+
+    Raises:
+        CorruptBatch: what stands at a batch's place is none, or is cut off by `limit`; `position` says where.
+    """
+    chunk: bytes | bytearray = b""
+    chunk_position = position
+    while position < limit:
+        inside = position - chunk_position
+        if inside + HEADER_BYTES > len(chunk):
+            chunk = read(min(chunk_bytes, limit - position), position)
+            chunk_position, inside = position, 0
+        try:
+            header = parse_header(chunk, inside)
+        except CorruptBatch as error:
+            raise CorruptBatch(f"at position {position}: {error}") from None
+        end = position + header.batch_length + 12
+        if end > limit:
+            raise CorruptBatch(
+                f"at position {position}: a batch of {header.size_bytes} bytes, {limit - position} remain"
+            )
+        yield position, header
+        position = end
