@@ -1,0 +1,271 @@
+"""The content of a data directory's files as rows, one dictionary per batch, record, index entry or line: what
+`--json` prints.
+
+Each row has `type`; a row `file` opens each file, and a row `problem` says where it stops making sense. Files are read
+as they come and never changed; a `.log` is read batch by batch, so its size does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from ottla.cli.batch_words import header_to_json, record_to_json
+from ottla.cli.show import json_bytes, show_hex
+from ottla.protocol.records.batch import BatchHeader, CorruptBatch, Record, crc_matches, decode_batch
+from ottla.storage import layout
+from ottla.storage.checkpoint import BrokenFile, read_offsets
+from ottla.storage.files import File, Files
+from ottla.storage.index_reading import OFFSET_ENTRY, TIME_ENTRY, read_index
+from ottla.storage.leader_epoch_checkpoint import read_leader_epochs
+from ottla.storage.producer_state import CorruptSnapshot, parse_snapshot
+from ottla.storage.scan import walk
+
+Row = dict[str, Any]
+"""One JSON object; the values are what `json.dumps` takes."""
+
+MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
+"""Largest batch that is read whole, for its checksum and its records."""
+MAX_TEXT_BYTES: Final = 1024 * 1024
+"""Largest small text file that is shown."""
+
+_OFFSET_CHECKPOINTS = (
+    layout.RECOVERY_POINT_CHECKPOINT_FILE,
+    layout.LOG_START_OFFSET_CHECKPOINT_FILE,
+    layout.REPLICATION_OFFSET_CHECKPOINT_FILE,
+    layout.CLEANER_OFFSET_CHECKPOINT_FILE,
+)
+_TEXT_FILES = (
+    layout.PARTITION_METADATA_FILE,
+    layout.META_PROPERTIES_FILE,
+    layout.FORMAT_FILE,
+    layout.CLEAN_SHUTDOWN_FILE,
+    "quorum-state",
+)
+_LEAVING = (layout.DELETED_SUFFIX, layout.CLEANED_SUFFIX, layout.SWAP_SUFFIX)
+
+
+def rows_of(files: Files, path: Path, *, with_records: bool) -> Iterator[Row]:
+    """The rows of a file, or of all files in a directory and the partition directories in it. Raises OSError."""
+    if not files.is_directory(path):
+        yield from _file_rows(files, path, with_records)
+        return
+    names = files.list_directory(path)
+    for name in names:
+        if not files.is_directory(path / name):
+            yield from _file_rows(files, path / name, with_records)
+    for name in names:
+        if files.is_directory(path / name) and layout.parse_partition_directory(name):
+            yield from rows_of(files, path / name, with_records=with_records)
+
+
+def _file_rows(files: Files, path: Path, with_records: bool) -> Iterator[Row]:
+    kind, reader = _kind_of(path)
+    yield {"type": "file", "file": str(path), "kind": kind, "size_bytes": files.size(path)}
+    if reader is not None:
+        yield from reader(files, path, with_records)
+
+
+def _kind_of(path: Path) -> tuple[str, Callable[[Files, Path, bool], Iterator[Row]] | None]:
+    name = path.name
+    for suffix in _LEAVING:
+        name = name.removesuffix(suffix)
+    if name.endswith((layout.LOG_SUFFIX, ".checkpoint")):
+        return ("log" if name.endswith(layout.LOG_SUFFIX) else "metadata snapshot"), _batch_rows
+    if name.endswith(layout.TIME_INDEX_SUFFIX):
+        return "time index", _time_index_rows
+    if name.endswith(layout.INDEX_SUFFIX):
+        return "offset index", _offset_index_rows
+    if name.endswith(layout.SNAPSHOT_SUFFIX):
+        return "producer snapshot", _snapshot_rows
+    if name in _OFFSET_CHECKPOINTS:
+        return "offset checkpoint", _checkpoint_rows
+    if name == layout.LEADER_EPOCH_CHECKPOINT_FILE:
+        return "leader epochs", _epoch_rows
+    if name in _TEXT_FILES:
+        return "text", _text_rows
+    return "unknown", None
+
+
+def _problem(text: object) -> Row:
+    return {"type": "problem", "problem": str(text)}
+
+
+# --- batches -----------------------------------------------------------------------------------------------------
+
+
+def _batch_rows(files: Files, path: Path, with_records: bool) -> Iterator[Row]:
+    is_metadata = path.parent.name.startswith(f"{layout.CLUSTER_METADATA_TOPIC}-") or path.name.endswith(".checkpoint")
+    size = files.size(path)
+    file = files.open(path)
+    try:
+        for position, header in walk(file.pread, 0, size):
+            yield from _one_batch(file, position, header, with_records, is_metadata)
+    except CorruptBatch as error:
+        yield _problem(error)
+    finally:
+        file.close()
+
+
+def _one_batch(file: File, position: int, header: BatchHeader, with_records: bool, is_metadata: bool) -> Iterator[Row]:
+    row: Row = {"type": "batch", **header_to_json(header, position)}
+    if header.size_bytes > MAX_BATCH_BYTES:
+        yield row
+        yield _problem(f"at position {position}: a batch of {header.size_bytes} bytes is not read")
+        return
+    data = file.pread(header.size_bytes, position)
+    yield {**row, "is_crc_right": crc_matches(data, header)}
+    if not with_records:
+        return
+    try:
+        records = decode_batch(data, check_crc=False)
+    except CorruptBatch as error:
+        yield _problem(f"at position {position}: {error}")
+        return
+    for record in records:
+        if header.is_control:
+            yield {"type": "record", **record_to_json(record), "control": _control(record)}
+        elif is_metadata:
+            yield {"type": "record", **record_to_json(record), "value": None, "metadata": _metadata(record)}
+        else:
+            yield {"type": "record", **record_to_json(record)}
+
+
+def _control(record: Record) -> Row:
+    from ottla.protocol.errors import MalformedMessage
+    from ottla.protocol.records.control import ControlType, decode_control_key
+    from ottla.protocol.stored import control
+
+    classes: dict[ControlType, type[control.ControlRecord]] = {
+        ControlType.LEADER_CHANGE: control.LeaderChangeMessage,
+        ControlType.SNAPSHOT_HEADER: control.SnapshotHeaderRecord,
+        ControlType.SNAPSHOT_FOOTER: control.SnapshotFooterRecord,
+        ControlType.KRAFT_VERSION: control.KRaftVersionRecord,
+        ControlType.KRAFT_VOTERS: control.VotersRecord,
+    }
+    try:
+        kind = decode_control_key(record.key)
+        if kind is None:
+            return {"kind": "unknown"}
+        if kind not in classes or record.value is None:
+            return {"kind": kind.name}
+        return {"kind": kind.name, **_fields(control.decode_control_record(classes[kind], record.value))}
+    except (CorruptBatch, MalformedMessage) as error:
+        return {"kind": "unreadable", "problem": str(error)}
+
+
+def _metadata(record: Record) -> Row:
+    from ottla.protocol.errors import MalformedMessage
+    from ottla.protocol.stored.metadata import decode_metadata_record
+
+    try:
+        decoded = decode_metadata_record(record.value or b"")
+    except MalformedMessage as error:
+        return {"kind": "unreadable", "problem": str(error), "value": json_bytes(record.value)}
+    return {"kind": type(decoded).__name__, **_fields(decoded)}
+
+
+def _fields(message: object) -> Row:
+    """The fields of a message, in JSON's types."""
+    slots: tuple[str, ...] = getattr(type(message), "__slots__", ())
+    return {name: _json(getattr(message, name)) for name in slots}
+
+
+def _json(value: object) -> object:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return json_bytes(bytes(value))
+    if isinstance(value, list | tuple):
+        return [_json(one) for one in value]
+    return _fields(value) if getattr(type(value), "__slots__", None) and hasattr(value, "fields") else str(value)
+
+
+# --- indexes, snapshots, checkpoints ----------------------------------------------------------------------------------
+
+
+def _offset_index_rows(files: Files, path: Path, _: bool) -> Iterator[Row]:
+    base_offset = _offset_of(path)
+    stored = read_index(files, path, OFFSET_ENTRY)
+    for number, (relative, position) in enumerate(stored.rows):
+        yield {
+            "type": "offset index entry",
+            "entry": number,
+            "bytes": show_hex(stored.raw[number * 8 : number * 8 + 8]),
+            "relative_offset": relative,
+            "offset": base_offset + relative,
+            "position": position,
+        }
+    if stored.problem:
+        yield _problem(stored.problem)
+
+
+def _time_index_rows(files: Files, path: Path, _: bool) -> Iterator[Row]:
+    base_offset = _offset_of(path)
+    stored = read_index(files, path, TIME_ENTRY)
+    for number, (timestamp, relative) in enumerate(stored.rows):
+        yield {
+            "type": "time index entry",
+            "entry": number,
+            "bytes": show_hex(stored.raw[number * 12 : number * 12 + 12]),
+            "timestamp": timestamp,
+            "relative_offset": relative,
+            "offset": base_offset + relative,
+        }
+    if stored.problem:
+        yield _problem(stored.problem)
+
+
+def _offset_of(path: Path) -> int:
+    parsed = layout.parse_offset_file(path.name)
+    return parsed.offset if parsed else 0
+
+
+def _snapshot_rows(files: Files, path: Path, _: bool) -> Iterator[Row]:
+    try:
+        producers = parse_snapshot(files.read_bytes(path))
+    except CorruptSnapshot as error:
+        yield _problem(error)
+        return
+    for producer in producers:
+        last = producer.batches[-1] if producer.batches else None
+        yield {
+            "type": "producer",
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.epoch,
+            "last_sequence": producer.last_sequence,
+            "last_offset": last.last_offset if last else -1,
+            "offset_delta": last.offset_delta if last else 0,
+            "timestamp": last.timestamp_ms if last else -1,
+            "coordinator_epoch": producer.coordinator_epoch,
+            "current_txn_first_offset": producer.current_txn_first_offset,
+        }
+
+
+def _checkpoint_rows(files: Files, path: Path, _: bool) -> Iterator[Row]:
+    try:
+        offsets = read_offsets(files, path)
+    except BrokenFile as error:
+        yield _problem(error)
+        return
+    for (topic, partition), offset in offsets.items():
+        yield {"type": "checkpoint", "topic": topic, "partition": partition, "offset": offset}
+
+
+def _epoch_rows(files: Files, path: Path, _: bool) -> Iterator[Row]:
+    try:
+        entries = read_leader_epochs(files, path.parent)
+    except BrokenFile as error:
+        yield _problem(error)
+        return
+    for entry in entries:
+        yield {"type": "leader epoch", "epoch": entry.epoch, "start_offset": entry.start_offset}
+
+
+def _text_rows(files: Files, path: Path, _: bool) -> Iterator[Row]:
+    if files.size(path) > MAX_TEXT_BYTES:
+        yield _problem(f"longer than {MAX_TEXT_BYTES} bytes, so it is not what its name says")
+        return
+    for number, line in enumerate(files.read_bytes(path).decode("utf-8", "replace").splitlines(), 1):
+        yield {"type": "line", "line": number, "text": line}

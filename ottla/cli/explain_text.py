@@ -1,0 +1,217 @@
+"""An explanation as text: numbered steps, what was chosen marked by `>`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from ottla.cli.batch_words import HEADER_FIELDS, codec_of, flags_of, offsets_of
+from ottla.cli.show import show_bytes, show_hex, show_size, show_time
+from ottla.protocol.records.batch import HEADER_BYTES
+from ottla.storage.explain import BatchStep, Ending, Explanation, RecordStep, ScannedBatch, ScanStep, SegmentStep
+from ottla.storage.index_reading import IndexStep
+
+_NEIGHBOURS = 3
+"""Segments and scanned batches that are shown on either side of what was chosen, in long lists."""
+
+
+def explanation_lines(told: Explanation) -> Iterator[str]:
+    """The lines to print. Colours are left to the terminal, which drops them where there is none."""
+    yield from _question(told)
+    for number, (heading, lines) in enumerate(_steps(told), 1):
+        yield ""
+        yield click.style(f"{number}. {heading}", bold=True)
+        yield from lines
+    yield ""
+    yield _answer(told)
+
+
+def _question(told: Explanation) -> Iterator[str]:
+    wanted = (
+        f"offset {told.offset}"
+        if told.offset is not None
+        else f"the first record stamped {_stamp(told.timestamp or 0)} or later"
+    )
+    yield f"Looking for {wanted} in {told.directory}"
+    if told.log_start_offset:
+        yield f"The log starts at offset {told.log_start_offset} (log-start-offset-checkpoint)."
+
+
+def _steps(told: Explanation) -> Iterator[tuple[str, Iterator[str]]]:
+    if told.timestamp is not None:
+        yield "Segment: the first one whose largest timestamp is late enough", _timestamps(told)
+        if told.time_index is not None:
+            yield "Time index: the greatest timestamp at or below the one looked for", _time_entry(told.time_index)
+    if told.segment is not None:
+        if told.offset is not None:
+            yield (
+                f"Segment: the greatest base offset at or below {told.offset}, of {len(told.segment.base_offsets)}",
+                _segment(told.segment, told.offset),
+            )
+        if told.offset_index is not None:
+            target = told.offset_index.base_offset + told.offset_index.target
+            yield (
+                f"Offset index: the greatest entry at or below {target}",
+                _offset_entry(told.offset_index, told.segment),
+            )
+    if told.scan is not None:
+        yield f"Scan: batch headers from position {told.scan.start_position} on", _scan(told.scan, told)
+    if told.batch is not None:
+        yield f"Batch header: {HEADER_BYTES} bytes at position {told.batch.position}", _batch(told.batch)
+    if told.record is not None and told.batch is not None:
+        count = told.batch.header.record_count
+        yield f"Record {told.record.number + 1} of {count} in the batch", _record(told.record)
+
+
+def _segment(step: SegmentStep, offset: int) -> Iterator[str]:
+    first, last = max(0, step.slot - _NEIGHBOURS), step.slot + _NEIGHBOURS + 1
+    if first:
+        yield f"       {first} smaller ones"
+    for slot, base_offset in enumerate(step.base_offsets[first:last], first):
+        chosen = f"   {step.path.name}, {show_size(step.size_bytes)}" if slot == step.slot else ""
+        yield f"     {_mark(slot == step.slot)} {base_offset}{chosen}"
+    if last < len(step.base_offsets):
+        yield f"       {len(step.base_offsets) - last} greater ones"
+    yield "     A file is named by the first offset that it may hold (some say: by the last of the one before; not so)."
+    yield f"     {offset} - {step.base_offset} = {offset - step.base_offset}: the offset relative to the segment"
+
+
+def _timestamps(told: Explanation) -> Iterator[str]:
+    asked = told.timestamps
+    skipped = max(0, len(asked) - 2 * _NEIGHBOURS)
+    if skipped:
+        yield f"       {skipped} segments whose records are all older"
+    for one in asked[skipped:]:
+        largest = _stamp(one.largest_timestamp) if one.largest_timestamp >= 0 else "no timestamp"
+        yield f"     {_mark(one.is_late_enough)} segment {one.base_offset}: largest timestamp {largest}"
+
+
+def _time_entry(index: IndexStep) -> Iterator[str]:
+    if index.slot is None:
+        yield from _no_entry(index, f"the look-up begins with the segment's first offset, {index.base_offset}")
+        return
+    yield from _probes(index)
+    yield from _entry_bytes(index, 8)
+    offset = index.base_offset + index.value
+    yield (
+        f"       timestamp {_stamp(index.key)}, "
+        f"relative offset {index.value} ({index.base_offset} + {index.value} = {offset})"
+    )
+
+
+def _offset_entry(index: IndexStep, segment: SegmentStep) -> Iterator[str]:
+    if index.slot is None:
+        yield from _no_entry(index, f"the scan begins at position 0 of {segment.path.name}")
+        return
+    yield from _probes(index)
+    yield from _entry_bytes(index, 4)
+    yield (
+        f"       relative offset {index.key} ({index.base_offset} + {index.key} = {index.base_offset + index.key}), "
+        f"position {index.value}"
+    )
+
+
+def _no_entry(index: IndexStep, consequence: str) -> Iterator[str]:
+    if index.problem:
+        yield f"     {index.path.name}: {index.problem}"
+    else:
+        yield from _probes(index)
+        yield f"     none among the {index.entries} entries of {index.path.name}"
+    yield f"     so {consequence}"
+
+
+def _probes(index: IndexStep) -> Iterator[str]:
+    for probe in index.probes:
+        verdict = "at or below" if probe.is_floor else "above"
+        key = f"{probe.key}" if index.entry_bytes == 8 else _stamp(probe.key)
+        yield f"       entry {probe.slot} has {key}: {verdict}"
+
+
+def _entry_bytes(index: IndexStep, key_bytes: int) -> Iterator[str]:
+    raw = f"{show_hex(index.raw[:key_bytes])}   {show_hex(index.raw[key_bytes:])}"
+    place = f"entry {index.slot} of {index.entries}, byte {index.file_position} of {index.path.name}"
+    yield f"     {_mark(True)} {place}:   {raw}"
+
+
+def _scan(scan: ScanStep, told: Explanation) -> Iterator[str]:
+    batches = scan.batches
+    shown = batches if len(batches) <= 2 * _NEIGHBOURS + 1 else (*batches[:_NEIGHBOURS], *batches[-_NEIGHBOURS:])
+    hidden = scan.headers_read - len(shown)
+    rows = [_scanned(one, told) for one in shown]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
+    for number, (one, row) in enumerate(zip(shown, rows, strict=True)):
+        if hidden and number == _NEIGHBOURS:
+            yield f"       … {hidden} more …"
+        cells = "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        yield f"     {_mark(one.is_wanted)} {cells}"
+    if not batches or not batches[-1].is_wanted:
+        yield f"       position {scan.end_position}: {told.reason if told.ending is Ending.BROKEN else 'the end'}"
+
+
+def _scanned(one: ScannedBatch, told: Explanation) -> list[str]:
+    row = [
+        f"position {one.position}",
+        f"offsets {offsets_of(one.header)}",
+        f"{one.header.size_bytes:,} bytes",
+        codec_of(one.header),
+    ]
+    if told.timestamp is not None:
+        row.append(f"largest timestamp {_stamp(one.header.max_timestamp)}")
+    return row
+
+
+def _batch(step: BatchStep) -> Iterator[str]:
+    header = step.header
+    notes = {
+        "base_offset": "of the first record",
+        "batch_length": f"bytes after this field; {header.size_bytes:,} in all",
+        "crc": f"CRC-32C of what follows: {'right' if step.is_crc_right else 'WRONG'}",
+        "attributes": ", ".join([f"codec {codec_of(header)}", *flags_of(header)]),
+        "last_offset_delta": f"last offset {header.last_offset}",
+        "base_timestamp": show_time(header.base_timestamp),
+        "max_timestamp": show_time(header.max_timestamp),
+        "producer_id": "not idempotent" if header.producer_id < 0 else "",
+    }
+    for name, position, width in HEADER_FIELDS:
+        raw = show_hex(step.raw_header[position : position + width])
+        value = getattr(header, name)
+        number = f"{value:#010x}" if name == "crc" else str(value)
+        yield f"     {position:>2}  {raw:<23}  {name:<22}  {number:<14} {notes.get(name, '')}".rstrip()
+
+
+def _record(step: RecordStep) -> Iterator[str]:
+    record = step.record
+    yield f"     offset     {record.offset}"
+    yield f"     timestamp  {_stamp(record.timestamp)}"
+    yield f"     key        {show_bytes(record.key, most=1000)}"
+    yield f"     value      {show_bytes(record.value, most=1000)}"
+    for name, value in record.headers:
+        yield f"     header     {name} = {show_bytes(value)}"
+
+
+def _answer(told: Explanation) -> str:
+    words = {
+        Ending.FOUND: ("Found", "green"),
+        Ending.FOUND_LATER: ("Found the next one", "yellow"),
+        Ending.OUT_OF_RANGE: ("OFFSET_OUT_OF_RANGE", "red"),
+        Ending.AT_LOG_END: ("Nothing there yet", "yellow"),
+        Ending.NOTHING_SO_LATE: ("Nothing", "yellow"),
+        Ending.BROKEN: ("Broken", "red"),
+    }
+    word, colour = words[told.ending]
+    reason = told.reason
+    if not reason and told.record is not None and told.batch is not None and told.segment is not None:
+        reason = (
+            f"offset {told.record.record.offset} is in the batch at position {told.batch.position} "
+            f"of {told.segment.path.name}"
+        )
+    return f"{click.style(word, fg=colour, bold=True)}: {reason}"
+
+
+def _mark(is_chosen: bool) -> str:
+    return ">" if is_chosen else " "
+
+
+def _stamp(timestamp_ms: int) -> str:
+    return f"{timestamp_ms} ({show_time(timestamp_ms)})"

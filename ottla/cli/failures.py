@@ -1,0 +1,44 @@
+"""How a command ends when something is wrong: one line on standard error, exit status 1 (2 for wrong arguments)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import click
+
+
+class Failure(click.ClickException):
+    """What went wrong, in a line for people; exit status 1."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the line."""
+        click.echo(f"ottla: {self.format_message()}", file=file, err=file is None)
+
+
+@contextmanager
+def file_errors() -> Iterator[None]:
+    """Turn what the operating system says of a file into one line."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise Failure(f"{where}{error.strerror or error}") from None
+
+
+@contextmanager
+def closed_pipe_ends_quietly() -> Iterator[None]:
+    """`ottla consume … | head` is no error: when nobody reads on, stop, and leave nothing to complain at exit."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+        raise SystemExit(0) from None

@@ -1,0 +1,45 @@
+"""A click group whose commands are imported when they are asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+
+class LazyGroup(click.Group):
+    """`commands_by_name`: name -> ("module:attribute", one line of help)."""
+
+    def __init__(
+        self, *args: Any, commands_by_name: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any
+    ) -> None:  # what click passes on
+        super().__init__(*args, **kwargs)
+        self._by_name = dict(commands_by_name or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order in which they were given."""
+        return list(self._by_name)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        if cmd_name not in self._by_name:
+            return None
+        module, _, attribute = self._by_name[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands for `--help`, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_line) for name, (_, help_line) in self._by_name.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's; a mistyped name is answered with the names there are."""
+        if args and args[0] not in self._by_name and not args[0].startswith("-"):
+            ctx.fail(f"there is no command {args[0]!r}; there are {', '.join(self._by_name)}")
+        return super().resolve_command(ctx, args)

@@ -1,0 +1,109 @@
+"""`ottla log`: look into the files of a data directory, without a broker and without changing anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors
+from ottla.cli.lazy import LazyGroup
+
+
+@click.group(
+    cls=LazyGroup,
+    commands_by_name={
+        "dump": ("ottla.cli.log:dump", "Print what is in a log, index, checkpoint or snapshot file."),
+        "explain": ("ottla.cli.log:explain", "Tell every step by which a record is found."),
+    },
+    short_help="Look into the log files on disk.",
+)
+def log() -> None:
+    """Look into the files of a data directory: read-only, without a broker, also beside a running one."""
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path), metavar="FILE|DIR")
+@click.option("--records", "with_records", is_flag=True, help="Decode the batches and print their records too.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def dump(path: Path, with_records: bool, as_json: bool) -> None:
+    """Print what is in a file of a data directory, or in all files of a directory.
+
+    Knows .log, .index, .timeindex and .snapshot files, checkpoints, partition.metadata, meta.properties, and the
+    metadata log, whose records are decoded. Files that Apache Kafka has written read as well.
+
+    \b
+    Examples:
+      ottla log dump data/orders-0
+      ottla log dump data/orders-0/00000000000000000000.log --records
+      ottla log dump data --json | jq .
+    """
+    from ottla.cli.dump_rows import rows_of
+    from ottla.cli.dump_text import lines_of
+    from ottla.storage.files import OsFiles
+
+    with file_errors(), closed_pipe_ends_quietly():
+        if not path.exists():
+            raise Failure(f"{path}: No such file or directory")
+        rows = rows_of(OsFiles(), path, with_records=with_records)
+        lines = (json.dumps(row) for row in rows) if as_json else lines_of(rows)
+        for line in lines:
+            click.echo(line)
+
+
+@click.command()
+@click.argument("partition", metavar="TOPIC-N")
+@click.option(
+    "--log-dir",
+    type=click.Path(path_type=Path),
+    help="The data directory (one of log.dirs) that holds the partition.  [default: ./data]",
+)
+@click.option("--offset", type=click.IntRange(0, 2**63 - 1), help="The offset to look for.")
+@click.option(
+    "--timestamp",
+    metavar="T",
+    help="The first record stamped so or later: milliseconds since 1970, or a time such as 2023-11-14T22:13:20 (UTC).",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def explain(partition: str, log_dir: Path | None, offset: int | None, timestamp: str | None, as_json: bool) -> None:
+    """Tell every step by which the broker finds a record in the files of a partition.
+
+    TOPIC-N is the partition's directory, such as orders-0; its path may be given too. Exit status 1 when there is no
+    such record.
+
+    \b
+    Examples:
+      ottla log explain orders-0 --offset 368776
+      ottla log explain data/orders-0 --timestamp 2023-11-14T22:13:20
+    """
+    from ottla.cli.explain_json import explanation_to_json
+    from ottla.cli.explain_text import explanation_lines
+    from ottla.cli.show import parse_time
+    from ottla.storage.explain import Ending, NoSuchPartition, explain_offset, explain_timestamp
+    from ottla.storage.files import OsFiles
+    from ottla.storage.layout import DirectoryKind, parse_partition_directory
+
+    if (offset is None) == (timestamp is None):
+        raise click.UsageError("give one of --offset and --timestamp")
+    path = Path(partition)
+    parsed = parse_partition_directory(path.name)
+    if parsed is None or parsed.kind is not DirectoryKind.PARTITION:
+        raise click.BadParameter(
+            f"{partition!r} is not a topic and a partition, such as orders-0", param_hint="TOPIC-N"
+        )
+    directory = log_dir or (path.parent if len(path.parts) > 1 else Path("data"))
+    topic, number = parsed.topic_partition
+    with file_errors(), closed_pipe_ends_quietly():
+        try:
+            if offset is not None:
+                told = explain_offset(OsFiles(), directory, topic, number, offset)
+            else:
+                told = explain_timestamp(OsFiles(), directory, topic, number, parse_time(timestamp or ""))
+        except NoSuchPartition as error:
+            raise Failure(str(error)) from None
+        lines = [json.dumps(explanation_to_json(told), indent=2)] if as_json else explanation_lines(told)
+        for line in lines:
+            click.echo(line)
+    if told.ending not in (Ending.FOUND, Ending.FOUND_LATER):
+        raise SystemExit(1)

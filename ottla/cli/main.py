@@ -1,0 +1,47 @@
+"""`ottla`: the root of the command line.
+
+What a command needs is imported when that command runs, and not before: `ottla --help` and a mistyped command answer at
+once. The list of commands with their one-line help is therefore here.
+"""
+
+from __future__ import annotations
+
+import click
+
+from ottla.cli.lazy import LazyGroup
+
+
+def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if not is_asked or context.resilient_parsing:
+        return
+    from importlib.metadata import version
+
+    click.echo(f"Ottla {version('ottla')}")
+    context.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    commands_by_name={
+        "serve": ("ottla.cli.serve:serve", "Run the broker."),
+        "topics": ("ottla.cli.topics:topics", "Create, list, describe and delete topics."),
+        "produce": ("ottla.cli.produce:produce", "Write lines from standard input to a topic."),
+        "consume": ("ottla.cli.consume:consume", "Write a topic's records to standard output."),
+        "log": ("ottla.cli.log:log", "Look into the log files on disk, without a broker."),
+    },
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "-V",
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
+def main() -> None:
+    """Kafka on one machine: a broker that you pip install.
+
+    `ottla COMMAND --help` says what a command takes.
+    """

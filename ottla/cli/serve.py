@@ -1,0 +1,55 @@
+"""`ottla serve`: the broker in the foreground, until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from ottla.cli.failures import Failure
+
+
+@click.command(short_help="Run the broker.")
+@click.argument("properties", required=False, type=click.Path(path_type=Path), metavar="[SERVER.PROPERTIES]")
+@click.option(
+    "--override",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set a key; wins over the file and the environment. May be given often.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="How much to say on standard error.",
+)
+def serve(properties: Path | None, overrides: tuple[str, ...], log_level: str) -> None:
+    """Run the broker until Ctrl-C or SIGTERM; a second one does not wait for requests under way.
+
+    SERVER.PROPERTIES is a file in Kafka's own form; without one the defaults hold: all addresses, port 9092, data in
+    ./data. Environment variables as in Kafka's image (KAFKA_LOG_RETENTION_MS) win over the file. All keys are in
+    docs/configuration.md.
+
+    \b
+    Examples:
+      ottla serve
+      ottla serve --override listeners=PLAINTEXT://127.0.0.1:0 --override log.dirs=/tmp/try
+      KAFKA_NUM_PARTITIONS=4 ottla serve server.properties
+    """
+    import logging
+
+    from ottla.config.broker import BrokerConfig
+    from ottla.config.errors import ConfigError
+    from ottla.config.sources import split_overrides
+
+    try:
+        config = BrokerConfig.load(properties, environ=os.environ, overrides=split_overrides(overrides))
+    except ConfigError as error:
+        raise Failure(str(error)) from None
+
+    from ottla.broker.server import run
+
+    raise SystemExit(run(config, level=logging.getLevelName(log_level.upper())))

@@ -1,0 +1,92 @@
+"""How bytes, times and sizes look in a terminal and in JSON."""
+
+from __future__ import annotations
+
+import base64
+import re
+from datetime import UTC, datetime, timedelta
+
+import click
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*")
+
+
+def show_bytes(data: bytes | None, *, most: int = 200) -> str:
+    """`null`, `"text"` with escapes, or `0x…` for what is no UTF-8; longer than `most` bytes is cut, and says so."""
+    if data is None:
+        return "null"
+    cut = data[:most]
+    rest = f"… ({len(data):,} bytes)" if len(data) > most else ""
+    try:
+        text = cut.decode()
+    except UnicodeDecodeError as error:
+        if not rest or error.start < most - 4:  # the cut itself may have split a character
+            return f"0x{cut.hex()}{rest}"
+        text = cut[: error.start].decode()
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    if not _PLAIN.fullmatch(escaped):
+        escaped = "".join(one if _PLAIN.fullmatch(one) else _escape(one) for one in escaped)
+    return f'"{escaped}"{rest}'
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def json_bytes(data: bytes | None) -> str | dict[str, str] | None:
+    """A JSON string for UTF-8, else `{"base64": "…"}`."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode("ascii")}
+
+
+def show_time(timestamp_ms: int) -> str:
+    """`2023-11-14 22:13:20.000Z`; `none` for -1, the plain number where no calendar goes."""
+    if timestamp_ms == -1:
+        return "none"
+    try:
+        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return f"{timestamp_ms} ms"
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03d}Z"
+
+
+def show_hex(data: bytes) -> str:
+    """`00 00 01 f1`."""
+    return data.hex(" ")
+
+
+def show_size(size_bytes: int) -> str:
+    """`812 bytes`, `1.2 MB`."""
+    if size_bytes < 1024:
+        return f"{size_bytes:,} byte{'s' if size_bytes != 1 else ''}"
+    size = float(size_bytes)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        size /= 1024
+        if size < 1024 or unit == "TiB":
+            break
+    return f"{size:,.1f} {unit}"
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since 1970, of that number or of a time in ISO 8601 (UTC unless it says otherwise).
+
+    Raises click.BadParameter.
+    """
+    text = text.strip()
+    if re.fullmatch(r"-?[0-9]{1,18}", text):
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is neither milliseconds since 1970 nor a time such as 2023-11-14T22:13:20",
+            param_hint="--timestamp",
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
