@@ -39,6 +39,9 @@ MAX_RESPONSE_BYTES = 512 * 1024 * 1024
 SOFTWARE_NAME = "ottla-spark"
 SOFTWARE_VERSION = importlib.metadata.version("ottla")
 
+_OLDEST_USED = {ApiKey.METADATA: 4}
+"""Older ones cannot say that looking at a topic must not create it."""
+
 R = TypeVar("R", bound=Response)
 
 
@@ -89,10 +92,11 @@ class Connection:
         """
         api = REGISTRY[api_key]
         least, most = self._broker_versions.get(api_key, (0, -1))
+        oldest = _OLDEST_USED.get(api_key, api.min_version)
         newest = min(api.max_version, most, api.max_version if at_most is None else at_most)
-        if newest < max(api.min_version, least):
+        if newest < max(oldest, least):
             raise ProtocolFailure(
-                f"{self._address} does not speak {api.name} {api.min_version} to {api.max_version}; "
+                f"{self._address} does not speak {api.name} {oldest} to {api.max_version}; "
                 "this source needs Kafka 0.11 or later"
             )
         return newest

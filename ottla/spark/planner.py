@@ -96,6 +96,8 @@ def plan(options: ReadOptions, cluster: ClusterView) -> list[OffsetRange]:
         place = (topic, partition)
         info = topics[topic]
         whole = OffsetRange(topic, info.topic_id, partition, starts[place], ends[place])
+        if whole.end < whole.start and not isinstance(options.ending, Latest):
+            raise OptionError(f"{topic}-{partition}: the ending offset {whole.end} lies before the start {whole.start}")
         present = _present_part(whole, firsts[place], lasts[place], options.fail_on_data_loss)
         if present.start < present.end:
             ranges.append(present)
@@ -205,8 +207,6 @@ def _known(offsets: Mapping[TopicPartition, int | None]) -> dict[TopicPartition,
 def _present_part(wanted: OffsetRange, first: int, last: int, fail_on_data_loss: bool) -> OffsetRange:
     """Return what of a range is in the log from `first` to before `last`."""
     where = f"{wanted.topic}-{wanted.partition}"
-    if wanted.end < wanted.start:
-        raise OptionError(f"{where}: the ending offset {wanted.end} lies before the starting offset {wanted.start}")
     problem = ""
     if wanted.start < first:
         problem = f"{where}: offset {wanted.start} is gone, the log starts at {first}"

@@ -8,6 +8,7 @@ first look-up of any data source.
 
 from __future__ import annotations
 
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -21,7 +22,20 @@ if TYPE_CHECKING:
     from ottla.spark.options import ReadOptions
     from ottla.spark.planner import OffsetRange
 
+from ottla.spark.errors import BrokerUnavailable, DataLoss, OptionError, ProtocolFailure, SchemaError
+
 FORMAT = "ottla"
+
+_REFUSALS = (OptionError, SchemaError, DataLoss, BrokerUnavailable, ProtocolFailure)
+
+
+@contextmanager
+def _told_in_one_line() -> Iterator[None]:
+    """Cut the trace of an error whose message says it all: Spark shows people the whole trace, message last."""
+    try:
+        yield
+    except _REFUSALS as refusal:
+        raise refusal.with_traceback(None) from None
 
 
 class OttlaDataSource(DataSource):
@@ -37,15 +51,17 @@ class OttlaDataSource(DataSource):
         from ottla.spark.columns import schema_of
         from ottla.spark.options import read_options
 
-        return schema_of(read_options(self.options).include_headers)
+        with _told_in_one_line():
+            return schema_of(read_options(self.options).include_headers)
 
     def reader(self, schema: StructType) -> RangeReader:
         """Return the reader of a batch query for the columns that the user or `schema()` named."""
         from ottla.spark.columns import check_schema
         from ottla.spark.options import read_options
 
-        options = read_options(self.options)
-        check_schema(schema, options.include_headers)
+        with _told_in_one_line():
+            options = read_options(self.options)
+            check_schema(schema, options.include_headers)
         return RangeReader(options, schema)
 
 
@@ -68,11 +84,8 @@ class RangeReader(DataSourceReader):
         from ottla.spark.cluster import Cluster
         from ottla.spark.planner import plan
 
-        cluster = Cluster(self._options.client)
-        try:
+        with _told_in_one_line(), closing(Cluster(self._options.client)) as cluster:
             return [RangePartition(wanted) for wanted in plan(self._options, cluster)]
-        finally:
-            cluster.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one range; Spark passes a partition of None when there is none to read."""

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import pytest
+
+from ottla.spark.errors import OptionError
+from ottla.spark.option_values import Address
+from ottla.spark.options import (
+    Assign,
+    Earliest,
+    Latest,
+    Offsets,
+    ReadOptions,
+    Subscribe,
+    SubscribePattern,
+    Timestamps,
+    read_options,
+)
+
+LEAST = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "t"}
+
+
+def options(**given: str) -> ReadOptions:
+    return read_options(LEAST | {key.replace("__", "."): value for key, value in given.items()})
+
+
+def test_the_least_options_read_everything_and_fail_on_data_loss() -> None:
+    read = options()
+    assert read.selection == Subscribe(("t",))
+    assert (read.starting, read.ending) == (Earliest(), Latest())
+    assert read.client.bootstrap_servers == (Address("127.0.0.1", 9092),)
+    assert (read.fail_on_data_loss, read.include_headers) == (True, False)
+    assert (read.min_partitions, read.max_records_per_partition) == (None, None)
+    assert read.client.check_crcs
+    assert not read.client.read_committed
+
+
+def test_option_names_may_come_in_any_case() -> None:
+    read = read_options(
+        {"KAFKA.Bootstrap.Servers": "h:1", "SUBSCRIBE": "t", "includeheaders": "TRUE", "minPARTITIONS": "3"}
+    )
+    assert read.include_headers
+    assert read.min_partitions == 3
+
+
+def test_several_topics_and_servers_are_split_at_commas() -> None:
+    read = read_options({"kafka.bootstrap.servers": "a:1, [::1]:2", "subscribe": "x, y,x"})
+    assert read.selection == Subscribe(("x", "y"))
+    assert read.client.bootstrap_servers == (Address("a", 1), Address("::1", 2))
+    assert [str(address) for address in read.client.bootstrap_servers] == ["a:1", "[::1]:2"]
+
+
+def test_a_pattern_and_an_assignment_are_read() -> None:
+    pattern = read_options({"kafka.bootstrap.servers": "h:1", "subscribePattern": "fl.*"}).selection
+    assert isinstance(pattern, SubscribePattern)
+    assert pattern.pattern.pattern == "fl.*"
+    assign = read_options({"kafka.bootstrap.servers": "h:1", "assign": '{"a":[2,0,2]}'}).selection
+    assert assign == Assign({"a": (0, 2)})
+
+
+def test_offsets_by_partition_are_read_from_json() -> None:
+    read = options(startingOffsets='{"t":{"0":5,"1":-2}}', endingOffsets='{"t":{"0":9,"1":-1}}')
+    assert read.starting == Offsets({("t", 0): 5, ("t", 1): -2}, "startingOffsets")
+    assert read.ending == Offsets({("t", 0): 9, ("t", 1): -1}, "endingOffsets")
+
+
+def test_a_time_for_all_goes_before_times_by_partition_and_these_before_offsets() -> None:
+    everything = {
+        "startingTimestamp": "10",
+        "startingOffsetsByTimestamp": '{"t":{"0":20}}',
+        "startingOffsets": '{"t":{"0":30}}',
+        "endingTimestamp": "11",
+        "endingOffsetsByTimestamp": '{"t":{"0":21}}',
+        "endingOffsets": '{"t":{"0":31}}',
+    }
+    read = options(**everything)
+    assert read.starting == Timestamps(10, {}, "startingTimestamp")
+    assert read.ending == Timestamps(11, {}, "endingTimestamp")
+    del everything["startingTimestamp"], everything["endingTimestamp"]
+    read = options(**everything)
+    assert read.starting == Timestamps(None, {("t", 0): 20}, "startingOffsetsByTimestamp")
+    assert read.ending == Timestamps(None, {("t", 0): 21}, "endingOffsetsByTimestamp")
+
+
+def test_kafka_options_steer_the_client() -> None:
+    client = options(
+        kafka__fetch__max__bytes="5000",
+        kafka__max__partition__fetch__bytes="3000",
+        kafka__isolation__level="read_committed",
+        kafka__check__crcs="false",
+        kafka__request__timeout__ms="7",
+        kafka__client__id="me",
+        kafkaConsumer__pollTimeoutMs="9",
+    ).client
+    assert client.fetch_max_bytes == 3000
+    assert client.read_committed
+    assert not client.check_crcs
+    assert (client.request_timeout_ms, client.client_id, client.poll_timeout_ms) == (7, "me", 9)
+
+
+def test_group_options_are_accepted_without_effect() -> None:
+    plain = options()
+    assert options(groupIdPrefix="g", kafka__group__id="g", kafka__session__timeout__ms="1") == plain
+
+
+def test_limits_per_trigger_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert options(maxOffsetsPerTrigger="5") == options()
+    assert "maxOffsetsPerTrigger is ignored" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"startingOffset": "earliest"}, "unknown option startingOffset;"),
+        ({"path": "/x"}, "load\\(\\) takes no path"),
+        ({"assign": '{"t":[0]}'}, "exactly one of .* found subscribe and assign"),
+        ({"subscribe": " , "}, "subscribe: no topic"),
+        ({"startingOffsets": "{"}, "startingOffsets: '{' is not JSON"),
+        ({"startingOffsets": "[1]"}, "not a JSON object"),
+        ({"startingOffsets": '{"t":5}'}, "topic t needs a number for each partition"),
+        ({"startingOffsets": '{"t":{"x":5}}'}, "'x' is no partition of topic t"),
+        ({"startingOffsets": '{"t":{"0":true}}'}, "for t-0 is not a whole number"),
+        ({"startingOffsets": '{"t":{"0":-3}}'}, "'-3' for t-0"),
+        ({"startingOffsets": "latest"}, "cannot start at latest"),
+        ({"startingOffsets": '{"t":{"0":-1}}'}, r"cannot start at latest \(-1\) in t-0"),
+        ({"endingOffsets": "earliest"}, "cannot end at earliest"),
+        ({"endingOffsets": '{"t":{"1":-2}}'}, r"cannot end at earliest \(-2\) in t-1"),
+        ({"startingTimestamp": "soon"}, "startingTimestamp: 'soon' is not a whole number"),
+        ({"startingTimestamp": "20", "endingTimestamp": "19"}, "endingTimestamp 19 lies before startingTimestamp 20"),
+        (
+            {"startingTimestamp": "20", "endingOffsetsByTimestamp": '{"t":{"1":19}}'},
+            "endingOffsetsByTimestamp 19 lies before startingTimestamp 20 in t-1",
+        ),
+        ({"startingOffsetsByTimestampStrategy": "first"}, "neither error nor latest"),
+        ({"minPartitions": "0"}, "minPartitions: 0 is not between 1"),
+        ({"failOnDataLoss": "yes"}, "failOnDataLoss: 'yes' is neither true nor false"),
+        ({"kafka.bootstrap.servers": "localhost"}, "'localhost' is not host:port"),
+        ({"kafka.bootstrap.servers": "h:99999"}, "'h:99999' is not host:port"),
+        ({"kafka.bootstrap.servers": ","}, "no address"),
+        ({"kafka.security.protocol": "SSL"}, "kafka.security.protocol: 'SSL'"),
+        ({"kafka.ssl.truststore.location": "x"}, "PLAINTEXT only"),
+        ({"kafka.auto.offset.reset": "earliest"}, "use option startingOffsets"),
+        ({"kafka.value.deserializer": "x"}, "values are always binary"),
+        ({"kafka.enable.auto.commit": "true"}, "commits no offsets"),
+        ({"kafka.fetch.min.byte": "1"}, "unknown option kafka.fetch.min.byte;"),
+        ({"kafka.isolation.level": "serializable"}, "kafka.isolation.level"),
+        ({"kafka.request.timeout.ms": "-1"}, "kafka.request.timeout.ms: -1 is not between"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_name_in_one_line(given: dict[str, str], says: str) -> None:
+    with pytest.raises(OptionError, match=says) as refused:
+        read_options(LEAST | given)
+    assert "\n" not in str(refused.value)
+
+
+def test_bootstrap_servers_and_a_selection_must_be_given() -> None:
+    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers is missing"):
+        read_options({"subscribe": "t"})
+    with pytest.raises(OptionError, match="found none of them"):
+        read_options({"kafka.bootstrap.servers": "h:1"})
+    with pytest.raises(OptionError, match="no regular expression"):
+        read_options({"kafka.bootstrap.servers": "h:1", "subscribePattern": "("})
+    for wrong in ('{"t":[]}', '{"t":[-1]}', '{"t":["0"]}', '{"t":0}', "t", "[" * 100_000):
+        with pytest.raises(OptionError, match=r"^assign: "):
+            read_options({"kafka.bootstrap.servers": "h:1", "assign": wrong})
