@@ -122,7 +122,7 @@ class LogDirectory:
         self._move(DirectoryState.OFFLINE, error)
 
     def mark_failed(self, error: OSError) -> None:
-        """The one or the other, by what the error says. Not for a failed sync: that is OFFLINE even for want of room."""
+        """The one or the other, by what the error says. Not for a failed sync, which is always OFFLINE."""
         if error.errno in _NO_ROOM:
             self.mark_full(error)
         else:

@@ -30,21 +30,19 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.storage.checkpoint import BrokenFile
-from ottla.storage.delayed_removal import DelayedRemovals, remove_tree
+from ottla.storage.delayed_removal import DelayedRemovals
 from ottla.storage.kafka_uuid import random_uuid, uuid_to_text
 from ottla.storage.layout import (
     CLUSTER_METADATA_TOPIC,
     LOG_START_OFFSET_CHECKPOINT_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
     REPLICATION_OFFSET_CHECKPOINT_FILE,
-    DirectoryKind,
     TopicPartition,
     delete_directory_name,
-    parse_partition_directory,
     partition_directory_name,
-    stray_directory_name,
 )
 from ottla.storage.log_directory import DirectoryState, LogDirectory, StorageError, check_identities
+from ottla.storage.log_homes import WantedLog, choose_home, remove_leftovers, scan, set_aside
 from ottla.storage.meta_properties import MetaProperties
 from ottla.storage.partition_metadata import read_partition_metadata, write_partition_metadata
 from ottla.storage.recovery import UnsupportedLog, open_log
@@ -63,22 +61,6 @@ logger = logging.getLogger(__name__)
 
 LoadProgress = Callable[[TopicPartition, int, int], None]
 """Called from loading threads with (partition, bytes looked at, bytes to look at)."""
-
-
-@dataclass(frozen=True, slots=True)
-class WantedLog:
-    """A partition that the catalog knows. `directory_id` is where it was last said to live, None if nobody said."""
-
-    topic: str
-    partition: int
-    topic_id: UUID
-    config: TopicConfig
-    directory_id: UUID | None = None
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The partition by name."""
-        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(slots=True)
@@ -131,7 +113,7 @@ class LogManager:
             for directory in self._not_offline():
                 try:
                     directory.begin(self.cluster_id, self._config.node_id, found[directory.path])
-                    self._remove_leftovers(directory)
+                    remove_leftovers(self._files, directory)
                 except OSError as error:
                     directory.mark_offline(error)
             self._demand_one_online()
@@ -184,12 +166,6 @@ class LogManager:
                         "one is a copy of the other, remove one from log.dirs"
                     )
 
-    def _remove_leftovers(self, directory: LogDirectory) -> None:
-        for name in self._files.list_directory(directory.path):
-            parsed = parse_partition_directory(name)
-            if parsed is not None and parsed.kind is DirectoryKind.DELETED:
-                remove_tree(self._files, directory.path / name)
-
     # -- opening
 
     def open_log(
@@ -202,7 +178,7 @@ class LogManager:
         wanted = WantedLog(topic, partition, topic_id, config)
         name = partition_directory_name(topic, partition)
         homes = [one for one in self._not_offline() if self._files.is_directory(one.path / name)]
-        home = self._choose_home(wanted, homes)
+        home = choose_home(self._files, wanted, homes)
         if home is None:
             return self._make(wanted, self._home_for_new(wanted))
         log = self._open(wanted, home, progress)
@@ -218,11 +194,11 @@ class LogManager:
         loaded = LoadedLogs()
         waiting = {one.topic_partition: one for one in wanted if one.topic_partition not in self.logs}
         by_home: dict[LogDirectory, list[WantedLog]] = {directory: [] for directory in self._not_offline()}
-        present = self._scan(by_home)
+        present = scan(self._files, by_home)
         missing: list[WantedLog] = []
         for topic_partition, one in waiting.items():
             try:
-                home = self._choose_home(one, present.get(topic_partition, []))
+                home = choose_home(self._files, one, present.get(topic_partition, []))
             except (StorageError, BrokenFile, OSError) as error:
                 loaded.failed[topic_partition] = error
                 continue
@@ -240,45 +216,10 @@ class LogManager:
                 loaded.failed[one.topic_partition] = error
         self._failed = dict(loaded.failed)
         for directory in self._not_offline():
-            directory.is_loaded = not any(one.topic_partition in loaded.failed for one in by_home[directory])
+            directory.is_loaded = not any(directory in present.get(failed, ()) for failed in loaded.failed)
         for topic_partition, reason in loaded.failed.items():
             logger.error("%s is unavailable: %s", topic_partition, reason)
         return loaded
-
-    def _scan(self, directories: Iterable[LogDirectory]) -> dict[TopicPartition, list[LogDirectory]]:
-        present: dict[TopicPartition, list[LogDirectory]] = {}
-        for directory in directories:
-            try:
-                names = self._files.list_directory(directory.path)
-            except OSError as error:
-                directory.mark_offline(error)
-                continue
-            for name in names:
-                # `lost+found` and whatever else people keep here is not a partition's name, and is left alone.
-                parsed = parse_partition_directory(name)
-                if parsed is None or not self._files.is_directory(directory.path / name):
-                    continue
-                if parsed.kind is DirectoryKind.PARTITION:
-                    present.setdefault(parsed.topic_partition, []).append(directory)
-                elif parsed.kind is DirectoryKind.FUTURE:
-                    logger.warning("%s is left alone: an unfinished move of another broker", directory.path / name)
-        return present
-
-    def _choose_home(self, wanted: WantedLog, homes: Sequence[LogDirectory]) -> LogDirectory | None:
-        """Where the partition is; None when it is nowhere. A directory of another topic id is a stray, not a home."""
-        name = partition_directory_name(wanted.topic, wanted.partition)
-        mine = []
-        for home in homes:
-            topic_id = read_partition_metadata(self._files, home.path / name)
-            if topic_id is None or topic_id == wanted.topic_id:
-                mine.append(home)
-        if len(mine) > 1:
-            named = [home for home in mine if home.id == wanted.directory_id]
-            if len(named) != 1:
-                places = " and ".join(str(home.path / name) for home in mine)
-                raise StorageError(f"{name} is in {places}: move one of them away")
-            return named[0]
-        return mine[0] if mine else None
 
     def _home_for_new(self, wanted: WantedLog) -> LogDirectory:
         """Where a partition that was found nowhere may be made.
@@ -371,18 +312,14 @@ class LogManager:
                 if self._homes.get(topic_partition) is home or home.is_offline:
                     continue
                 reason = "it belongs to another topic id" if topic_partition in wanted else "no such partition is known"
-                old = home.path / partition_directory_name(*topic_partition)
-                new = home.path / stray_directory_name(*topic_partition)
                 try:
-                    self._files.rename(old, new)
-                    self._files.sync_directory(home.path)
+                    stray = set_aside(self._files, home, topic_partition, reason)
                     if self._homes.get(topic_partition) is None:
                         home.forget(topic_partition)
                 except OSError as error:
-                    home.mark_offline(error)
+                    home.mark_failed(error)
                     continue
-                logger.warning("%s is set aside as %s: %s", old, new.name, reason)
-                loaded.strays.append(new)
+                loaded.strays.append(stray)
 
     # -- creating and deleting
 
