@@ -23,7 +23,7 @@ import logging
 import socket
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from ottla.broker.buffers import FIRST_BYTES, READ_BYTES
 from ottla.broker.context import Peer
@@ -86,8 +86,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client connected: note its addresses, or refuse it."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses
         peer = self.peer
         name = transport.get_extra_info("peername")
         if name:
@@ -215,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- frames ---------------------------------------------------------------------------------------------------
 
     def _start_frames(self, view: memoryview, start: int, end: int) -> int:
-        """Start the whole frames of `view[start:end]` as far as they may; where the first that has not started begins."""
+        """Start the whole frames of `view[start:end]` as far as they may; where the first unstarted one begins."""
         dispatcher, peer, out, slots = self._dispatcher, self.peer, self._out, self._slots
         while end - start >= 4 and self._closing is None and not self._is_blocked():
             (length,) = _LENGTH.unpack_from(view, start)
@@ -298,39 +297,41 @@ class Connection(asyncio.BufferedProtocol):
 
     def _make_room(self) -> None:
         """The own buffer holds bytes: see that the next read has room, or pause until it may have."""
-        if self.partial_since_ms is None and not self._is_blocked():
+        is_blocked = self._is_blocked()
+        if self.partial_since_ms is None and not is_blocked:
             self.partial_since_ms = self._shared.now_ms()
+        assert self._own is not None
+        if self._own_end < len(self._own):
+            return
+        if is_blocked:
+            self._hold(PARKED)
+        elif not self._pause & MEMORY and not self._grow():
+            self._hold(MEMORY)
+            self._buffers.wait(self._memory_came)
+
+    def _grow(self) -> bool:
+        """Double the own buffer, at most to the end of the frame; False when the memory for requests is used up."""
         own, view = self._own, self._own_view
         assert own is not None
         assert view is not None
-        if self._own_end < len(own):
-            return
-        held = self._own_end - self._own_start
-        if self._is_blocked():
-            self._hold(PARKED)
-            return
-        total = self._frame_bytes(view[self._own_start : self._own_end])
-        wanted = min(max(2 * held, FIRST_BYTES), max(total, held + 1))
+        held_view = view[self._own_start : self._own_end]
+        held = len(held_view)
+        wanted = min(max(2 * held, FIRST_BYTES), max(self._frame_bytes(held_view), held + 1))
         if not self._buffers.may_own(wanted, self):
-            if not self._pause & MEMORY:
-                self._hold(MEMORY)
-                self._buffers.wait(self._memory_came)
-            return
-        tail = view[self._own_start : self._own_end]
-        since_ms = self.partial_since_ms
-        self._drop_own()
-        self._take_own(wanted)[:held] = tail
+            return False
+        self._buffers.give_back(own)
+        self._take_own(wanted)[:held] = held_view
         self._own_end = held
-        self.partial_since_ms = since_ms
+        return True
 
     def _memory_came(self) -> None:
+        """Somebody gave bytes back: try again."""
         if self._own is None or self._closing is not None:
             return
-        self._pause &= ~MEMORY
-        self._make_room()
-        if not self._pause & MEMORY:
-            self._pause |= MEMORY
+        if self._own_end < len(self._own) or self._grow():
             self._release(MEMORY)
+        else:
+            self._buffers.wait(self._memory_came)
 
     def _frame_bytes(self, view: memoryview) -> int:
         """Length of the frame that begins in `view`, its length field included; what a first read takes if unknown."""

@@ -28,6 +28,8 @@ LOG = logging.getLogger("ottla.list_offsets")
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 _SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 _READ_COMMITTED = 1
+FIRST_VERSION_WITH_EPOCH = 4
+NO_EPOCH = -1
 
 Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
 
@@ -44,6 +46,10 @@ def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse
         nonlocal waiting
         waiting -= 1
         if waiting == 0:
+            if context.api_version < FIRST_VERSION_WITH_EPOCH:
+                for topic in response.topics:
+                    for answer in topic.partitions:
+                        answer.leader_epoch = NO_EPOCH
             pending.complete(response)
 
     for topic in request.topics:

@@ -1,0 +1,65 @@
+"""A transport for connections without a socket: bytes are fed, replies are kept, pauses are seen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from ottla.broker.connection import Connection
+
+
+class FakeTransport(asyncio.Transport):
+    """What a connection writes is in `written`. `is_full` makes every write ask the protocol to pause."""
+
+    def __init__(self, peer: tuple[str, int] = ("192.0.2.7", 4242)) -> None:
+        super().__init__({"peername": peer, "sockname": ("192.0.2.1", 9092)})
+        self.written = bytearray()
+        self.sends = 0
+        self.is_paused = False
+        self.closed = False
+        self.aborted = False
+        self.unsent_bytes = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.closed, "written to a closed transport"
+        self.written += data
+        self.sends += 1
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def pause_reading(self) -> None:
+        assert not self.is_paused
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        assert self.is_paused
+        self.is_paused = False
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = self.aborted = True
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
+
+
+def feed(connection: Connection, data: bytes) -> None:
+    """Let `data` arrive in one readable event, as the loop does: in as many reads as the connection gives room for."""
+    transport = connection._transport  # noqa: SLF001  # the loop's own view
+    while data:
+        assert transport is not None
+        assert isinstance(transport, FakeTransport)
+        if transport.is_paused or transport.closed:
+            return
+        room = connection.get_buffer(-1)
+        assert len(room) > 0
+        count = min(len(room), len(data))
+        room[:count] = data[:count]
+        connection.buffer_updated(count)
+        data = data[count:]
