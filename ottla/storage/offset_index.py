@@ -74,6 +74,8 @@ class OffsetIndex(SparseIndex):
         return entries.keys
 
     def _check_entries(self, entries: Entries) -> None:
+        if self._grow(entries.keys, 0, strictly=True) and self._grow(entries.values, 0, strictly=True):
+            return
         last_relative = last_position = -1
         for number, (relative, position) in enumerate(zip(entries.keys, entries.values, strict=True)):
             if relative < 0 or position < 0:

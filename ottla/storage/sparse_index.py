@@ -18,6 +18,8 @@ from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
+from itertools import islice
+from operator import le, lt
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
@@ -129,7 +131,8 @@ class SparseIndex(ABC):
 
         A `sealed` one is only looked at by its size here and loaded when first used, so any method may raise
         CorruptIndex; one that will be appended to is loaded and checked now. A `read_only` one is never written, and a
-        zero tail stays in its file: for tools on a directory that is not theirs. Raises FileNotFoundError, CorruptIndex.
+        zero tail stays in its file: for tools on a directory that is not theirs. Raises FileNotFoundError,
+        CorruptIndex.
         """
         index = cls(files, path, base_offset, max_bytes, cache)
         size = files.size(path)
@@ -331,6 +334,15 @@ class SparseIndex(ABC):
             for byte in range(width):
                 data[begin + byte :: self.ENTRY_BYTES] = raw[byte::width]
         return data
+
+    @staticmethod
+    def _grow(column: array[int], least: int, *, strictly: bool) -> bool:
+        """Whether a column begins at `least` or above and grows; without a loop of ours, since a full index is a
+        million steps.
+        """
+        if not len(column):
+            return True
+        return column[0] >= least and all(map(lt if strictly else le, column, islice(column, 1, None)))
 
     def _corrupt(self, number: int, reason: str) -> CorruptIndex:
         return CorruptIndex(f"{self.path}: entry {number}: {reason}")

@@ -89,6 +89,8 @@ class TimeIndex(SparseIndex):
         return entries.values
 
     def _check_entries(self, entries: Entries) -> None:
+        if self._grow(entries.keys, 0, strictly=True) and self._grow(entries.values, 0, strictly=False):
+            return
         last_timestamp, last_relative = NO_TIMESTAMP, -1
         for number, (timestamp, relative) in enumerate(zip(entries.keys, entries.values, strict=True)):
             if relative < 0:
