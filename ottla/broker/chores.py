@@ -27,6 +27,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.protocol.errors import KafkaError
+
 if TYPE_CHECKING:
     from ottla.broker.metrics import ChoreCounters
     from ottla.broker.node import Node
@@ -38,7 +40,7 @@ logger = logging.getLogger(__name__)
 LOGS_PER_STEP = 50
 """Logs that one step looks at: about a millisecond of work when there is nothing to do."""
 RECOVERY_POINT_MOST_MS = 5_000
-"""Recovery points are written at least so often, whatever the configuration: that bounds what a start looks at again."""
+"""Recovery points are written at least so often, whatever the configuration: they bound what a start looks at."""
 HOUSEKEEPING_INTERVAL_MS = 1_000
 LOOP_LAG_INTERVAL_MS = 1_000
 
@@ -74,16 +76,23 @@ class Chore:
             self._plan(self.interval_ms)
             return
         started_ns = time.perf_counter_ns()
-        has_more = False
-        try:
-            has_more = self._step()
-        except Exception:  # whatever a step raises is written here; the other chores and the next step go on
-            self._counters.failures += 1
-            logger.exception("the chore %s failed", self.name)
+        has_more = self._guard(self._step)
         self._counters.steps += 1
         self._counters.elapsed_us += (time.perf_counter_ns() - started_ns) // 1_000
         self._counters.last_wall_ms = self._node.clock.wall_ms()
         self._plan(0 if has_more else self.interval_ms)
+
+    def _guard(self, work: Callable[[], bool | None]) -> bool:
+        """Run some of the chore's own work; whatever it raises is said here, the chore and all others go on."""
+        try:
+            return bool(work())
+        except (OSError, KafkaError) as error:
+            self._counters.failures += 1
+            logger.error("the chore %s failed: %s", self.name, error)
+        except Exception:
+            self._counters.failures += 1
+            logger.exception("a bug in the chore %s", self.name)
+        return False
 
     def in_worker(self, work: Callable[[], object], done: Callable[[], None] | None = None) -> bool:
         """Run `work` off the broker's thread, then `done` on it; steps wait until then. False, as a step returns it."""
@@ -95,7 +104,7 @@ class Chore:
                 self._counters.failures += 1
                 logger.error("the chore %s failed: %s", self.name, error)
             elif done is not None:
-                done()
+                self._guard(done)
 
         self._node.workers.run(work, finished)
         return False

@@ -1,0 +1,216 @@
+"""The image is what replay makes of records, and `records()` is its inverse."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.broker.metadata.image import (
+    METADATA_VERSION,
+    TOPIC_RESOURCE,
+    MetadataError,
+    MetadataImage,
+    PartitionState,
+    partition_record,
+)
+from ottla.protocol.stored.metadata import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+DIRECTORY = UUID(int=1000)
+TOPIC_ID = UUID(int=2000)
+
+
+def partition_state(epoch: int = 0) -> PartitionState:
+    return PartitionState((1,), (1,), 1, epoch, 0, (DIRECTORY,))
+
+
+def replay(*records: MetadataRecord) -> MetadataImage:
+    image = MetadataImage()
+    for record in records:
+        image.replay(record)
+    return image
+
+
+def topic(name: str = "orders", topic_id: UUID = TOPIC_ID, partitions: int = 1) -> list[MetadataRecord]:
+    return [
+        TopicRecord(name=name, topic_id=topic_id),
+        *(partition_record(topic_id, index, partition_state()) for index in range(partitions)),
+    ]
+
+
+def registered() -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=1, incarnation_id=UUID(int=7), broker_epoch=3, end_points=[], features=[], rack=None, fenced=True
+    )
+
+
+def test_a_topic_is_found_by_name_and_by_id_with_its_partitions() -> None:
+    image = replay(*topic(partitions=3))
+    assert image.topics["orders"] is image.topics_by_id[TOPIC_ID]
+    assert list(image.topics["orders"].partitions) == [0, 1, 2]
+    assert image.partition_count == 3
+
+
+def test_removing_a_topic_removes_its_partitions_and_its_configuration() -> None:
+    config = ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="orders", name="retention.ms", value="1")
+    image = replay(*topic(), config, RemoveTopicRecord(topic_id=TOPIC_ID))
+    assert image == MetadataImage()
+
+
+def test_a_change_that_names_a_leader_starts_a_leader_epoch_even_if_it_is_the_same_leader() -> None:
+    image = replay(*topic(), PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, leader=1))
+    changed = image.topics["orders"].partitions[0]
+    assert (changed.leader, changed.leader_epoch, changed.partition_epoch) == (1, 1, 1)
+
+
+def test_a_change_without_a_leader_keeps_the_leader_epoch() -> None:
+    other = UUID(int=1001)
+    image = replay(*topic(), PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, directories=[other]))
+    changed = image.topics["orders"].partitions[0]
+    assert (changed.leader_epoch, changed.partition_epoch, changed.directories) == (0, 1, (other,))
+
+
+def test_a_configuration_set_to_null_is_gone() -> None:
+    image = replay(
+        *topic(),
+        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="orders", name="retention.ms", value="1"),
+        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="orders", name="retention.ms", value=None),
+    )
+    assert image.configs == {}
+    assert image.topic_configs("orders") == {}
+
+
+def test_unfencing_a_broker_keeps_the_rest_of_its_registration() -> None:
+    record = registered()
+    image = replay(record, BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=3, fenced=-1))
+    assert image.brokers[1].fenced is False
+    assert image.brokers[1].incarnation_id == UUID(int=7)
+    assert record.fenced is True
+
+
+def test_a_feature_of_level_0_is_no_feature() -> None:
+    image = replay(
+        FeatureLevelRecord(name="group.version", feature_level=1),
+        FeatureLevelRecord(name="group.version", feature_level=0),
+    )
+    assert image.features == {}
+
+
+@pytest.mark.parametrize("level", [16, METADATA_VERSION + 1])
+def test_a_metadata_version_that_is_not_known_is_refused_by_its_number(level: int) -> None:
+    with pytest.raises(MetadataError, match=str(level)):
+        replay(FeatureLevelRecord(name="metadata.version", feature_level=level))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        RemoveTopicRecord(topic_id=TOPIC_ID),
+        partition_record(TOPIC_ID, 0, partition_state()),
+        PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID),
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=0),
+        EndTransactionRecord(),
+    ],
+)
+def test_a_record_about_what_does_not_exist_is_damage(record: MetadataRecord) -> None:
+    with pytest.raises(MetadataError):
+        replay(record)
+
+
+def test_a_topic_that_exists_cannot_be_created_again() -> None:
+    with pytest.raises(MetadataError, match="orders"):
+        replay(*topic(), TopicRecord(name="orders", topic_id=UUID(int=5)))
+
+
+def test_producer_ids_never_go_back() -> None:
+    newer = ProducerIdsRecord(broker_id=1, broker_epoch=0, next_producer_id=2000)
+    with pytest.raises(MetadataError, match="2000"):
+        replay(newer, ProducerIdsRecord(broker_id=1, broker_epoch=0, next_producer_id=1000))
+
+
+def test_records_in_a_transaction_count_when_it_ends_and_not_when_it_is_aborted() -> None:
+    image = replay(BeginTransactionRecord(name="bootstrap"), *topic())
+    assert image.topics == {}
+    image.replay(EndTransactionRecord())
+    assert set(image.topics) == {"orders"}
+    aborted = replay(BeginTransactionRecord(), *topic(), AbortTransactionRecord(reason="test"))
+    assert aborted == MetadataImage()
+
+
+def test_what_is_not_understood_is_carried_along_in_its_order() -> None:
+    quotas = [
+        ClientQuotaRecord(
+            entity=[ClientQuotaRecord.EntityData(entity_type="user", entity_name="a")],
+            key="producer_byte_rate",
+            value=1.0,
+            remove=remove,
+        )
+        for remove in (False, True)
+    ]
+    image = replay(NoOpRecord(), *quotas)
+    assert image.records() == quotas
+
+
+def test_a_controller_that_registers_again_replaces_its_registration() -> None:
+    old, new = (
+        RegisterControllerRecord(
+            controller_id=1, incarnation_id=UUID(int=number), zk_migration_ready=False, end_points=[], features=[]
+        )
+        for number in (1, 2)
+    )
+    assert replay(old, new).records() == [new]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[MetadataRecord]:
+    """Records as a broker may write them, in a possible order."""
+    records: list[MetadataRecord] = [
+        FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION),
+        registered(),
+    ]
+    alive: dict[str, UUID] = {}
+    next_id = 10_000
+    for step in draw(st.lists(st.integers(0, 5), max_size=30)):
+        name = draw(st.sampled_from(["a", "b", "c"]))
+        if name not in alive:
+            next_id += 1
+            alive[name] = UUID(int=next_id)
+            records.extend(topic(name, alive[name], draw(st.integers(1, 3))))
+        elif step == 0:
+            records.append(RemoveTopicRecord(topic_id=alive.pop(name)))
+        elif step == 1:
+            records.append(PartitionChangeRecord(partition_id=0, topic_id=alive[name], leader=1))
+        elif step == 2:
+            value = draw(st.none() | st.sampled_from(["1", "2"]))
+            records.append(
+                ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=name, name="retention.ms", value=value)
+            )
+        elif step == 3:
+            next_id += 1000
+            records.append(ProducerIdsRecord(broker_id=1, broker_epoch=3, next_producer_id=next_id))
+    return records
+
+
+@given(histories())
+@settings(max_examples=60, deadline=None)
+def test_the_records_of_an_image_replay_to_an_equal_image(history: list[MetadataRecord]) -> None:
+    image = replay(*history)
+    assert replay(*image.records()) == image

@@ -1,0 +1,59 @@
+"""A whole node without sockets, threads, time or a disk: a manual clock, simulated files, syncs that run when asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kit.clock import ManualClock
+from kit.simulated_files import SimulatedFiles
+
+from ottla.broker.api import HANDLERS
+from ottla.broker.context import Context, Peer
+from ottla.broker.node import Node
+from ottla.broker.pending import Pending
+from ottla.config.broker import BrokerConfig
+from ottla.protocol.api import REGISTRY, ApiKey
+from ottla.protocol.message import Request, Response, decode, encode
+
+DATA = Path("/data")
+
+
+def start_node(
+    files: SimulatedFiles | None = None, clock: ManualClock | None = None, **keys: object
+) -> tuple[Node, SimulatedFiles, ManualClock]:
+    """A started node; keys of the configuration with underscores for dots."""
+    files = SimulatedFiles() if files is None else files
+    clock = ManualClock() if clock is None else clock
+    values: dict[str, object] = {"log.dirs": str(DATA), "num.recovery.threads.per.data.dir": 1}
+    values |= {key.replace("_", "."): value for key, value in keys.items()}
+    node = Node(BrokerConfig.of(values), clock=clock, files=files)
+    node.start()
+    return node, files, clock
+
+
+def ask(node: Node, request: Request, version: int, *, peer: Peer | None = None) -> Response:
+    """Give a request to its handler as if it came over the wire at `version`, and wait for the answer.
+
+    Request and answer are encoded and decoded on the way, so that only what the version can say arrives.
+    """
+    api = REGISTRY[request.message_key]
+    arrived = decode(type(request), encode(request, version), version)
+    context = Context(node, api.key, version, connection=peer or Peer())
+    answer = HANDLERS[ApiKey(api.key)](arrived, context)
+    if isinstance(answer, Pending):
+        node.settle()
+        assert answer.done, "the answer is still pending after every sync has run"
+        if answer.error is not None:
+            raise answer.error
+        answer = answer.response
+    assert isinstance(answer, Response)
+    return decode(type(answer), encode(answer, version), version)
+
+
+def pass_time(node: Node, clock: ManualClock, ms: int, *, step_ms: int = 1_000) -> None:
+    """Let time pass in steps, running what is due and its syncs after each."""
+    while ms > 0:
+        clock.advance(min(step_ms, ms))
+        ms -= step_ms
+        node.run_due()
+        node.settle()
