@@ -535,6 +535,8 @@ class Log:
             self._move_start(self.segment_list[count].base_offset)
             for segment in gone:
                 self._drop(segment, now_ms)
+                # One by one: of several renames a crash may keep any, and a gap would cut off all that follows it.
+                self.files.sync_directory(self.directory)
         except (OSError, KafkaError) as error:
             logger.warning("%s: retention stopped: %s", self.name, error)
             return [segment for segment in gone if segment.is_deleted]
