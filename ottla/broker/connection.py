@@ -37,6 +37,7 @@ LOG = logging.getLogger("ottla.connection")
 
 JOIN_BYTES = 16 << 10
 """Replies up to this size are joined before a send; larger ones go as they are."""
+_HTTP_METHODS = (b"GET", b"POST", b"HEAD", b"PUT", b"OPTIONS", b"DELETE", b"CONNECT", b"PRI")
 _LENGTH = struct.Struct(">i")
 
 
@@ -365,14 +366,15 @@ class Connection(asyncio.BufferedProtocol):
             self._buffers.release_exemption(self)
 
     def _describe_bad_length(self, length: int, view: memoryview) -> str:
-        start = bytes(view[:8])
-        if start.split(b" ")[0] in (b"GET", b"POST", b"HEAD", b"PUT", b"OPTIONS", b"DELETE", b"CONNECT", b"PRI"):
-            return f"this is HTTP ({start!r}); the listener speaks Kafka's protocol"
-        if start[:2] == b"\x16\x03":
-            return "this is a TLS handshake; the listener speaks plaintext"
         if length <= 0:
-            return f"frame of {length} bytes"
-        return f"frame of {length} bytes is longer than socket.request.max.bytes={self._max_frame_bytes}"
+            return f"a frame of {length} bytes"
+        reason = f"a frame of {length} bytes is longer than socket.request.max.bytes={self._max_frame_bytes}"
+        start = bytes(view[:8])
+        if start.split(b" ")[0] in _HTTP_METHODS:
+            return f"{reason}; this is HTTP ({start!r}), and the listener speaks Kafka's protocol"
+        if start[:2] == b"\x16\x03":
+            return f"{reason}; this is a TLS handshake, and the listener speaks plaintext"
+        return reason
 
     # -- the end of the turn --------------------------------------------------------------------------------------
 

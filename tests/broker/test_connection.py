@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.clock import ManualClock
 from kit.transport import FakeTransport, feed
+
 from ottla.broker.buffers import FIRST_BYTES, READ_BYTES
 from ottla.broker.connection import Connection
 from ottla.broker.connections import Connections
@@ -246,8 +247,8 @@ def test_a_client_that_does_not_take_its_replies_starts_nothing_more(shell: Shel
     ("start", "hint"),
     [
         (struct.pack(">i", 104857601), "socket.request.max.bytes=104857600"),
-        (struct.pack(">i", -1), "frame of -1 bytes"),
-        (struct.pack(">i", 0), "frame of 0 bytes"),
+        (struct.pack(">i", -1), "a frame of -1 bytes"),
+        (struct.pack(">i", 0), "a frame of 0 bytes"),
         (b"GET / HTTP/1.1\r\n\r\n", "HTTP"),
         (b"\x16\x03\x01\x02\x00\x01", "TLS"),
     ],
@@ -320,7 +321,7 @@ def test_memory_for_requests_is_bounded_and_one_connection_always_gets_on() -> N
     assert shell.connections.buffers.owned_bytes < 3 << 20
     assert any(transport.is_paused for _, transport in pairs)
     sent = {id(connection): 400_000 for connection, _ in pairs}
-    held = {id(connection): connection._own_end for connection, _ in pairs}  # noqa: SLF001  # what was taken of it
+    held = {id(connection): connection._own_end for connection, _ in pairs}  # what was taken of it
     sent |= held
     for _ in range(100):
         for connection, transport in pairs:
@@ -329,7 +330,7 @@ def test_memory_for_requests_is_bounded_and_one_connection_always_gets_on() -> N
                 before = len(transport.written)
                 shell.feed(connection, data[position:])
                 done = len(transport.written) > before
-                sent[id(connection)] = len(data) if done else connection._own_end  # noqa: SLF001
+                sent[id(connection)] = len(data) if done else connection._own_end
     assert [len(transport.written) for _, transport in pairs] == [len(data)] * 4
     assert shell.connections.buffers.owned_bytes == 0
 

@@ -51,7 +51,7 @@ class FakeTransport(asyncio.Transport):
 
 def feed(connection: Connection, data: bytes) -> None:
     """Let `data` arrive in one readable event, as the loop does: in as many reads as the connection gives room for."""
-    transport = connection._transport  # noqa: SLF001  # the loop's own view
+    transport = connection._transport  # the loop's own view
     while data:
         assert transport is not None
         assert isinstance(transport, FakeTransport)
