@@ -1,1 +1,80 @@
-"""The bundled asyncio client: Producer, Consumer, Admin. It speaks to Apache Kafka too."""
+"""The bundled asyncio client: Producer, Consumer, Admin. It speaks to Ottla and to Apache Kafka alike.
+
+    async with Producer("localhost:9092") as producer:
+        await producer.send("greetings", b"hello", key=b"world")
+
+    async with Consumer("localhost:9092", auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition("greetings", 0)])
+        async for record in consumer:
+            print(record.offset, record.value)
+
+Options have Kafka's names with underscores for dots. docs/client.md tells them all.
+"""
+
+from __future__ import annotations
+
+from ottla.client.accumulator import Delivery
+from ottla.client.admin import Admin
+from ottla.client.admin_results import (
+    AdminError,
+    ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    PartitionDescription,
+    TopicDescription,
+)
+from ottla.client.consumer import Consumer
+from ottla.client.errors import (
+    BufferExhausted,
+    ClientClosed,
+    ClientTimeout,
+    ConnectionLost,
+    CorruptRecords,
+    KafkaError,
+    LogTruncated,
+    NoBrokersAvailable,
+    OffsetOutOfRange,
+    RecordTooLarge,
+    UnsupportedByBroker,
+)
+from ottla.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndTimestamp
+from ottla.client.producer import Producer
+from ottla.client.structs import BrokerAddress, ConsumerRecord, RecordMetadata, TopicPartition
+from ottla.protocol.errors import ErrorCode
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "Admin",
+    "AdminError",
+    "BrokerAddress",
+    "BufferExhausted",
+    "ClientClosed",
+    "ClientTimeout",
+    "ClusterDescription",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSource",
+    "ConnectionLost",
+    "Consumer",
+    "ConsumerRecord",
+    "CorruptRecords",
+    "Delivery",
+    "ErrorCode",
+    "KafkaError",
+    "LogTruncated",
+    "NewTopic",
+    "NoBrokersAvailable",
+    "OffsetAndTimestamp",
+    "OffsetOutOfRange",
+    "PartitionDescription",
+    "Producer",
+    "RecordMetadata",
+    "RecordTooLarge",
+    "TopicDescription",
+    "TopicPartition",
+    "UnsupportedByBroker",
+]

@@ -1,0 +1,128 @@
+"""What an Admin takes and returns: topics to create, descriptions of topics, configurations, and refusals by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from uuid import UUID
+
+from ottla.client.errors import KafkaError
+from ottla.client.structs import BrokerAddress
+
+
+class AdminError(KafkaError):
+    """Some of what was asked was refused, the rest is done. `errors` has refusals by name; `code` is the first's."""
+
+    def __init__(self, errors: Mapping[str, KafkaError]) -> None:
+        self.errors = dict(errors)
+        first = next(iter(self.errors.values()))
+        super().__init__(first.code, "; ".join(f"{name}: {error.message}" for name, error in self.errors.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create. -1 leaves a number to the broker; `assignments`, brokers by partition, fix both."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+    assignments: Mapping[int, list[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """A partition: its leader (-1 for none) and that leadership's epoch, where it is kept, and where in sync."""
+
+    partition: int
+    leader_id: int
+    leader_epoch: int
+    replicas: list[int]
+    in_sync_replicas: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic as the cluster's metadata tells it. `topic_id` is zero where the broker tells none."""
+
+    name: str
+    topic_id: UUID
+    is_internal: bool
+    partitions: list[PartitionDescription]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The cluster; `controller_id` is -1 when none is known."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: list[BrokerAddress]
+
+
+class ResourceType(IntEnum):
+    """What has configurations."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResource:
+    """A topic by name or a broker by node id, as text."""
+
+    type: ResourceType
+    name: str
+
+    @classmethod
+    def topic(cls, name: str) -> ConfigResource:
+        """The configuration of a topic."""
+        return cls(ResourceType.TOPIC, name)
+
+    @classmethod
+    def broker(cls, node_id: int) -> ConfigResource:
+        """The configuration of a broker."""
+        return cls(ResourceType.BROKER, str(node_id))
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """One of the places that a value may come from, the effective one first."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """A configuration. `value` is None where it is not set or secret; `source` is a `ConfigSource` or newer."""
+
+    name: str
+    value: str | None
+    source: int
+    is_read_only: bool
+    is_sensitive: bool
+    synonyms: list[ConfigSynonym] = field(default_factory=list)
+    documentation: str | None = None
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody has set it."""
+        return self.source == ConfigSource.DEFAULT

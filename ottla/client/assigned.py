@@ -1,0 +1,172 @@
+"""An assigned partition: where its consumer stands, and the batches that were fetched but not yet read.
+
+The *position* is the offset of the next record for the program, the *fetch offset* that of the next batch to ask for;
+between the two lie the batches in `fetched` and the records in `decoded`. A seek throws both away and counts
+`generation` up, so that an answer to an older question is recognised and dropped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from ottla.client.errors import CorruptRecords, KafkaError
+from ottla.client.structs import ConsumerRecord, TopicPartition
+from ottla.protocol.records.batch import BatchHeader, CorruptBatch, decode_batch
+from ottla.protocol.records.control import ControlType, decode_control_key
+
+NO_EPOCH = -1
+
+
+class FetchedBatch:
+    """One batch as it came, and which producers' transactions are known to be aborted from here on."""
+
+    __slots__ = ("aborted", "header", "view")
+
+    def __init__(self, view: memoryview, header: BatchHeader, aborted: list[int]) -> None:
+        self.view = view
+        self.header = header
+        self.aborted = aborted
+
+
+class AssignedPartition:
+    """See the module."""
+
+    __slots__ = (
+        "aborted",
+        "buffered_bytes",
+        "cursor",
+        "decoded",
+        "failure",
+        "failures",
+        "fetch_offset",
+        "fetched",
+        "generation",
+        "high_watermark",
+        "is_fetching",
+        "is_paused",
+        "is_resolving",
+        "last_epoch",
+        "last_stable_offset",
+        "leaderless_since",
+        "log_start_offset",
+        "not_before",
+        "partition",
+        "position",
+        "reset_to",
+    )
+
+    def __init__(self, partition: TopicPartition, reset_to: int | None) -> None:
+        self.partition = partition
+        self.position = -1
+        """-1 until it is known."""
+        self.fetch_offset = -1
+        self.reset_to = reset_to
+        """The timestamp, or EARLIEST or LATEST, that the position is looked up by; None once it is known."""
+        self.generation = 0
+        self.last_epoch = NO_EPOCH
+        """The leader epoch of the last fetched batch, by which the leader notices that our history is not its own."""
+        self.is_paused = False
+        self.is_fetching = False
+        self.is_resolving = False
+        self.fetched: deque[FetchedBatch] = deque()
+        self.buffered_bytes = 0
+        self.decoded: list[ConsumerRecord] = []
+        self.cursor = 0
+        self.aborted: set[int] = set()
+        self.failure: KafkaError | None = None
+        self.failures = 0
+        self.not_before = 0.0
+        self.leaderless_since: float | None = None
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+        self.log_start_offset = -1
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next record that the program gets, -1 while that is being looked up."""
+        if self.cursor < len(self.decoded):
+            return self.decoded[self.cursor].offset
+        return self.position
+
+    @property
+    def has_data(self) -> bool:
+        """Whether something was fetched that the program has not had."""
+        return self.cursor < len(self.decoded) or bool(self.fetched)
+
+    def move(self, offset: int, *, reset_to: int | None = None) -> None:
+        """Go to an offset, or (-1) to one that is still to be looked up."""
+        self.generation += 1
+        self.position = self.fetch_offset = offset
+        self.reset_to = reset_to
+        self.last_epoch = NO_EPOCH
+        self.is_resolving = False
+        self.fetched.clear()
+        self.buffered_bytes = 0
+        self.decoded = []
+        self.cursor = 0
+        self.aborted = set()
+        self.failure = None
+        self.not_before = 0.0
+
+    def add(self, batch: FetchedBatch) -> None:
+        """Keep a batch that was fetched."""
+        self.fetched.append(batch)
+        self.buffered_bytes += len(batch.view)
+        self.fetch_offset = batch.header.next_offset
+        self.last_epoch = batch.header.partition_leader_epoch
+
+    def take(self, limit: int) -> list[ConsumerRecord]:
+        """Return up to `limit` records that were decoded already, and step over them."""
+        if self.cursor == 0 and limit >= len(self.decoded):
+            taken, self.decoded = self.decoded, []
+            return taken
+        taken = self.decoded[self.cursor : self.cursor + limit]
+        self.cursor += len(taken)
+        return taken
+
+    def decode_next(self, *, check_crcs: bool, is_read_committed: bool) -> None:
+        """Decode fetched batches until one gives records; `decoded` is empty afterwards if none did.
+
+        Raises CorruptRecords, with the batch still the next one, so that the position stays before it.
+        """
+        self.decoded = []
+        self.cursor = 0
+        while self.fetched and not self.decoded:
+            batch = self.fetched[0]
+            try:
+                self.decoded = self._decode(batch, check_crcs, is_read_committed)
+            except CorruptBatch as corrupt:
+                self._drop_fetched()
+                raise CorruptRecords(
+                    self.partition, self.position, str(corrupt), next_offset=batch.header.next_offset
+                ) from None
+            self.fetched.popleft()
+            self.buffered_bytes -= len(batch.view)
+            self.position = batch.header.next_offset
+
+    def _drop_fetched(self) -> None:
+        self.fetched.clear()
+        self.buffered_bytes = 0
+        self.fetch_offset = self.position
+        self.last_epoch = NO_EPOCH
+        self.generation += 1
+
+    def _decode(self, batch: FetchedBatch, check_crcs: bool, is_read_committed: bool) -> list[ConsumerRecord]:
+        header = batch.header
+        if is_read_committed:
+            self.aborted.update(batch.aborted)
+        if header.is_control:
+            if is_read_committed and header.record_count:
+                records = decode_batch(batch.view, check_crc=check_crcs)
+                if decode_control_key(records[0].key) is ControlType.ABORT:
+                    self.aborted.discard(header.producer_id)
+            return []
+        if is_read_committed and header.is_transactional and header.producer_id in self.aborted:
+            return []
+        start = self.partition
+        new = tuple.__new__
+        records = decode_batch(batch.view, check_crc=check_crcs)
+        if header.base_offset < self.position:  # a fetch from the middle gets the whole batch
+            position = self.position
+            records = [record for record in records if record.offset >= position]
+        return [new(ConsumerRecord, start + record) for record in records]

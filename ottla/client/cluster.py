@@ -1,0 +1,418 @@
+"""What the client knows of the cluster: its brokers, who leads which partition, and the open connections.
+
+One `Cluster` belongs to one Producer, Consumer or Admin. Metadata is asked for when it is missing, when a broker's
+answer shows it to be wrong (`mark_stale`), and when it is old; several who ask at once share one request. A leader that
+comes with an older leader epoch than the one known is ignored (KIP-320), since brokers learn of changes at different
+times.
+Every wait has a deadline of the caller's, and failures wait longer each time before the next try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+from uuid import UUID
+
+from ottla.client.connection import Connection, connect
+from ottla.client.errors import ClientClosed, ClientTimeout, ConnectionLost, NoBrokersAvailable
+from ottla.client.options import ClientOptions
+from ottla.client.structs import BrokerAddress
+from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.message import Request, Response
+from ottla.protocol.types import ZERO_UUID
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Response)
+T = TypeVar("T")
+
+MAX_TOPIC_NAME_CHARACTERS = 249
+"""Kafka's limit, which keeps a name with its partition within a file name."""
+_FIRST_VERSION_WITH_AUTO_CREATION_SWITCH = 4
+
+
+@dataclass(slots=True)
+class PartitionMetadata:
+    """A partition: the broker that leads it, -1 for none at the moment, and the epoch of that leadership."""
+
+    index: int
+    leader_id: int
+    leader_epoch: int
+    replicas: list[int]
+    in_sync_replicas: list[int]
+    error: ErrorCode
+
+
+@dataclass(slots=True)
+class TopicMetadata:
+    """A topic: its id (zero where the broker tells none) and its partitions by index."""
+
+    name: str
+    topic_id: UUID
+    is_internal: bool
+    partitions: dict[int, PartitionMetadata]
+    error: ErrorCode
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether partitions are known, each by its place, so that keys can be assigned."""
+        return not self.error and bool(self.partitions) and max(self.partitions) == len(self.partitions) - 1
+
+
+@dataclass(slots=True)
+class _Node:
+    """A broker's connection, or the attempt to make one."""
+
+    connection: Connection | None = None
+    dialling: asyncio.Task[Connection] | None = None
+    failures: int = 0
+    not_before: float = 0.0
+
+
+@dataclass(slots=True)
+class _Snapshot:
+    """The last answer about the cluster itself."""
+
+    cluster_id: str | None = None
+    controller_id: int = -1
+    brokers: dict[int, BrokerAddress] = field(default_factory=dict)
+
+
+class Cluster:
+    """See the module. `start` before use, `close` after."""
+
+    def __init__(
+        self, servers: list[tuple[str, int]], options: ClientOptions, *, allow_auto_create_topics: bool = False
+    ) -> None:
+        self.options = options
+        self.topics: dict[str, TopicMetadata] = {}
+        self.on_update: Callable[[], None] | None = None
+        self._allow_auto_create_topics = allow_auto_create_topics
+        self._servers = servers
+        self._known = _Snapshot()
+        self._nodes: dict[int | tuple[str, int], _Node] = {}
+        self._wanted: set[str] = set()
+        self._is_closed = False
+        self._refreshing: asyncio.Task[None] | None = None
+        self._stale_refresh: asyncio.Task[None] | None = None
+        self._ageing: asyncio.TimerHandle | None = None
+
+    # The cluster ------------------------------------------------------------------------------------------------
+
+    @property
+    def brokers(self) -> dict[int, BrokerAddress]:
+        """The brokers by node id."""
+        return self._known.brokers
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster's id, where the broker tells it."""
+        return self._known.cluster_id
+
+    @property
+    def controller_id(self) -> int:
+        """The broker to ask for changes; -1 when none is known."""
+        return self._known.controller_id
+
+    async def start(self) -> None:
+        """Find the cluster; raises NoBrokersAvailable with the reason of each bootstrap server."""
+        await self.refresh()
+
+    async def close(self) -> None:
+        """End every connection and every attempt at once."""
+        self._is_closed = True
+        if self._ageing is not None:
+            self._ageing.cancel()
+        tasks = [task for task in (self._refreshing, self._stale_refresh) if task is not None]
+        tasks += [node.dialling for node in self._nodes.values() if node.dialling is not None]  # type: ignore[misc]  # both are tasks
+        for task in tasks:
+            task.cancel()
+        open_connections = [node.connection for node in self._nodes.values() if node.connection is not None]
+        for connection in open_connections:
+            connection.close()
+        await asyncio.gather(*tasks, *(connection.closed for connection in open_connections), return_exceptions=True)
+
+    # Metadata ---------------------------------------------------------------------------------------------------
+
+    def leader_of(self, topic: str, partition: int) -> int:
+        """Return the node id of a partition's leader as far as it is known, else -1."""
+        known = self.topics.get(topic)
+        found = known.partitions.get(partition) if known is not None else None
+        return found.leader_id if found is not None and found.leader_id in self._known.brokers else -1
+
+    def epoch_of(self, topic: str, partition: int) -> int:
+        """Return the leader epoch of a partition, -1 when it is not known."""
+        known = self.topics.get(topic)
+        found = known.partitions.get(partition) if known is not None else None
+        return found.leader_epoch if found is not None else -1
+
+    def topic_id(self, topic: str) -> UUID:
+        """Return a topic's id, zero when it is not known."""
+        known = self.topics.get(topic)
+        return known.topic_id if known is not None else ZERO_UUID
+
+    def forget(self, topic: str) -> None:
+        """Drop what is known of a topic and stop asking for it."""
+        self._wanted.discard(topic)
+        self.topics.pop(topic, None)
+
+    async def refresh(self, topics: Iterable[str] = ()) -> None:
+        """Ask for the metadata of the topics in use and of `topics`; shares a request that is on its way.
+
+        Raises NoBrokersAvailable when no broker answers.
+        """
+        new = [topic for topic in topics if topic not in self._wanted]
+        for topic in new:
+            if not 0 < len(topic) <= MAX_TOPIC_NAME_CHARACTERS:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic[:30]!r} cannot be the name of a topic")
+        self._wanted.update(new)
+        if self._refreshing is not None and new:
+            await asyncio.wait([self._refreshing])  # it was asked before the new topics were wanted
+        if self._refreshing is None or self._refreshing.done():
+            if self._is_closed:
+                raise ClientClosed("the client is closed")
+            self._refreshing = asyncio.create_task(self._ask_metadata(), name="ottla-metadata")
+        await asyncio.shield(self._refreshing)
+
+    def want(self, topics: Iterable[str]) -> None:
+        """Ask for topics from now on, and at once for those that are not known."""
+        self._wanted.update(topics)
+        if not self._wanted <= self.topics.keys():
+            self._refresh_in_background(is_urgent=True)
+
+    def mark_stale(self) -> None:
+        """Ask for metadata soon, because an answer showed that it is wrong; any number of calls make one request."""
+        self._refresh_in_background(is_urgent=False)
+
+    def _refresh_in_background(self, *, is_urgent: bool) -> None:
+        if self._is_closed or (self._stale_refresh is not None and not self._stale_refresh.done()):
+            return
+        self._stale_refresh = asyncio.create_task(self._refresh_until_answered(is_urgent), name="ottla-metadata-stale")
+
+    async def _refresh_until_answered(self, is_urgent: bool) -> None:
+        attempts = 0
+        while not self._is_closed:
+            attempts += 1
+            if not is_urgent or attempts > 1:
+                await asyncio.sleep(self.options.retry_pause_s(attempts))
+            try:
+                await self.refresh()
+            except KafkaError as failed:
+                logger.warning("metadata: %s", failed)
+                continue
+            return
+
+    async def topic(self, name: str, timeout_ms: int) -> TopicMetadata:
+        """Return a topic that can be used, waiting until it exists and its partitions are known.
+
+        Raises the broker's KafkaError when that cannot be mended by waiting, or when `timeout_ms` is over.
+        """
+        known = self.topics.get(name)
+        if known is not None and known.is_usable:
+            return known
+
+        async def look() -> TopicMetadata:
+            await self.refresh([name])
+            found = self.topics.get(name)
+            if found is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}: the broker said nothing of this topic")
+            if found.error:
+                raise KafkaError(found.error, f"{name}: {found.error.message}")
+            if not found.is_usable:
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name}: its partitions are not known yet")
+            return found
+
+        try:
+            return await self.retry(look, timeout_ms)
+        except BaseException:
+            self.forget(name)  # or every later request would ask for it again, and perhaps create it
+            raise
+
+    async def _ask_metadata(self) -> None:
+        loop = asyncio.get_running_loop()
+        connection = await self.any_connection()
+        version = connection.version_for(MetadataRequest)
+        wanted = sorted(self._wanted)
+        request = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in wanted],
+            allow_auto_topic_creation=self._allow_auto_create_topics
+            or version < _FIRST_VERSION_WITH_AUTO_CREATION_SWITCH,
+        )
+        answer = await connection.send(request, MetadataResponse, version)
+        self._take(answer)
+        if self._ageing is not None:
+            self._ageing.cancel()
+        if not self._is_closed:
+            self._ageing = loop.call_later(self.options.metadata_max_age_ms / 1000, self.mark_stale)
+        if self.on_update is not None:
+            self.on_update()
+
+    def _take(self, answer: MetadataResponse) -> None:
+        """Replace what is known by what the broker said."""
+        if answer.brokers:
+            self._known = _Snapshot(
+                cluster_id=answer.cluster_id,
+                controller_id=answer.controller_id,
+                brokers={b.node_id: BrokerAddress(b.node_id, b.host, b.port, b.rack) for b in answer.brokers},
+            )
+        self._drop_moved_brokers()
+        for told in answer.topics:
+            if told.name is None or told.name not in self._wanted:
+                continue
+            found = TopicMetadata(
+                name=told.name,
+                topic_id=told.topic_id,
+                is_internal=told.is_internal,
+                partitions={
+                    partition.partition_index: PartitionMetadata(
+                        index=partition.partition_index,
+                        leader_id=partition.leader_id,
+                        leader_epoch=partition.leader_epoch,
+                        replicas=list(partition.replica_nodes),
+                        in_sync_replicas=list(partition.isr_nodes),
+                        error=ErrorCode.of(partition.error_code),
+                    )
+                    for partition in told.partitions
+                },
+                error=ErrorCode.of(told.error_code),
+            )
+            before = self.topics.get(told.name)
+            if before is not None and before.topic_id == found.topic_id:
+                _keep_newer_leaders(before, found)
+            self.topics[told.name] = found
+
+    def _drop_moved_brokers(self) -> None:
+        """Close the connection of a broker that is gone or has another address now."""
+        for key, node in list(self._nodes.items()):
+            if not isinstance(key, int) or node.connection is None:
+                continue
+            address = self._known.brokers.get(key)
+            if address is None or node.connection.address != f"{address.host}:{address.port}":
+                node.connection.close("the broker has moved or left the cluster")
+                del self._nodes[key]
+
+    # Connections ------------------------------------------------------------------------------------------------
+
+    def open_connection(self, node_id: int) -> Connection | None:
+        """Return the connection to a broker if one is open."""
+        node = self._nodes.get(node_id)
+        if node is None or node.connection is None or not node.connection.is_open:
+            return None
+        return node.connection
+
+    async def connection(self, node_id: int) -> Connection:
+        """Return an open connection to a broker, made now if need be.
+
+        Raises ConnectionLost or ClientTimeout when it cannot be made, also while the broker's last failure is so recent
+        that it is not dialled again.
+        """
+        found = self.open_connection(node_id)
+        if found is not None:
+            return found
+        address = self._known.brokers.get(node_id)
+        if address is None:
+            raise ConnectionLost(f"broker {node_id} is not known")
+        return await self._dial(node_id, address.host, address.port)
+
+    async def any_connection(self) -> Connection:
+        """Return an open connection to whichever broker answers; raises NoBrokersAvailable when none does."""
+        for key in self._nodes:
+            if isinstance(key, int) and (found := self.open_connection(key)) is not None:
+                return found
+        reasons: list[str] = []
+        candidates: list[tuple[int | tuple[str, int], str, int]] = [
+            (address.node_id, address.host, address.port) for address in self._known.brokers.values()
+        ]
+        candidates += [((host, port), host, port) for host, port in self._servers]
+        for key, host, port in candidates:
+            try:
+                return await self._dial(key, host, port)
+            except KafkaError as failed:
+                reasons.append(failed.message)
+        raise NoBrokersAvailable("; ".join(dict.fromkeys(reasons)))
+
+    async def _dial(self, key: int | tuple[str, int], host: str, port: int) -> Connection:
+        if self._is_closed:
+            raise ClientClosed("the client is closed")
+        loop = asyncio.get_running_loop()
+        node = self._nodes.setdefault(key, _Node())
+        if node.connection is not None and node.connection.is_open:
+            return node.connection
+        if node.dialling is None:
+            if loop.time() < node.not_before:
+                raise ConnectionLost(f"{host}:{port} failed a moment ago and is not dialled again yet")
+            node.dialling = asyncio.create_task(connect(host, port, self.options), name=f"ottla-dial-{host}:{port}")
+            node.dialling.add_done_callback(lambda task: self._on_dialled(node, task))
+        return await asyncio.shield(node.dialling)
+
+    def _on_dialled(self, node: _Node, task: asyncio.Task[Connection]) -> None:
+        node.dialling = None
+        if task.cancelled():
+            return
+        if task.exception() is None:
+            node.connection = task.result()
+            node.failures = 0
+            if self._is_closed:
+                node.connection.close()
+            return
+        node.failures += 1
+        loop = asyncio.get_running_loop()
+        node.not_before = loop.time() + self.options.reconnect_pause_s(node.failures)
+
+    # Requests ---------------------------------------------------------------------------------------------------
+
+    async def ask(
+        self,
+        node_id: int | None,
+        request: Request,
+        response: type[R],
+        *,
+        at_most: int = 2**15 - 1,
+        timeout_ms: int | None = None,
+    ) -> R:
+        """Send a request to a broker, or to any (None), at the highest common version, and return the answer."""
+        connection = await (self.any_connection() if node_id is None else self.connection(node_id))
+        version = connection.version_for(type(request), at_most)
+        return await connection.send(request, response, version, timeout_ms)
+
+    async def retry(self, attempt: Callable[[], Awaitable[T]], timeout_ms: int) -> T:
+        """Call `attempt` until it succeeds, with growing pauses, for at most `timeout_ms`.
+
+        Errors that a retry cannot mend come out at once; when the time is over, the last error does, or ClientTimeout.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        last: KafkaError | None = None
+        attempts = 0
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await attempt()
+            except TimeoutError:
+                raise last or ClientTimeout(f"nothing came of it within {timeout_ms} ms") from None
+            except KafkaError as failed:
+                if not is_worth_retrying(failed):
+                    raise
+                last = failed
+            attempts += 1
+            pause_s = self.options.retry_pause_s(attempts)
+            if loop.time() + pause_s >= deadline:
+                raise last
+            await asyncio.sleep(pause_s)
+
+
+def is_worth_retrying(error: KafkaError) -> bool:
+    """Whether the same request may succeed later: what Kafka calls retriable, and brokers that cannot be reached."""
+    return error.code.retriable or isinstance(error, (ConnectionLost, NoBrokersAvailable))
+
+
+def _keep_newer_leaders(before: TopicMetadata, found: TopicMetadata) -> None:
+    """Undo, in `found`, leaders that are older than those known."""
+    for index, partition in found.partitions.items():
+        known = before.partitions.get(index)
+        if known is not None and 0 <= partition.leader_epoch < known.leader_epoch:
+            found.partitions[index] = known

@@ -1,0 +1,112 @@
+"""What the client raises. Each is a `KafkaError`, so that its `code` says it in Kafka's words and `.retriable` holds.
+
+The broker's refusals are plain `KafkaError`s with their code; the classes here are what the client finds out itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.client.structs import TopicPartition
+
+__all__ = [
+    "BufferExhausted",
+    "ClientClosed",
+    "ClientTimeout",
+    "ConnectionLost",
+    "CorruptRecords",
+    "KafkaError",
+    "LogTruncated",
+    "NoBrokersAvailable",
+    "OffsetOutOfRange",
+    "RecordTooLarge",
+    "UnsupportedByBroker",
+]
+
+
+class ClientTimeout(KafkaError):
+    """What was asked for did not come about in its time."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
+
+
+class BufferExhausted(ClientTimeout):
+    """The producer's `buffer_memory` stayed full for `max_block_ms`: the brokers are slower than the program."""
+
+
+class ConnectionLost(KafkaError):
+    """The connection to a broker could not be made, or ended before the answer came."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.NETWORK_EXCEPTION, message)
+
+
+class NoBrokersAvailable(KafkaError):
+    """None of the brokers in `bootstrap_servers` answered."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.BROKER_NOT_AVAILABLE, message)
+
+
+class UnsupportedByBroker(KafkaError):
+    """The broker has no version in common with this client for an API that is needed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.UNSUPPORTED_VERSION, message)
+
+
+class ClientClosed(KafkaError):
+    """The client was closed, or was not started, when something was asked of it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_REQUEST, message)
+
+
+class RecordTooLarge(KafkaError):
+    """A record is larger than `max_request_size` or `buffer_memory` allow."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, message)
+
+
+class PartitionFailure(KafkaError):
+    """Something that is the matter with one partition while consuming. `partition` and `offset` say where."""
+
+    def __init__(self, code: ErrorCode, partition: TopicPartition, offset: int, message: str) -> None:
+        self.partition = partition
+        self.offset = offset
+        super().__init__(code, f"{partition.topic}-{partition.partition} at offset {offset}: {message}")
+
+
+class OffsetOutOfRange(PartitionFailure):
+    """The partition holds no such offset, and `auto_offset_reset` is "none". Seek elsewhere to go on."""
+
+    def __init__(self, partition: TopicPartition, offset: int) -> None:
+        super().__init__(
+            ErrorCode.OFFSET_OUT_OF_RANGE, partition, offset, "the partition holds no record at this offset"
+        )
+
+
+class CorruptRecords(PartitionFailure):
+    """A batch failed its checksum or could not be decoded. Seek past it to go on."""
+
+    def __init__(self, partition: TopicPartition, offset: int, message: str, next_offset: int = -1) -> None:
+        self.next_offset = next_offset
+        """Where the batch behind the broken one begins, if its header tells; -1 if not."""
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, partition, offset, message)
+
+
+class LogTruncated(PartitionFailure):
+    """Records that were consumed are no longer in the log, which was cut and went on otherwise (KIP-320).
+
+    `offset` is where the common part ends. Raised when `auto_offset_reset` is "none"; seek to go on.
+    """
+
+    def __init__(self, partition: TopicPartition, offset: int) -> None:
+        super().__init__(
+            ErrorCode.OFFSET_OUT_OF_RANGE, partition, offset, "the log was truncated below what was consumed already"
+        )

@@ -1,0 +1,365 @@
+"""Keeps assigned partitions supplied: looks up where to begin, asks their leaders for batches, one request at a time.
+
+`pump` never waits: it writes a Fetch to every leader that has none under way and leads a partition with room in its
+buffer. Answers put batches into the partitions and wake whoever reads them. What goes wrong with a partition is either
+mended (another leader, an offset out of range with a reset policy) or left in its `failure` for the reader to raise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from uuid import UUID
+
+from ottla.client.assigned import AssignedPartition, FetchedBatch
+from ottla.client.cluster import Cluster
+from ottla.client.connection import Connection
+from ottla.client.errors import (
+    ClientTimeout,
+    CorruptRecords,
+    KafkaError,
+    LogTruncated,
+    OffsetOutOfRange,
+    PartitionFailure,
+)
+from ottla.client.offsets import list_offsets
+from ottla.client.structs import TopicPartition
+from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.batch import CorruptBatch, iter_batches
+from ottla.protocol.types import ZERO_UUID
+
+logger = logging.getLogger(__name__)
+
+_LAST_VERSION_WITH_TOPIC_NAMES = 12
+_IMPATIENT_WAIT_MS = 20
+"""How long a Fetch waits at the broker while another partition of that leader will soon have room again."""
+_NO_SESSION_EPOCH = -1
+
+
+class Fetcher:
+    """See the module. `partitions` is the consumer's; `on_data` is called when a reader should look again."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        partitions: dict[TopicPartition, AssignedPartition],
+        *,
+        fetch_min_bytes: int,
+        fetch_max_wait_ms: int,
+        fetch_max_bytes: int,
+        max_partition_fetch_bytes: int,
+        isolation_level: int,
+        reset_to: int | None,
+        default_api_timeout_ms: int,
+        on_data: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._partitions = partitions
+        self._fetch_min_bytes = fetch_min_bytes
+        self._fetch_max_wait_ms = fetch_max_wait_ms
+        self._fetch_max_bytes = fetch_max_bytes
+        self._max_partition_fetch_bytes = max_partition_fetch_bytes
+        self._isolation_level = isolation_level
+        self._reset_to = reset_to
+        self._timeout_ms = default_api_timeout_ms
+        self._on_data = on_data
+        self._loop = asyncio.get_running_loop()
+        self._busy: set[int] = set()
+        self._connecting: dict[int, asyncio.Task[None]] = {}
+        self._resolving: set[asyncio.Task[None]] = set()
+        self._is_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """Stop at once; answers that come later are dropped with their connections."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [*self._connecting.values(), *self._resolving]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def wake(self) -> None:
+        """Pump as soon as the loop is free."""
+        if not self._is_scheduled and not self._is_closed:
+            self._is_scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def _wake_at(self, when: float) -> None:
+        if self._timer is not None:
+            if self._timer.when() <= when and not self._timer.cancelled():
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.wake()
+
+    # Asking -----------------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Resolve positions and write a Fetch to every leader that can be asked for something."""
+        self._is_scheduled = False
+        if self._is_closed:
+            return
+        now = self._loop.time()
+        unresolved = [
+            assigned
+            for assigned in self._partitions.values()
+            if assigned.reset_to is not None and not assigned.is_resolving and assigned.failure is None
+        ]
+        if unresolved:
+            self._resolve(unresolved)
+        by_leader: dict[int, list[AssignedPartition]] = defaultdict(list)
+        full: set[int] = set()
+        for assigned in self._partitions.values():
+            if assigned.fetch_offset < 0 or assigned.is_paused or assigned.is_fetching or assigned.failure is not None:
+                continue
+            if now < assigned.not_before:
+                self._wake_at(assigned.not_before)
+                continue
+            leader_id = self._cluster.leader_of(*assigned.partition)
+            if leader_id < 0:
+                self._await_leader(assigned, now)
+            elif assigned.buffered_bytes >= self._max_partition_fetch_bytes:
+                full.add(leader_id)
+            else:
+                assigned.leaderless_since = None
+                by_leader[leader_id].append(assigned)
+        for leader_id, wanted in by_leader.items():
+            if leader_id in self._busy:
+                continue
+            connection = self._cluster.open_connection(leader_id)
+            if connection is None:
+                self._connect(leader_id)
+            else:
+                self._fetch(leader_id, connection, wanted, is_impatient=leader_id in full)
+
+    def _await_leader(self, assigned: AssignedPartition, now: float) -> None:
+        self._cluster.mark_stale()
+        if assigned.leaderless_since is None:
+            assigned.leaderless_since = now
+        elif now - assigned.leaderless_since > self._timeout_ms / 1000:
+            known = self._cluster.topics.get(assigned.partition.topic)
+            is_unknown = known is None or assigned.partition.partition not in known.partitions
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else ErrorCode.LEADER_NOT_AVAILABLE
+            assigned.leaderless_since = None
+            self._fail(assigned, PartitionFailure(code, assigned.partition, assigned.position, code.message))
+
+    def _connect(self, leader_id: int) -> None:
+        if leader_id not in self._connecting:
+            self._connecting[leader_id] = asyncio.create_task(self._dial(leader_id), name=f"ottla-dial-{leader_id}")
+
+    async def _dial(self, leader_id: int) -> None:
+        try:
+            await self._cluster.connection(leader_id)
+        except KafkaError as failed:
+            logger.warning("broker %d: %s", leader_id, failed.message)
+            self._cluster.mark_stale()
+            await asyncio.sleep(self._cluster.options.reconnect_pause_s(1))
+        finally:
+            del self._connecting[leader_id]
+        self.wake()
+
+    def _fetch(
+        self, leader_id: int, connection: Connection, wanted: list[AssignedPartition], *, is_impatient: bool
+    ) -> None:
+        by_topic: dict[str, list[FetchRequest.FetchPartition]] = defaultdict(list)
+        for assigned in wanted:
+            topic, index = assigned.partition
+            by_topic[topic].append(
+                FetchRequest.FetchPartition(
+                    partition=index,
+                    current_leader_epoch=self._cluster.epoch_of(topic, index),
+                    fetch_offset=assigned.fetch_offset,
+                    last_fetched_epoch=assigned.last_epoch,
+                    partition_max_bytes=self._max_partition_fetch_bytes,
+                )
+            )
+        ids = {topic: self._cluster.topic_id(topic) for topic in by_topic}
+        has_ids = all(topic_id != ZERO_UUID for topic_id in ids.values())
+        wait_ms = min(self._fetch_max_wait_ms, _IMPATIENT_WAIT_MS) if is_impatient else self._fetch_max_wait_ms
+        try:
+            version = connection.version_for(FetchRequest, 2**15 - 1 if has_ids else _LAST_VERSION_WITH_TOPIC_NAMES)
+            if version < _LAST_VERSION_WITH_TOPIC_NAMES:
+                for partitions in by_topic.values():
+                    for asked in partitions:
+                        asked.last_fetched_epoch = -1
+            request = FetchRequest(
+                replica_id=-1,
+                max_wait_ms=wait_ms,
+                min_bytes=self._fetch_min_bytes,
+                max_bytes=self._fetch_max_bytes,
+                isolation_level=self._isolation_level,
+                session_epoch=_NO_SESSION_EPOCH,
+                topics=[
+                    FetchRequest.FetchTopic(topic=topic, topic_id=ids[topic], partitions=partitions)
+                    for topic, partitions in by_topic.items()
+                ],
+            )
+            timeout_ms = self._cluster.options.request_timeout_ms + wait_ms
+            answer = connection.send(request, FetchResponse, version, timeout_ms)
+        except KafkaError as failed:
+            self._back_off_or_fail(wanted, failed)
+            return
+        self._busy.add(leader_id)
+        asked_in = {assigned.partition: (assigned, assigned.generation) for assigned in wanted}
+        for assigned in wanted:
+            assigned.is_fetching = True
+        names = {topic_id: topic for topic, topic_id in ids.items()} if version > 12 else None
+        answer.add_done_callback(partial(self._on_answer, leader_id, asked_in, names))
+
+    # Answers ----------------------------------------------------------------------------------------------------
+
+    def _on_answer(
+        self,
+        leader_id: int,
+        asked: dict[TopicPartition, tuple[AssignedPartition, int]],
+        names_by_id: dict[UUID, str] | None,
+        answer: asyncio.Future[FetchResponse],
+    ) -> None:
+        self._busy.discard(leader_id)
+        for assigned, _ in asked.values():
+            assigned.is_fetching = False
+        if self._is_closed or answer.cancelled():
+            return
+        failed = answer.exception()
+        if failed is None and answer.result().error_code:
+            code = ErrorCode.of(answer.result().error_code)
+            failed = KafkaError(code, f"fetch: {code.message}")
+        if failed is not None:
+            self._cluster.mark_stale()
+            error = failed if isinstance(failed, KafkaError) else KafkaError(ErrorCode.NETWORK_EXCEPTION, str(failed))
+            self._back_off_or_fail([assigned for assigned, _ in asked.values()], error)
+        else:
+            for topic in answer.result().responses:
+                name = topic.topic if names_by_id is None else names_by_id.get(topic.topic_id, "")
+                for told in topic.partitions:
+                    wanted = asked.get(TopicPartition(name, told.partition_index))
+                    if wanted is not None and wanted[0].generation == wanted[1]:
+                        self._take(wanted[0], told)
+            if any(assigned.has_data for assigned, _ in asked.values()):
+                self._on_data()
+            throttle_ms = answer.result().throttle_time_ms
+            if throttle_ms > 0:
+                until = self._loop.time() + throttle_ms / 1000
+                for assigned, _ in asked.values():
+                    assigned.not_before = max(assigned.not_before, until)
+        self.wake()
+
+    def _take(self, assigned: AssignedPartition, told: FetchResponse.PartitionData) -> None:
+        if told.error_code:
+            self._refused(assigned, ErrorCode.of(told.error_code))
+            return
+        if told.diverging_epoch is not None and told.diverging_epoch.end_offset >= 0:
+            self._on_truncated(assigned, told.diverging_epoch.end_offset)
+            return
+        assigned.failures = 0
+        assigned.high_watermark = told.high_watermark
+        assigned.last_stable_offset = told.last_stable_offset
+        assigned.log_start_offset = told.log_start_offset
+        if told.records is None or not len(told.records):
+            return
+        view = memoryview(told.records)
+        aborted = sorted((t.first_offset, t.producer_id) for t in told.aborted_transactions or ())
+        wanted_from = assigned.fetch_offset
+        try:
+            for position, header in iter_batches(view, allow_partial_tail=True):
+                if header.next_offset <= wanted_from:
+                    continue
+                starting = [producer_id for first, producer_id in aborted if first <= header.last_offset]
+                del aborted[: len(starting)]
+                assigned.add(FetchedBatch(view[position : position + header.size_bytes], header, starting))
+        except CorruptBatch as corrupt:
+            if not assigned.has_data:
+                self._fail(assigned, CorruptRecords(assigned.partition, assigned.fetch_offset, str(corrupt)))
+            return
+        if assigned.fetch_offset == wanted_from:
+            reason = f"the broker sent {len(view)} bytes without a whole batch"
+            self._fail(assigned, CorruptRecords(assigned.partition, wanted_from, reason))
+
+    def _refused(self, assigned: AssignedPartition, code: ErrorCode) -> None:
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if assigned.has_data:
+                assigned.not_before = self._loop.time() + self._cluster.options.retry_pause_s(1)
+            elif self._reset_to is None:
+                self._fail(assigned, OffsetOutOfRange(assigned.partition, assigned.fetch_offset))
+            else:
+                logger.warning("%s-%d: offset %d is out of range, reset", *assigned.partition, assigned.fetch_offset)
+                assigned.move(-1, reset_to=self._reset_to)
+            return
+        error = PartitionFailure(code, assigned.partition, assigned.fetch_offset, code.message)
+        self._cluster.mark_stale()
+        self._back_off_or_fail([assigned], error)
+
+    def _on_truncated(self, assigned: AssignedPartition, end_offset: int) -> None:
+        """Our history left the leader's at `end_offset`: what we read from there on is gone (KIP-320)."""
+        offset = min(end_offset, assigned.next_offset)
+        if self._reset_to is None:
+            self._fail(assigned, LogTruncated(assigned.partition, offset))
+            return
+        logger.warning("%s-%d: the log was truncated, reading goes on at %d", *assigned.partition, offset)
+        assigned.move(offset)
+
+    def _back_off_or_fail(self, partitions: Sequence[AssignedPartition], error: KafkaError) -> None:
+        may_heal = error.code.retriable or error.code in (
+            ErrorCode.FENCED_LEADER_EPOCH,
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            ErrorCode.BROKER_NOT_AVAILABLE,
+        )
+        now = self._loop.time()
+        for assigned in partitions:
+            if not may_heal:
+                self._fail(assigned, error)
+                continue
+            assigned.failures += 1
+            assigned.not_before = now + self._cluster.options.retry_pause_s(assigned.failures)
+            self._wake_at(assigned.not_before)
+        if may_heal:
+            logger.info("fetch: %s; will be asked again", error)
+
+    def _fail(self, assigned: AssignedPartition, error: KafkaError) -> None:
+        assigned.failure = error
+        self._on_data()
+
+    # Positions --------------------------------------------------------------------------------------------------
+
+    def _resolve(self, unresolved: list[AssignedPartition]) -> None:
+        for assigned in unresolved:
+            assigned.is_resolving = True
+        asked = [(assigned, assigned.generation) for assigned in unresolved]
+        task = asyncio.create_task(self._look_up(asked), name="ottla-positions")
+        self._resolving.add(task)
+        task.add_done_callback(self._resolving.discard)
+
+    async def _look_up(self, asked: list[tuple[AssignedPartition, int]]) -> None:
+        times = {assigned.partition: assigned.reset_to for assigned, _ in asked if assigned.reset_to is not None}
+        try:
+            found = await list_offsets(
+                self._cluster, times, isolation_level=self._isolation_level, timeout_ms=self._timeout_ms
+            )
+        except KafkaError as failed:
+            for assigned, generation in asked:
+                if assigned.generation == generation:
+                    assigned.is_resolving = False
+                    self._fail(assigned, failed)
+            return
+        for assigned, generation in asked:
+            if assigned.generation != generation:
+                continue
+            place = found[assigned.partition]
+            if place is None:
+                assigned.is_resolving = False
+                self._fail(assigned, ClientTimeout(f"{assigned.partition}: the broker knows no such offset"))
+            else:
+                assigned.move(place.offset)
+        self._on_data()
+        self.wake()

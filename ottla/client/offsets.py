@@ -1,0 +1,120 @@
+"""Offsets by time, for consumers and admins: ListOffsets, asked of each partition's leader, again where it moved."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ottla.client.cluster import Cluster, is_worth_retrying
+from ottla.client.errors import KafkaError
+from ottla.client.structs import TopicPartition
+from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.protocol.errors import ErrorCode
+
+LATEST = -1
+"""Instead of a timestamp: the end of the log, where the next record will be (of the stable log for read_committed)."""
+EARLIEST = -2
+"""Instead of a timestamp: the first offset of the log."""
+MAX_TIMESTAMP = -3
+"""Instead of a timestamp: the record with the largest timestamp (KIP-734)."""
+
+_FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """An offset that was found, the timestamp of its record (-1 where there is none) and its leader epoch (or -1)."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+async def list_offsets(
+    cluster: Cluster, timestamps: Mapping[TopicPartition, int], *, isolation_level: int = 0, timeout_ms: int
+) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+    """Return, per partition, the first record with that timestamp (in ms) or later, None where there is none.
+
+    `LATEST`, `EARLIEST` and `MAX_TIMESTAMP` may stand for a timestamp. Raises the broker's KafkaError, and the last
+    one or ClientTimeout when `timeout_ms` is over.
+    """
+    found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
+
+    async def attempt() -> None:
+        missing = {partition: time for partition, time in timestamps.items() if partition not in found}
+        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+        topics = {partition.topic for partition in missing}
+        if any(cluster.leader_of(*partition) < 0 for partition in missing):
+            await cluster.refresh(topics)
+        for partition, time in missing.items():
+            by_leader[_leader(cluster, partition)][partition] = time
+        asked = (_ask_leader(cluster, leader, times, isolation_level) for leader, times in by_leader.items())
+        failures: list[KafkaError] = []
+        for outcome in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(outcome, KafkaError):
+                failures.append(outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                found.update(outcome[0])
+                failures += outcome[1]
+        if failures:
+            cluster.mark_stale()
+            raise next((failure for failure in failures if not is_worth_retrying(failure)), failures[0])
+
+    if timestamps:
+        await cluster.retry(attempt, timeout_ms)
+    return {partition: found[partition] for partition in timestamps}
+
+
+def _leader(cluster: Cluster, partition: TopicPartition) -> int:
+    leader = cluster.leader_of(*partition)
+    if leader >= 0:
+        return leader
+    known = cluster.topics.get(partition.topic)
+    code = ErrorCode.LEADER_NOT_AVAILABLE
+    if known is None or partition.partition not in known.partitions:
+        code = known.error if known is not None and known.error else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    raise KafkaError(code, f"{partition.topic}-{partition.partition}: {code.message}")
+
+
+async def _ask_leader(
+    cluster: Cluster, leader: int, times: Mapping[TopicPartition, int], isolation_level: int
+) -> tuple[dict[TopicPartition, OffsetAndTimestamp | None], list[KafkaError]]:
+    """Return what one leader answered, and its refusals."""
+    by_topic: dict[str, list[ListOffsetsRequest.ListOffsetsPartition]] = defaultdict(list)
+    for partition, time in times.items():
+        question = ListOffsetsRequest.ListOffsetsPartition(
+            partition_index=partition.partition, current_leader_epoch=cluster.epoch_of(*partition), timestamp=time
+        )
+        by_topic[partition.topic].append(question)
+    connection = await cluster.connection(leader)
+    version = connection.version_for(ListOffsetsRequest)
+    if version < _FIRST_VERSION_WITH_MAX_TIMESTAMP and MAX_TIMESTAMP in times.values():
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the broker is too old to find the largest timestamp")
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation_level if version >= 2 else 0,
+        topics=[ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=asked) for name, asked in by_topic.items()],
+        timeout_ms=cluster.options.request_timeout_ms,
+    )
+    answer = await connection.send(request, ListOffsetsResponse, version)
+    found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
+    refused: list[KafkaError] = []
+    for topic in answer.topics:
+        for told in topic.partitions:
+            partition = TopicPartition(topic.name, told.partition_index)
+            if partition not in times:
+                continue
+            if told.error_code:
+                code = ErrorCode.of(told.error_code)
+                refused.append(KafkaError(code, f"{topic.name}-{told.partition_index}: {code.message}"))
+            elif told.offset < 0:
+                found[partition] = None
+            else:
+                found[partition] = OffsetAndTimestamp(told.offset, told.timestamp, told.leader_epoch)
+    silent = [partition for partition in times if partition not in found]
+    if silent and not refused:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker said nothing of {silent[0]}")
+    return found, refused

@@ -1,0 +1,94 @@
+"""Which partition a record goes to. Equal keys go to equal partitions, in every client that uses the same function.
+
+`murmur2` is the hash of Kafka's Java clients (`Utils.murmur2`, Austin Appleby's MurmurHash2 with seed 0x9747b28c), so
+that a key lands where Java puts it. `consistent` is librdkafka's CRC-32 for those who share topics with it.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import zlib
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Literal
+
+PartitionerName = Literal["murmur2", "consistent", "random", "roundrobin", "sticky"]
+PartitionerFunction = Callable[[str, bytes | None, int], int]
+"""(topic, key, number of partitions) to a partition."""
+
+_MULTIPLIER = 0x5BD1E995
+_SEED = 0x9747B28C
+_MASK = 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """Return the 32-bit hash that Java's `Utils.murmur2` gives, as an unsigned number."""
+    length = len(data)
+    hashed = _SEED ^ length
+    words = length >> 2
+    for word in struct.unpack_from(f"<{words}I", data):
+        mixed = word * _MULTIPLIER & _MASK
+        mixed = (mixed ^ mixed >> 24) * _MULTIPLIER & _MASK
+        hashed = hashed * _MULTIPLIER & _MASK ^ mixed
+    rest = length & 3
+    if rest:
+        hashed = (hashed ^ int.from_bytes(data[length - rest :], "little")) * _MULTIPLIER & _MASK
+    hashed = (hashed ^ hashed >> 13) * _MULTIPLIER & _MASK
+    return hashed ^ hashed >> 15
+
+
+@lru_cache(maxsize=8192)
+def positive_murmur2(key: bytes) -> int:
+    """Return the hash of a key without its sign bit, as Java's `toPositive`. Keys repeat, so answers are kept."""
+    return murmur2(key) & 0x7FFFFFFF
+
+
+class Partitioner:
+    """Chooses partitions by one of the named rules or by a function.
+
+    - `murmur2`: records with a key by its hash, others stick to a partition until their batch is closed (KIP-480).
+    - `sticky`: every record sticks so, whatever its key.
+    - `consistent`: records with a key by CRC-32 (librdkafka's default), others stick.
+    - `random`, `roundrobin`: as they say, whatever the key.
+    """
+
+    def __init__(self, rule: PartitionerName | PartitionerFunction = "murmur2") -> None:
+        rules = ("murmur2", "consistent", "random", "roundrobin", "sticky")
+        if not callable(rule) and rule not in rules:
+            raise ValueError(f"partitioner {rule!r} is not one of {', '.join(rules)}, nor a function")
+        self._rule = rule
+        self._stuck: dict[str, int] = {}
+        self._turns: dict[str, int] = {}
+
+    def choose(self, topic: str, key: bytes | None, partitions: int) -> int:
+        """Return the partition for a record; ValueError when a function of the user's chooses one that is not there."""
+        rule = self._rule
+        if key is not None:
+            if rule == "murmur2":
+                return positive_murmur2(key) % partitions
+            if rule == "consistent":
+                return zlib.crc32(key) % partitions
+        if rule == "random":
+            return random.randrange(partitions)
+        if rule == "roundrobin":
+            turn = self._turns.get(topic, -1) + 1
+            self._turns[topic] = turn
+            return turn % partitions
+        if callable(rule):
+            chosen = rule(topic, key, partitions)
+            if not 0 <= chosen < partitions:
+                raise ValueError(f"the partitioner chose {chosen} of {partitions} partitions of {topic}")
+            return chosen
+        stuck = self._stuck.get(topic)
+        if stuck is None or stuck >= partitions:
+            stuck = self._stuck[topic] = random.randrange(partitions)
+        return stuck
+
+    def on_batch_closed(self, topic: str, partition: int, partitions: int) -> None:
+        """Let records without a key go elsewhere from now on, since the batch they filled is on its way."""
+        if self._stuck.get(topic) != partition:
+            return
+        if partitions > 1:
+            others = random.randrange(partitions - 1)
+            self._stuck[topic] = others + (others >= partition)

@@ -1,0 +1,368 @@
+"""Producer: sends records, in batches, to the leaders of their partitions.
+
+`await producer.send(topic, value, key=...)` puts a record into its partition's batch and returns a `Delivery` at once;
+it waits only for metadata of a new topic and for room in `buffer_memory`. `await` the delivery to know the record's
+offset, or `await producer.flush()` to know that all are delivered. Records of a partition keep their order, and with
+`enable_idempotence` (the default) none is written twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Literal, Self, Unpack
+
+from ottla.client.accumulator import Batch, Delivery, PartitionQueue
+from ottla.client.cluster import Cluster
+from ottla.client.errors import BufferExhausted, ClientClosed, KafkaError, RecordTooLarge
+from ottla.client.options import ClientKeywords, ClientOptions, parse_servers
+from ottla.client.partitioner import Partitioner, PartitionerFunction, PartitionerName
+from ottla.client.sender import Sender
+from ottla.client.structs import RecordMetadata
+from ottla.protocol.records.builder import BatchBuilder
+from ottla.protocol.records.compression import Compression
+
+Acks = Literal[0, 1, -1, "0", "1", "-1", "all"]
+
+_HEADER_ALLOWANCE_BYTES = 61
+_PLAIN_ALLOWANCE_BYTES = 40
+_REMEMBERED_FAILURES = 100
+
+
+class Producer:
+    """See the module. Use it as a context manager, or call `start` and `close`.
+
+    Options, beside those of `ClientOptions`:
+
+    - `acks`: "all" (-1), 1 or 0: who must have a batch before it counts as delivered. With 0 offsets are unknown.
+    - `enable_idempotence`: None means: when `acks` is "all". True with other acks is a ValueError.
+    - `compression_type`: "none", "gzip", "snappy", "lz4" or "zstd"; `compression_level`: the codec's own.
+    - `batch_size`: a batch is sent when it has this many bytes (before compression). Ours is 64 KiB, Kafka's 16 KiB.
+    - `linger_ms`: how long a batch that is not full waits for more records.
+    - `max_request_size`: the largest record, and the largest request, in bytes.
+    - `buffer_memory`: the bytes of records that may wait; `send` waits for room, at most `max_block_ms`.
+    - `max_in_flight_requests_per_connection`: at most 5 with idempotence.
+    - `retries`, `delivery_timeout_ms`: how often, and for how long altogether, a batch is tried.
+    - `partitioner`: see `Partitioner`.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str],
+        *,
+        acks: Acks = "all",
+        enable_idempotence: bool | None = None,
+        compression_type: str = "none",
+        compression_level: int | None = None,
+        batch_size: int = 64 * 1024,
+        linger_ms: float = 5,
+        max_request_size: int = 1024 * 1024,
+        buffer_memory: int = 32 * 1024 * 1024,
+        max_block_ms: int = 60_000,
+        max_in_flight_requests_per_connection: int = 5,
+        retries: int = 2**31 - 1,
+        delivery_timeout_ms: int = 120_000,
+        partitioner: PartitionerName | PartitionerFunction = "murmur2",
+        **options: Unpack[ClientKeywords],
+    ) -> None:
+        self._servers = parse_servers(bootstrap_servers)
+        self._options = ClientOptions(**options)
+        self._acks = _parse_acks(acks)
+        self._is_idempotent = self._acks == -1 if enable_idempotence is None else enable_idempotence
+        if self._is_idempotent and self._acks != -1:
+            raise ValueError("enable_idempotence needs acks='all'")
+        if max_in_flight_requests_per_connection < 1 or (
+            self._is_idempotent and max_in_flight_requests_per_connection > 5
+        ):
+            raise ValueError("max_in_flight_requests_per_connection must be 1 to 5 (any number without idempotence)")
+        for name, number in (("batch_size", batch_size), ("linger_ms", linger_ms), ("retries", retries)):
+            if number < 0:
+                raise ValueError(f"{name} must be 0 or more, not {number}")
+        if delivery_timeout_ms < linger_ms + self._options.request_timeout_ms:
+            raise ValueError("delivery_timeout_ms must be at least linger_ms + request_timeout_ms")
+        self._compression = Compression.named(compression_type)
+        self._level = compression_level
+        self._batch_bytes = batch_size
+        self._linger_s = linger_ms / 1000
+        self._max_request_bytes = max_request_size
+        self._buffer_bytes = buffer_memory
+        self._max_block_ms = max_block_ms
+        self._max_in_flight = max_in_flight_requests_per_connection
+        self._retries = retries
+        self._delivery_timeout_s = delivery_timeout_ms / 1000
+        self._partitioner = Partitioner(partitioner)
+        self._queues: dict[str, list[PartitionQueue]] = {}
+        self._buffered_bytes = 0
+        self._room: deque[asyncio.Future[None]] = deque()
+        self._unfinished: dict[Batch, None] = {}
+        self._failures: deque[Batch] = deque(maxlen=_REMEMBERED_FAILURES)
+        self._waiting_flushes = 0
+        self._cluster: Cluster | None = None
+        self._sender: Sender | None = None
+        self._is_closed = False
+
+    async def start(self) -> None:
+        """Find the cluster and get a producer id; raises KafkaError when that fails within `max_block_ms`."""
+        self._loop = asyncio.get_running_loop()
+        cluster = Cluster(self._servers, self._options, allow_auto_create_topics=True)
+        sender = Sender(
+            cluster,
+            acks=self._acks,
+            is_idempotent=self._is_idempotent,
+            compression=self._compression,
+            level=self._level,
+            max_in_flight=self._max_in_flight,
+            max_request_bytes=self._max_request_bytes,
+            retries=self._retries,
+            on_closed=self._on_closed,
+            on_finished=self._on_finished,
+        )
+        cluster.on_update = self._on_metadata
+        try:
+            await cluster.start()
+            await sender.start(self._max_block_ms)
+        except BaseException:
+            await sender.close()
+            await cluster.close()
+            raise
+        self._cluster, self._sender = cluster, sender
+
+    async def close(self, timeout_ms: int | None = None) -> None:
+        """Deliver what was sent, then end; after `timeout_ms` the rest is given up (None: after the delivery timeout).
+
+        Raises, once all is closed, the error of a record that was not delivered and whose delivery nobody awaited.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._sender is None or self._cluster is None:
+            return
+        try:
+            await self._await_all(None if timeout_ms is None else timeout_ms / 1000)
+        finally:
+            await self._sender.close()
+            for batch in list(self._unfinished):
+                batch.fail(ClientClosed("the producer was closed before the record was delivered"))
+                self._on_finished(batch)
+            await self._cluster.close()
+        self._raise_failure()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except KafkaError:
+            if error is None:
+                raise
+
+    # Sending ----------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Put a record on its way and return its delivery.
+
+        `timestamp_ms` is since 1970 (None: now); `partition` None leaves the choice to the partitioner. Raises
+        RecordTooLarge, BufferExhausted, ClientClosed, KafkaError when the topic cannot be had within `max_block_ms`,
+        ValueError for a partition that the topic does not have, TypeError for keys and values that are not bytes.
+        """
+        if self._is_closed or self._sender is None:
+            raise ClientClosed("the producer is closed" if self._is_closed else "the producer was not started")
+        if type(value) is not bytes and value is not None:
+            value = _to_bytes(value, "value")
+        if type(key) is not bytes and key is not None:
+            key = _to_bytes(key, "key")
+        queues = self._queues.get(topic)
+        if queues is None:
+            queues = await self._open_topic(topic)
+        if headers:
+            bound = BatchBuilder.upper_bound(key, value, headers)
+        else:
+            bound = _PLAIN_ALLOWANCE_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
+        if bound > self._max_request_bytes - _HEADER_ALLOWANCE_BYTES or bound > self._buffer_bytes:
+            raise RecordTooLarge(f"{topic}: a record of up to {bound} bytes, above max_request_size or buffer_memory")
+        if self._buffered_bytes + bound > self._buffer_bytes:
+            await self._await_room(bound)
+        if partition is None:
+            partition = self._partitioner.choose(topic, key, len(queues))
+        elif not 0 <= partition < len(queues):
+            raise ValueError(f"{topic} has partitions 0 to {len(queues) - 1}, not {partition}")
+        if timestamp_ms is None:
+            timestamp_ms = int(time.time() * 1000)
+        elif timestamp_ms < 0:
+            raise ValueError(f"timestamp_ms must be 0 or more, not {timestamp_ms}")
+
+        queue = queues[partition]
+        batch = queue.waiting[-1] if queue.waiting else None
+        is_full = False
+        if batch is None or batch.is_closed:
+            batch = self._open_batch(queue)
+        elif batch.builder.size_bytes + bound > self._batch_bytes and batch.record_count:
+            self._sender.close_batch(batch)
+            is_full = True
+            batch = self._open_batch(queue)
+        builder = batch.builder
+        before = len(builder.body)
+        place = builder.append(timestamp_ms, key, value, headers)
+        added = len(builder.body) - before
+        batch.record_count = place + 1
+        batch.reserved_bytes += added
+        self._buffered_bytes += added
+        if builder.size_bytes >= self._batch_bytes:
+            self._sender.close_batch(batch)
+            is_full = True
+        if is_full:
+            self._sender.wake()
+            # A program that sends in a loop lets answers in once per batch, or nothing would leave before the end.
+            await asyncio.sleep(0)
+        return Delivery(batch, place, timestamp_ms)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> RecordMetadata:
+        """Send one record and return where it went; see `send`."""
+        return await (
+            await self.send(topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition)
+        )
+
+    async def flush(self) -> None:
+        """Wait until everything that was sent is delivered or given up, without lingering.
+
+        Raises the error of a record that was given up since the last flush and whose delivery nobody awaited.
+        """
+        if self._sender is None:
+            raise ClientClosed("the producer was not started")
+        await self._await_all(None)
+        self._raise_failure()
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """Return the partitions of a topic, which is created if the broker does so; raises as `send`."""
+        return list(range(len(self._queues.get(topic) or await self._open_topic(topic))))
+
+    # Batches ----------------------------------------------------------------------------------------------------
+
+    def _open_batch(self, queue: PartitionQueue) -> Batch:
+        assert self._sender is not None
+        batch = Batch(queue, self._loop.time(), self._linger_s, self._delivery_timeout_s)
+        batch.expiry = self._loop.call_at(batch.deadline, self._sender.expire, batch)
+        self._unfinished[batch] = None
+        queue.waiting.append(batch)
+        self._sender.activate(queue)
+        return batch
+
+    def _on_closed(self, batch: Batch) -> None:
+        topic = batch.queue.topic
+        self._partitioner.on_batch_closed(topic, batch.queue.partition, len(self._queues[topic]))
+
+    def _on_finished(self, batch: Batch) -> None:
+        """Give back the memory of a batch, and let those in who wait for it."""
+        self._unfinished.pop(batch, None)
+        self._buffered_bytes -= batch.reserved_bytes
+        batch.reserved_bytes = 0
+        batch.sealed = None
+        if batch.error is not None:
+            self._failures.append(batch)
+        while self._room:
+            waiter = self._room.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _await_room(self, bound: int) -> None:
+        assert self._sender is not None
+        self._hurry(1)
+        try:
+            async with asyncio.timeout(self._max_block_ms / 1000):
+                while self._buffered_bytes + bound > self._buffer_bytes:
+                    waiter: asyncio.Future[None] = self._loop.create_future()
+                    self._room.append(waiter)
+                    await waiter
+        except TimeoutError:
+            raise BufferExhausted(
+                f"buffer_memory of {self._buffer_bytes} bytes stayed full for {self._max_block_ms} ms"
+            ) from None
+        finally:
+            self._hurry(-1)
+        if self._is_closed:
+            raise ClientClosed("the producer is closed")
+
+    async def _await_all(self, timeout_s: float | None) -> None:
+        outcomes = [batch.outcome for batch in self._unfinished]
+        if not outcomes:
+            return
+        self._hurry(1)
+        try:
+            await asyncio.wait(outcomes, timeout=timeout_s)
+        finally:
+            self._hurry(-1)
+
+    def _hurry(self, change: int) -> None:
+        assert self._sender is not None
+        self._waiting_flushes += change
+        self._sender.is_hurried = self._waiting_flushes > 0
+        self._sender.wake()
+
+    def _raise_failure(self) -> None:
+        failures = [batch for batch in self._failures if not batch.is_observed]
+        self._failures.clear()
+        if failures and failures[0].error is not None:
+            raise failures[0].error
+
+    # Topics -----------------------------------------------------------------------------------------------------
+
+    async def _open_topic(self, topic: str) -> list[PartitionQueue]:
+        assert self._cluster is not None
+        known = await self._cluster.topic(topic, self._max_block_ms)
+        if self._is_closed:
+            raise ClientClosed("the producer is closed")
+        queues = self._queues.setdefault(topic, [])
+        self._fit(topic, queues, len(known.partitions))
+        return queues
+
+    def _on_metadata(self) -> None:
+        assert self._cluster is not None
+        for topic, queues in self._queues.items():
+            known = self._cluster.topics.get(topic)
+            if known is not None and known.is_usable:
+                self._fit(topic, queues, len(known.partitions))
+        if self._sender is not None:
+            self._sender.wake()
+
+    def _fit(self, topic: str, queues: list[PartitionQueue], partitions: int) -> None:
+        """Have as many queues as there are partitions; a topic that was created anew may have fewer."""
+        queues.extend(PartitionQueue(topic, index) for index in range(len(queues), partitions))
+        del queues[partitions:]
+
+
+def _parse_acks(acks: Acks) -> int:
+    parsed = {"all": -1, "-1": -1, "0": 0, "1": 1, -1: -1, 0: 0, 1: 1}.get(acks)
+    if parsed is None:
+        raise ValueError(f"acks must be 'all', 1 or 0, not {acks!r}")
+    return parsed
+
+
+def _to_bytes(data: object, name: str) -> bytes:
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(data)
+    raise TypeError(f"the {name} must be bytes or None, not {type(data).__name__}")
