@@ -81,14 +81,16 @@ def write_launcher(java_home: Path, launcher_directory: Path) -> Path:
     return home
 
 
-def prepare_environment(launcher_directory: Path) -> None:
-    """Set what PySpark reads from this process's environment: JAVA_HOME, and the interpreter of the Python workers.
+def prepare_environment(launcher_directory: Path) -> Path:
+    """Set what PySpark reads of this process's environment, JAVA_HOME and the Python of its workers; return the former.
 
     Without the second, Spark's workers run the first `python3` of PATH, which need not have pyarrow.
     Raises JavaNotFound.
     """
-    os.environ["JAVA_HOME"] = str(find_java_home(launcher_directory))
+    home = find_java_home(launcher_directory)
+    os.environ["JAVA_HOME"] = str(home)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    return home
 
 
 def _installed(environ: Mapping[str, str]) -> list[Path]:

