@@ -17,7 +17,6 @@ Nothing here knows of a loop: the node's timers drive all of it, and so does a m
     full directories       ottla.disk.full.probe.interval.ms                 tries full directories again
     metadata snapshot      1 s                                               a snapshot if one is due
     producer expiry        producer.id.expiration.check.interval.ms          idle producers of some logs
-    loop lag               LOOP_LAG_INTERVAL_MS                              how late the loop runs its timers
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ LOGS_PER_STEP = 50
 RECOVERY_POINT_MOST_MS = 5_000
 """Recovery points are written at least so often, whatever the configuration: they bound what a start looks at."""
 HOUSEKEEPING_INTERVAL_MS = 1_000
-LOOP_LAG_INTERVAL_MS = 1_000
 
 Step = Callable[[], bool]
 
@@ -143,7 +141,6 @@ class Chores:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.chores: dict[str, Chore] = {}
-        self._lag_planned_ms = 0.0
 
     def start(self) -> None:
         """Plan every chore's first step."""
@@ -162,8 +159,6 @@ class Chores:
         self._add(
             "producer expiry", config.producer_id_expiration_check_interval_ms, self._sweep(self._expire_producers)
         )
-        self._add("loop lag", LOOP_LAG_INTERVAL_MS, self._measure_lag)
-        self._lag_planned_ms = self._node.clock.monotonic_ms() + LOOP_LAG_INTERVAL_MS
 
     def stop(self) -> None:
         """Cancel every planned step."""
@@ -236,9 +231,3 @@ class Chores:
 
     def _expire_producers(self, log: Log) -> None:
         log.producers.expire(self._node.clock.wall_ms())
-
-    def _measure_lag(self) -> bool:
-        now_ms = self._node.clock.monotonic_ms()
-        self._node.metrics.loop_lag(max(0, int((now_ms - self._lag_planned_ms) * 1_000)))
-        self._lag_planned_ms = now_ms + LOOP_LAG_INTERVAL_MS
-        return False

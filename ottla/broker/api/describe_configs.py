@@ -1,7 +1,7 @@
 """DescribeConfigs (key 32), versions 1-4: the configuration of topics and of this broker, with where each value comes
 from.
 
-Null keys ask for all of a resource's keys; keys that it does not have are left out. Every key comes with type, source
+Null keys, and as in Kafka an empty list, ask for all of a resource's keys; keys that it does not have are left out. Every key comes with type, source
 and default flag; synonyms and documentation only when asked for. A broker is named by its id; the empty name asks for
 the dynamic default of all brokers, of which there is none, so the list is empty. Broker loggers (type 8) list the
 loggers' levels in Kafka; here the list is empty. Other types are INVALID_REQUEST, as in Kafka for unknown ones.
@@ -51,7 +51,7 @@ def _describe(
 
 
 def _entries(resource: DescribeConfigsRequest.DescribeConfigsResource, context: Context) -> Sequence[ConfigEntry]:
-    name, keys = resource.resource_name, resource.configuration_keys
+    name, keys = resource.resource_name, resource.configuration_keys or None
     if resource.resource_type == TOPIC:
         problem = topic_name_problem(name)
         if problem is not None:

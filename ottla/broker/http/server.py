@@ -70,7 +70,7 @@ class HttpServer:
     async def start(self) -> None:
         """Bind. Raises OSError when the address cannot be had."""
         self._server = await asyncio.start_server(
-            self._serve, self._host or None, self._port, limit=MAX_HEAD_BYTES, reuse_address=True
+            self._serve, self._host or None, self._port, limit=MAX_HEAD_BYTES - len(_END_OF_HEAD), reuse_address=True
         )
 
     async def stop(self) -> None:

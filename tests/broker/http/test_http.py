@@ -1,0 +1,195 @@
+"""The HTTP port: pages, refusals, and bounds, over real sockets on a free port."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+
+import pytest
+from kit.nodes import start_node
+
+from ottla.broker.catalog import NewTopic
+from ottla.broker.http.pages import pages_of
+from ottla.broker.http.server import MAX_HEAD_BYTES, BadRequest, HttpServer, Page, parse_head, plain
+from ottla.broker.node import Node
+
+
+def broken() -> Page:
+    raise RuntimeError("a bug")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[HttpServer]:
+    pages = {"/page": lambda: plain(HTTPStatus.OK, "here"), "/broken": broken}
+    running = HttpServer("127.0.0.1", 0, pages)
+    await running.start()
+    yield running
+    await running.stop()
+
+
+async def send(server: HttpServer, *pieces: bytes) -> tuple[int, dict[str, str], bytes]:
+    """Send the pieces one by one; status, headers and body of the last answer before the connection ends."""
+    reader, writer = await asyncio.open_connection(*server.address)
+    for piece in pieces:
+        writer.write(piece)
+        await writer.drain()
+    writer.write_eof()
+    data = await reader.read()
+    writer.close()
+    head, _, body = data.partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return int(status.split()[1]), headers, body
+
+
+def get(path: str, *headers: str, method: str = "GET", version: str = "HTTP/1.1") -> bytes:
+    return "\r\n".join([f"{method} {path} {version}", "Host: x", *headers, "", ""]).encode()
+
+
+async def test_a_page_is_served_with_its_length(server: HttpServer) -> None:
+    status, headers, body = await send(server, get("/page"))
+    assert (status, body) == (200, b"200 OK: here\n")
+    assert headers["content-length"] == str(len(body))
+
+
+async def test_a_request_may_come_byte_by_byte(server: HttpServer) -> None:
+    status, _, _ = await send(server, *(bytes([byte]) for byte in get("/page?query=1")))
+    assert status == 200
+
+
+async def test_a_connection_serves_one_request_after_the_other(server: HttpServer) -> None:
+    reader, writer = await asyncio.open_connection(*server.address)
+    for _ in range(3):
+        writer.write(get("/page"))
+        assert await reader.readuntil(b"here\n")
+    writer.write(get("/page", "Connection: close"))
+    assert b"Connection: close" in await reader.read()
+    writer.close()
+
+
+async def test_http_1_0_closes_after_the_answer(server: HttpServer) -> None:
+    reader, writer = await asyncio.open_connection(*server.address)
+    writer.write(get("/page", version="HTTP/1.0"))
+    assert (await reader.read()).endswith(b"here\n")
+    writer.close()
+
+
+async def test_head_has_the_length_and_no_body(server: HttpServer) -> None:
+    status, headers, body = await send(server, get("/page", method="HEAD"))
+    assert (status, headers["content-length"], body) == (200, "13", b"")
+
+
+async def test_an_unknown_path_is_404_and_names_what_there_is(server: HttpServer) -> None:
+    status, _, body = await send(server, get("/nothing"))
+    assert status == 404
+    assert b"/page" in body
+
+
+async def test_another_method_is_405(server: HttpServer) -> None:
+    status, headers, _ = await send(server, get("/page", method="DELETE"))
+    assert (status, headers["allow"]) == (405, "GET, HEAD")
+
+
+async def test_a_page_with_a_bug_is_500_and_the_server_goes_on(server: HttpServer) -> None:
+    assert (await send(server, get("/broken")))[0] == 500
+    assert (await send(server, get("/page")))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00\x00\x00\x14\x00\x12\x00\x04\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /page HTTP/2.0\r\n\r\n",
+        b"GET page HTTP/1.1\r\n\r\n",
+        b"GET /page HTTP/1.1\r\nno colon\r\n\r\n",
+        b"GET /page HTTP/1.1\r\n folded: x\r\n\r\n",
+        b"GET /page HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello",
+        b"GET /page HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"GET /p\xffge HTTP/1.1\r\n\r\n",
+        b"GET /page HTTP/1.1\r\nHost: x",
+    ],
+)
+async def test_what_is_not_a_request_of_ours_is_400(server: HttpServer, data: bytes) -> None:
+    assert (await send(server, data))[0] == 400
+
+
+async def test_a_head_over_the_limit_is_431(server: HttpServer) -> None:
+    room = MAX_HEAD_BYTES - len(get("/page", "X: "))
+    assert (await send(server, get("/page", "X: " + "x" * room)))[0] == 200
+    assert (await send(server, get("/page", "X: " + "x" * (room + 1))))[0] == 431
+    assert (await send(server, b"x" * (MAX_HEAD_BYTES + 1)))[0] == 431
+
+
+async def test_a_head_that_does_not_come_in_time_ends_the_connection() -> None:
+    running = HttpServer("127.0.0.1", 0, {}, head_timeout_s=0.01)
+    await running.start()
+    reader, writer = await asyncio.open_connection(*running.address)
+    writer.write(b"GET /pa")
+    assert await reader.read() == b""
+    writer.close()
+    await running.stop()
+
+
+async def test_stopping_closes_open_connections() -> None:
+    running = HttpServer("127.0.0.1", 0, {})
+    await running.start()
+    reader, writer = await asyncio.open_connection(*running.address)
+    writer.write(get("/"))
+    await reader.readuntil(b"\r\n\r\n")
+    await running.stop()
+    assert (await reader.read()).endswith(b"\n")
+    writer.close()
+
+
+def test_a_head_is_parsed_to_method_path_and_persistence() -> None:
+    assert parse_head(get("/a?b=c")) == ("GET", "/a", True)
+    assert parse_head(get("/a", "connection: Close")) == ("GET", "/a", False)
+    assert parse_head(get("/a", "Connection: keep-alive", version="HTTP/1.0")) == ("GET", "/a", True)
+    with pytest.raises(BadRequest):
+        parse_head(b"\r\n\r\n")
+
+
+# --- pages
+
+
+def page(node: Node, path: str, *, accepts: bool = True) -> Page:
+    return pages_of(node, lambda: accepts)[path]()
+
+
+def test_the_broker_is_alive_and_ready_with_its_directories() -> None:
+    node, _, _ = start_node()
+    node.catalog.create_topics([NewTopic("t")], lambda _: None)
+    node.settle()
+    assert page(node, "/livez").status is HTTPStatus.OK
+    ready = page(node, "/readyz")
+    assert ready.status is HTTPStatus.OK
+    body = json.loads(ready.body)
+    assert body["status"] == "ready"
+    assert body["topics"] == 1
+    assert body["log_directories"] == [{"path": "/data", "state": "online", "error": None}]
+
+
+def test_the_broker_is_not_ready_while_it_does_not_accept_requests() -> None:
+    node, _, _ = start_node()
+    assert page(node, "/readyz", accepts=False).status is HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def test_the_broker_is_not_ready_when_no_directory_takes_writes() -> None:
+    node, _, _ = start_node()
+    (directory,) = node.log_manager.directories
+    directory.mark_offline(OSError(5, "the disk is gone"))
+    answer = page(node, "/readyz")
+    assert answer.status is HTTPStatus.SERVICE_UNAVAILABLE
+    (told,) = json.loads(answer.body)["log_directories"]
+    assert told["state"] == "offline"
+    assert "the disk is gone" in told["error"]
+
+
+def test_metrics_are_prometheus_text() -> None:
+    node, _, _ = start_node()
+    answer = page(node, "/metrics")
+    assert answer.content_type.startswith("text/plain")
+    assert b"kafka_server_brokertopicmetrics_messagesin_total 0.0" in answer.body

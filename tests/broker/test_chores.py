@@ -1,0 +1,175 @@
+"""Background work driven by a manual clock: what is done, when, in how small steps, and what a failure does."""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+import pytest
+from kit.nodes import DATA, pass_time, start_node
+
+from ottla.broker import chores
+from ottla.broker.catalog import NewTopic
+from ottla.broker.chores import Chore, Sweep
+from ottla.broker.node import Node
+from ottla.protocol.records.batch import encode_batch
+from ottla.protocol.records.record import Record
+from ottla.storage.append import AppendEntry
+from ottla.storage.checkpoint import read_offsets
+from ottla.storage.layout import TopicPartition
+
+
+class Ignore:
+    """Nobody waits for what is appended."""
+
+    def appended(self, index: int, result: object) -> None:
+        assert result.error_code == 0  # type: ignore[attr-defined]  # an AppendResult
+
+
+def create(node: Node, name: str, partitions: int = 1, **configs: str) -> None:
+    pairs = [(key.replace("_", "."), value) for key, value in configs.items()]
+    node.catalog.create_topics([NewTopic(name, partitions=partitions, configs=pairs)], lambda _: None)
+    node.settle()
+
+
+def append(node: Node, topic: str, count: int, now_ms: int, index: int = 0) -> None:
+    partition = node.catalog.partition(topic, index)
+    assert partition is not None
+    for _ in range(count):
+        batch = encode_batch([Record(0, now_ms, None, b"x" * 500)])
+        partition.gather(AppendEntry(memoryview(batch), 9), Ignore(), 0)
+        node.settle()
+
+
+def test_retention_deletes_old_segments_and_their_files_after_the_delay() -> None:
+    node, files, clock = start_node(log_retention_check_interval_ms=10_000)
+    create(node, "t", segment_bytes="1024", retention_bytes="2000", file_delete_delay_ms="5000")
+    append(node, "t", 20, clock.wall_ms())
+    partition = node.catalog.partition("t", 0)
+    assert partition is not None
+    assert partition.log.log_start_offset == 0
+    pass_time(node, clock, 9_000)
+    assert partition.log.log_start_offset == 0
+    pass_time(node, clock, 2_000)
+    assert partition.log.log_start_offset > 0
+    names = files.list_directory(DATA / "t-0")
+    assert [name for name in names if name.endswith(".deleted")]
+    pass_time(node, clock, 7_000)
+    assert not [name for name in files.list_directory(DATA / "t-0") if name.endswith(".deleted")]
+
+
+def test_high_watermarks_recovery_points_and_log_starts_are_checkpointed() -> None:
+    node, files, clock = start_node(
+        log_flush_start_offset_checkpoint_interval_ms=3_000, replica_high_watermark_checkpoint_interval_ms=2_000
+    )
+    create(node, "t")
+    append(node, "t", 3, clock.wall_ms())
+    partition = node.catalog.partition("t", 0)
+    assert partition is not None
+    partition.log.delete_records(2)
+    pass_time(node, clock, 6_000)
+    place = TopicPartition("t", 0)
+    assert read_offsets(files, DATA / "replication-offset-checkpoint")[place] == 3
+    assert read_offsets(files, DATA / "recovery-point-offset-checkpoint")[place] == 3
+    assert read_offsets(files, DATA / "log-start-offset-checkpoint")[place] == 2
+
+
+def test_a_full_directory_comes_back_by_itself() -> None:
+    node, files, clock = start_node(ottla_disk_full_probe_interval_ms=4_000)
+    create(node, "t")
+    (directory,) = node.log_manager.directories
+    full = files.fail("pwritev", "*", errno.ENOSPC, times=None)
+    directory.mark_full(OSError(errno.ENOSPC, "no room"))
+    pass_time(node, clock, 5_000)
+    assert not directory.is_online
+    files.heal(full)
+    pass_time(node, clock, 5_000)
+    assert directory.is_online
+
+
+def test_every_chore_has_figures() -> None:
+    node, _, clock = start_node()
+    pass_time(node, clock, 5_000)
+    figures = node.metrics.chores
+    assert figures["segment unlink"].steps >= 4
+    assert figures["high watermarks"].steps == 1
+    assert figures["segment unlink"].last_wall_ms == clock.wall_ms()
+    assert {name: counters.failures for name, counters in figures.items() if counters.failures} == {}
+
+
+def test_a_step_that_fails_is_said_and_comes_again(caplog: pytest.LogCaptureFixture) -> None:
+    node, _, clock = start_node()
+    calls: list[int] = []
+
+    def step() -> bool:
+        calls.append(1)
+        raise OSError(errno.EIO, "broken")
+
+    chore = Chore(node, "test chore", 1_000, step)
+    chore.start()
+    with caplog.at_level(logging.ERROR):
+        pass_time(node, clock, 3_000)
+    assert len(calls) == 3
+    assert node.metrics.chore("test chore").failures == 3
+    assert "test chore" in caplog.text
+    chore.stop()
+    pass_time(node, clock, 3_000)
+    assert len(calls) == 3
+
+
+def test_a_step_that_left_work_over_goes_on_in_the_next_turn() -> None:
+    node, _, clock = start_node()
+    left = [True, True, False, False]
+    chore = Chore(node, "test chore", 10_000, lambda: left.pop(0))
+    chore.start()
+    clock.advance(10_000)
+    turns = 0
+    while len(left) > 1:
+        node.run_due()
+        turns += 1
+    assert turns == 3
+    node.run_due()
+    assert left == [False]
+    chore.stop()
+
+
+def test_a_chore_whose_work_is_at_the_disk_does_not_start_again_before_it_is_done() -> None:
+    node, _, clock = start_node()
+    waiting = []
+
+    class Later:
+        def run(self, work: object, done: object) -> None:
+            waiting.append((work, done))
+
+    node.workers = Later()  # type: ignore[assignment]  # only `run` is called here
+    chore = Chore(node, "test chore", 1_000, lambda: chore.in_worker(lambda: None))
+    chore.start()
+    pass_time(node, clock, 900, step_ms=100)
+    assert waiting == []
+    clock.advance(200)
+    chore.run()
+    chore.run()
+    chore.run()
+    assert len(waiting) == 1
+    waiting.pop()[1](None, None)  # type: ignore[operator]  # the callback of Workers.run
+    chore.run()
+    assert len(waiting) == 1
+
+
+def test_a_sweep_visits_every_log_once_in_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, _, _ = start_node()
+    create(node, "t", partitions=7)
+    monkeypatch.setattr(chores, "LOGS_PER_STEP", 3)
+    visited: list[str] = []
+    sweep = Sweep(lambda: list(node.log_manager.logs.values()), lambda log: visited.append(log.name))
+    steps = [sweep.step() for _ in range(3)]
+    assert steps == [True, True, False]
+    assert len(visited) == len(set(visited)) == 8
+    sweep.step()
+    assert len(visited) == 11
+
+
+def test_after_the_stop_nothing_is_planned() -> None:
+    node, _, _ = start_node()
+    node.chores.stop()
+    assert node.timers.next_deadline_ms() is None
