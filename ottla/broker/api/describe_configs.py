@@ -1,10 +1,11 @@
 """DescribeConfigs (key 32), versions 1-4: the configuration of topics and of this broker, with where each value comes
 from.
 
-Null keys, and as in Kafka an empty list, ask for all of a resource's keys; keys that it does not have are left out. Every key comes with type, source
-and default flag; synonyms and documentation only when asked for. A broker is named by its id; the empty name asks for
-the dynamic default of all brokers, of which there is none, so the list is empty. Broker loggers (type 8) list the
-loggers' levels in Kafka; here the list is empty. Other types are INVALID_REQUEST, as in Kafka for unknown ones.
+Null keys, and as in Kafka an empty list, ask for all of a resource's keys; keys that it does not have are left out.
+Every key comes with type, source and default flag; synonyms and documentation only when asked for. A broker is named
+by its id; the empty name asks for the dynamic default of all brokers, of which there is none, so the list is empty.
+Broker loggers (type 8) list the loggers' levels in Kafka; here the list is empty. Other types are INVALID_REQUEST, as
+in Kafka for unknown ones.
 """
 
 from __future__ import annotations
