@@ -68,7 +68,7 @@ def undo_write(
                 if files.exists(path):
                     files.unlink(path)
         if active.file.size() != active.size_bytes:
-            active.file.truncate(active.size_bytes)
+            active.cut(active.size_bytes)
     except OSError as error:
         return error
     return None

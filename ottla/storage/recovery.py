@@ -260,9 +260,10 @@ class _Scan:
     def run(self) -> int:
         """Check, cut, keep aside, write again, sync; the log end offset."""
         segments = self._segments
-        slot = max(
-            [number for number, one in enumerate(segments) if one.base_offset <= self._recovery_point], default=0
-        )
+        # The segment that was active when the point was taken: its indexes, and its length after a failed append that
+        # was taken back, may never have been synced.
+        last_synced = self._recovery_point - 1
+        slot = max([number for number, one in enumerate(segments) if one.base_offset <= last_synced], default=0)
         self._all_bytes = sum(segment.size_bytes for segment in segments[slot:])
         next_offset = segments[slot].base_offset
         while slot < len(segments):

@@ -39,6 +39,7 @@ class Segment:
         "_offset_of_largest_timestamp",
         "base_offset",
         "created_ms",
+        "cuts",
         "file",
         "first_timestamp_ms",
         "index_interval_bytes",
@@ -74,6 +75,9 @@ class Segment:
         self.index_interval_bytes = index_interval_bytes
         self.size_bytes = 0
         self.synced_bytes = 0
+        """Length of the file that is known to be on disk; -1 when it is not even known that nothing lies behind it."""
+        self.cuts = 0
+        """How often the file was shortened: a sync that began before does not count."""
         self.indexed_position = 0
         """Start of the batch that was indexed last; 0 when none was."""
         self.first_timestamp_ms = UNKNOWN
@@ -335,13 +339,18 @@ class Segment:
         """Cut the segment, which becomes the active one: the batch at `position` begins with `offset`. Raises
         OSError.
         """
-        self.file.truncate(position)
+        self.cut(position)
         self.size_bytes = position
-        self.synced_bytes = min(self.synced_bytes, position)
         for index in (self.offset_index, self.time_index):
             index.unseal()
             index.truncate_to(offset)
         self.restore_index_state()
+
+    def cut(self, position: int) -> None:
+        """Shorten the file. The new length is not on the disk before a sync, however few bytes count. Raises OSError."""
+        self.synced_bytes = -1
+        self.cuts += 1
+        self.file.truncate(position)
 
     def restore_index_state(self) -> int:
         """Learn from the indexes and the batches behind their last entries what appending needs to know; the offset

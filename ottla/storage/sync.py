@@ -31,7 +31,7 @@ class SyncTicket:
         self,
         end: End,
         *,
-        dirty: Sequence[tuple[Segment, int]],
+        dirty: Sequence[tuple[Segment, int, int]],
         finished: Sequence[Segment],
         snapshots: Sequence[File],
         directory_changes: int,
@@ -107,7 +107,7 @@ class UnsyncedState:
         if self.ticket is not None:
             raise RuntimeError(f"{self._directory}: a sync is running already")
         dirty = _dirty(segments)
-        steps: list[Callable[[], None]] = [segment.file.fdatasync for segment, _ in dirty]
+        steps: list[Callable[[], None]] = [segment.file.fdatasync for segment, _, _ in dirty]
         finished = []
         for segment in self._unfinished:
             seal(segment)
@@ -133,8 +133,9 @@ class UnsyncedState:
     def end(self, ticket: SyncTicket) -> int:
         """Take note of a ticket that ran; the recovery point that follows from it."""
         self.ticket = None
-        for segment, size_bytes in ticket.dirty:
-            segment.synced_bytes = min(size_bytes, segment.size_bytes)
+        for segment, size_bytes, cuts in ticket.dirty:
+            if segment.cuts == cuts:
+                segment.synced_bytes = size_bytes
         for segment in ticket.finished:
             self.segment_gone(segment)
         for file in ticket.snapshots:
@@ -150,15 +151,15 @@ class UnsyncedState:
         self._snapshots.clear()
 
 
-def _dirty(segments: SegmentList) -> list[tuple[Segment, int]]:
+def _dirty(segments: SegmentList) -> list[tuple[Segment, int, int]]:
     """Segments with unsynced bytes, oldest first: all at the end of the list, where the active one may still be
     empty.
     """
-    dirty: list[tuple[Segment, int]] = []
+    dirty: list[tuple[Segment, int, int]] = []
     for slot in range(len(segments) - 1, -1, -1):
         segment = segments[slot]
         if segment.synced_bytes < segment.size_bytes:
-            dirty.append((segment, segment.size_bytes))
+            dirty.append((segment, segment.size_bytes, segment.cuts))
         elif segment.size_bytes:
             break
     dirty.reverse()

@@ -1,0 +1,72 @@
+"""What `Log.append` costs beyond the write and the checksum, per batch: `python benchmarks/append.py`.
+
+Writes go to a file that swallows them, so that the figures are Ottla's own. One line per case: batches a call, bytes a batch.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from uuid import UUID
+
+from ottla.config.broker import BrokerConfig
+from ottla.config.topic import TopicConfig
+from ottla.protocol.records.batch import encode_batch
+from ottla.protocol.records.checksum import crc32c
+from ottla.protocol.records.record import Record
+from ottla.storage.append import AppendEntry
+from ottla.storage.files import OsFiles
+from ottla.storage.recovery import open_log
+
+NOW_MS = 1_700_000_000_000
+
+
+def measure(per_call: int, size: int, *, idempotent: bool = False, swallow: bool = True, calls: int = 2000) -> float:
+    """Microseconds per batch, median of rounds."""
+    with tempfile.TemporaryDirectory() as name:
+        config = TopicConfig.resolve({"segment.bytes": str((1 << 31) - 1)}, BrokerConfig.of({}))
+        log = open_log(
+            OsFiles(), Path(name), topic="t", partition=0, topic_id=UUID(int=1), config=config, now_ms=NOW_MS
+        )
+        if swallow:
+            log.segments[-1].file.pwritev = lambda buffers, _: sum(map(len, buffers))  # type: ignore[method-assign]
+        sequence, rounds = 0, []
+        for _ in range(7):
+            turns = []
+            for _ in range(calls):
+                entries = []
+                for _ in range(per_call):
+                    producer = {"producer_id": 1, "producer_epoch": 0, "base_sequence": sequence} if idempotent else {}
+                    record = Record(0, NOW_MS, None, b"v" * size, ())
+                    entries.append(AppendEntry(memoryview(encode_batch([record], **producer)), 9))
+                    sequence += 1
+                turns.append(entries)
+            started = time.perf_counter()
+            for entries in turns:
+                log.append(entries, NOW_MS)
+            spent = time.perf_counter() - started
+            rounds.append(spent / calls / per_call * 1e6)
+        log.abandon()
+        return median(rounds)
+
+
+def checksum(size: int) -> float:
+    """Microseconds of the checksum alone."""
+    data = memoryview(b"v" * (size + 50))
+    started = time.perf_counter()
+    for _ in range(20000):
+        crc32c(data)
+    return (time.perf_counter() - started) / 20000 * 1e6
+
+
+if __name__ == "__main__":
+    for per_call, size in ((100, 100), (10, 100), (1, 100), (1, 16384)):
+        plain = measure(per_call, size)
+        producers = measure(per_call, size, idempotent=True)
+        written = measure(per_call, size, swallow=False, calls=500)
+        print(
+            f"{per_call:4d} batches of {size:6d} B a call: {plain:6.2f} us each, idempotent {producers:6.2f} us,"
+            f" with the write {written:6.2f} us, the checksum alone {checksum(size):5.2f} us"
+        )
