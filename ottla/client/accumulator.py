@@ -153,6 +153,7 @@ class PartitionQueue:
         "failures",
         "identity",
         "in_flight",
+        "is_known_to_broker",
         "leader_id",
         "next_sequence",
         "not_before",
@@ -175,6 +176,9 @@ class PartitionQueue:
         self.leader_id = -1
         self.identity = NO_IDENTITY
         self.next_sequence = 0
+        self.is_known_to_broker = False
+        """Whether the broker has a batch of this identity. Before that it lets a producer begin at any sequence, so
+        that a second batch could overtake a first one that was refused: only one may be in flight."""
         self.rewind_to: int | None = None
         """The sequence of a batch that was refused for good: those behind it move up at the next `settle`."""
         self.unknown_gap: int | None = None
@@ -208,6 +212,7 @@ class PartitionQueue:
     def note_appended(self, batch: Batch) -> None:
         """Remember what a success says: the broker accepts what follows the batch."""
         self.failures = 0
+        self.is_known_to_broker = True
         if self.unknown_gap is not None and _comes_before(self.unknown_gap, batch.sequence):
             self.unknown_gap = None
 
@@ -226,6 +231,7 @@ class PartitionQueue:
             self.wants_new_identity = False
             self.unknown_gap = self.rewind_to = None
             self.identity = NO_IDENTITY
+            self.is_known_to_broker = False
             for batch in sequenced:
                 batch.sequence = NO_SEQUENCE
                 batch.maybe_appended = False

@@ -99,6 +99,7 @@ class Producer:
         self._room: deque[asyncio.Future[None]] = deque()
         self._unfinished: dict[Batch, None] = {}
         self._failures: deque[Batch] = deque(maxlen=_REMEMBERED_FAILURES)
+        self._opening: dict[str, asyncio.Task[list[PartitionQueue]]] = {}
         self._waiting_flushes = 0
         self._cluster: Cluster | None = None
         self._sender: Sender | None = None
@@ -120,7 +121,6 @@ class Producer:
             on_closed=self._on_closed,
             on_finished=self._on_finished,
         )
-        cluster.on_update = self._on_metadata
         try:
             await cluster.start()
             await sender.start(self._max_block_ms)
@@ -129,6 +129,7 @@ class Producer:
             await cluster.close()
             raise
         self._cluster, self._sender = cluster, sender
+        cluster.on_update = self._on_metadata
 
     async def close(self, timeout_ms: int | None = None) -> None:
         """Deliver what was sent, then end; after `timeout_ms` the rest is given up (None: after the delivery timeout).
@@ -143,6 +144,8 @@ class Producer:
         try:
             await self._await_all(None if timeout_ms is None else timeout_ms / 1000)
         finally:
+            for opening in self._opening.values():
+                opening.cancel()
             await self._sender.close()
             for batch in list(self._unfinished):
                 batch.fail(ClientClosed("the producer was closed before the record was delivered"))
@@ -332,6 +335,14 @@ class Producer:
     # Topics -----------------------------------------------------------------------------------------------------
 
     async def _open_topic(self, topic: str) -> list[PartitionQueue]:
+        """Learn a topic's partitions. Those who send to it meanwhile wait for the same answer, and keep their order."""
+        opening = self._opening.get(topic)
+        if opening is None:
+            opening = self._opening[topic] = asyncio.create_task(self._learn_topic(topic), name=f"ottla-topic-{topic}")
+            opening.add_done_callback(lambda _: self._opening.pop(topic, None))
+        return await asyncio.shield(opening)
+
+    async def _learn_topic(self, topic: str) -> list[PartitionQueue]:
         assert self._cluster is not None
         known = await self._cluster.topic(topic, self._max_block_ms)
         if self._is_closed:
@@ -342,12 +353,12 @@ class Producer:
 
     def _on_metadata(self) -> None:
         assert self._cluster is not None
+        assert self._sender is not None
         for topic, queues in self._queues.items():
             known = self._cluster.topics.get(topic)
             if known is not None and known.is_usable:
                 self._fit(topic, queues, len(known.partitions))
-        if self._sender is not None:
-            self._sender.wake()
+        self._sender.wake()
 
     def _fit(self, topic: str, queues: list[PartitionQueue], partitions: int) -> None:
         """Have as many queues as there are partitions; a topic that was created anew may have fewer."""
