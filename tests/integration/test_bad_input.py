@@ -80,9 +80,10 @@ def test_garbage_closes_its_connection_and_no_other(broker: BrokerProcess, wire:
 
 
 def test_the_log_says_in_one_line_why_a_connection_was_closed(own_broker: BrokerProcess) -> None:
-    with own_broker.start() as running, Wire(running.port) as hostile:
+    with Wire(own_broker.port) as hostile:
         hostile.send(b"GET / HTTP/1.1\r\n\r\n")
         assert hostile.is_closed_by_peer()
+    own_broker.stop()
     lines = [line for line in own_broker.output.splitlines() if "127.0.0.1" in line and "clos" in line.lower()]
     assert any("socket.request.max.bytes" in line for line in lines), own_broker.output
     assert "Traceback" not in own_broker.output
@@ -192,15 +193,14 @@ def test_a_port_in_use_is_said_in_one_line(tmp_path: Path) -> None:
         port = holder.getsockname()[1]
         said = refusal(BrokerProcess(tmp_path / "data", {"listeners": f"PLAINTEXT://127.0.0.1:{port}"}))
     assert str(port) in said
-    assert "in use" in said
+    assert "another process uses this port" in said
 
 
 def test_a_second_process_on_the_same_directory_is_refused(own_broker: BrokerProcess) -> None:
-    with own_broker.start():
-        said = refusal(BrokerProcess(own_broker.directory))
-        assert str(own_broker.directory) in said
-        with Wire(own_broker.port) as wire:
-            assert wire.call(ApiVersionsRequest(), 0).error_code == 0
+    said = refusal(BrokerProcess(own_broker.directory))
+    assert str(own_broker.directory) in said
+    with Wire(own_broker.port) as wire:
+        assert wire.call(ApiVersionsRequest(), 0).error_code == 0
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers(tmp_path: Path) ->
     if sys.platform != "linux" or subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
         pytest.skip("a small file system needs Linux's user and mount namespaces (unshare)")
     broker = BrokerProcess(tmp_path / "data", {"log.segment.bytes": "1048576"}, prefix=prefix)
-    with broker.start(), Wire(broker.port) as wire:
+    with broker, Wire(broker.port) as wire:
         create(wire, "filler")
         create(wire, "victim")
         assert produce(wire, "victim", good_batch(1)) == ErrorCode.NONE

@@ -193,7 +193,6 @@ def test_deleted_records_are_gone_and_the_start_moves(broker: BrokerProcess, top
 
 
 def test_everything_is_there_after_a_clean_restart(own_broker: BrokerProcess) -> None:
-    own_broker.start()
     sent = samples()
     send(producer(own_broker), "kept", sent)
     own_broker.restart()

@@ -7,9 +7,8 @@ import struct
 from types import TracebackType
 from typing import Any
 
-from ottla.protocol.headers import decode_response_header, encode_request_header
-
 from ottla.protocol.api import REGISTRY, ApiKey
+from ottla.protocol.headers import decode_response_header, encode_request_header
 from ottla.protocol.message import decode, encode
 
 PATIENCE_S = 30.0
