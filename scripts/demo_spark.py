@@ -13,6 +13,7 @@ FLIGHT = "carrier STRING, month INT, dep_delay DOUBLE, arr_delay DOUBLE, distanc
 
 SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # a short life: compile fast, not well
     "spark.driver.host": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
