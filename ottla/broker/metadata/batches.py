@@ -26,8 +26,8 @@ from ottla.protocol.stored.control import (
 )
 from ottla.protocol.stored.metadata import MetadataRecord, decode_metadata_record, encode_metadata_record
 
-LEADER_CHANGE_VERSION = 1
-"""With the voter's directory id, as kraft.version 1 has it (KIP-853)."""
+LEADER_CHANGE_VERSION = 0
+"""What Kafka 4.1 writes and reads; version 1, with directory ids, exists in its schema only."""
 KRAFT_VERSION = 1
 """Voters live in the log and in snapshots, not in the configuration; `quorum-state` has data_version 1."""
 
@@ -53,9 +53,9 @@ def decode_data_batch(batch: memoryview) -> list[MetadataRecord]:
         raise MetadataError(str(error)) from error
 
 
-def leader_change_batch(*, base_offset: int, epoch: int, now_ms: int, node_id: int, directory_id: UUID) -> bytearray:
+def leader_change_batch(*, base_offset: int, epoch: int, now_ms: int, node_id: int) -> bytearray:
     """The batch that begins a raft epoch: the one voter elects itself."""
-    voter = LeaderChangeMessage.Voter(voter_id=node_id, voter_directory_id=directory_id)
+    voter = LeaderChangeMessage.Voter(voter_id=node_id)
     message = LeaderChangeMessage(
         version=LEADER_CHANGE_VERSION, leader_id=node_id, voters=[voter], granting_voters=[voter]
     )

@@ -148,7 +148,6 @@ class Journal:
             epoch=self.epoch,
             now_ms=self._clock.wall_ms(),
             node_id=self._settings.node_id,
-            directory_id=self._settings.directory_id,
         )
         self._write(batch)
         self._sync_now()

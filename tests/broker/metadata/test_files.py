@@ -66,14 +66,14 @@ def test_a_quorum_state_that_cannot_be_read_says_so(data: bytes) -> None:
 
 
 def test_a_leader_change_elects_the_one_voter_in_its_epoch() -> None:
-    batch = leader_change_batch(base_offset=7, epoch=4, now_ms=NOW_MS, node_id=1, directory_id=UUID(int=9))
+    batch = leader_change_batch(base_offset=7, epoch=4, now_ms=NOW_MS, node_id=1)
     ((_, header),) = iter_batches(batch)
     assert (header.base_offset, header.partition_leader_epoch, header.is_control) == (7, 4, True)
     (record,) = decode_batch(batch)
     assert decode_control_key(record.key) is ControlType.LEADER_CHANGE
-    message = decode(LeaderChangeMessage, record.value or b"", 1)
+    message = decode(LeaderChangeMessage, record.value or b"", 0)
     assert message.leader_id == 1
-    assert [voter.voter_directory_id for voter in message.voters] == [UUID(int=9)]
+    assert [voter.voter_id for voter in message.voters] == [1]
     assert message.granting_voters == message.voters
 
 
