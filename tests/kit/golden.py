@@ -1,0 +1,64 @@
+"""Messages as Apache Kafka's own classes write them, kept as files: `tests/protocol/golden/kafka-4.1.0.jsonl`.
+
+Each line has a message, a version, its fields in Kafka's JSON, and the bytes in hex. scripts/interop/wire-golden makes the file
+from the jars of a Kafka distribution, so that tests need neither Java nor Kafka.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ottla.protocol.api import REGISTRY
+from ottla.protocol.message import Message
+from ottla.protocol.stored.control import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
+from ottla.protocol.stored.metadata import METADATA_RECORDS, MetadataRecord
+
+GOLDEN_FILE = Path(__file__).parent.parent / "protocol" / "golden" / "kafka-4.1.0.jsonl"
+
+REQUESTS_AND_RESPONSES: list[type[Message]] = [
+    message for api in REGISTRY.values() for message in (api.request, api.response)
+]
+CONTROL_RECORDS: list[type[Message]] = [
+    LeaderChangeMessage,
+    SnapshotHeaderRecord,
+    SnapshotFooterRecord,
+    KRaftVersionRecord,
+    VotersRecord,
+]
+ALL_MESSAGES: list[type[Message]] = [*REQUESTS_AND_RESPONSES, *CONTROL_RECORDS, *METADATA_RECORDS.values()]
+
+
+class Golden(NamedTuple):
+    """One message that Kafka wrote. Metadata records with their frame."""
+
+    cls: type[Message]
+    version: int
+    fields: dict[str, Any]
+    data: bytes
+
+
+def java_class(cls: type[Message]) -> str:
+    """The name of Kafka's class."""
+    if issubclass(cls, MetadataRecord):
+        return f"org.apache.kafka.common.metadata.{cls.__name__}"
+    suffix = "Data" if cls in REQUESTS_AND_RESPONSES else ""
+    return f"org.apache.kafka.common.message.{cls.__name__}{suffix}"
+
+
+@cache
+def golden_messages() -> list[Golden]:
+    """All that the file holds."""
+    by_name = {cls.__name__: cls for cls in ALL_MESSAGES}
+    lines = [json.loads(line) for line in GOLDEN_FILE.read_text(encoding="utf-8").rstrip("\n").split("\n")]
+    return [
+        Golden(by_name[line["message"]], line["version"], line["fields"], bytes.fromhex(line["hex"])) for line in lines
+    ]

@@ -1,0 +1,106 @@
+"""Our messages as those of `kio`, whose classes are generated from Kafka's own schemas: an oracle for the wire."""
+
+from __future__ import annotations
+
+import datetime
+import io
+from dataclasses import fields
+from functools import cache
+from typing import Any, get_args
+
+from hypothesis import strategies as st
+from kio.index import UnknownAPIKey, UnknownEntity, load_entity_schema, load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.serial import entity_reader, entity_writer
+from kio.static.constants import EntityType
+
+from ottla.protocol.message import Message, Request, Response, Struct
+from ottla.protocol.plan import FieldPlan
+from ottla.protocol.types import ZERO_UUID
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+ONE_MS = datetime.timedelta(milliseconds=1)
+STORED = {
+    "LeaderChangeMessage": "leader_change_message",
+    "SnapshotHeaderRecord": "snapshot_header_record",
+    "SnapshotFooterRecord": "snapshot_footer_record",
+    "KRaftVersionRecord": "k_raft_version_record",
+    "VotersRecord": "voters_record",
+}
+
+
+@cache
+def kio_class(cls: type[Message], version: int) -> Any:
+    """kio's class for a message at a version; None where it has none."""
+    try:
+        if issubclass(cls, Request):
+            return load_request_schema(cls.message_key, version)
+        if issubclass(cls, Response):
+            return load_response_schema(cls.message_key, version)
+        if cls.__name__ in STORED:
+            return load_entity_schema(STORED[cls.__name__], version, EntityType.data)
+    except (UnknownAPIKey, UnknownEntity):
+        return None
+    return None
+
+
+def narrow_to_kio(field: FieldPlan) -> st.SearchStrategy[Any] | None:
+    """kio gives some numbers a meaning, and refuses what lies outside of it; far times it rounds."""
+    if field.name.endswith("error_code"):
+        return st.sampled_from([code.value for code in KioErrorCode])
+    if field.name == "log_append_time_ms":
+        return st.just(-1) | st.integers(0, 4_000_000_000_000)
+    return None
+
+
+def kio_bytes(message: Any) -> bytes:
+    """What kio writes."""
+    buffer = io.BytesIO()
+    entity_writer(type(message))(buffer, message)
+    return buffer.getvalue()
+
+
+def kio_message(cls: Any, data: bytes) -> tuple[Any, int]:
+    """What kio reads, and how many bytes of it."""
+    return entity_reader(cls)(data, 0)
+
+
+def to_kio(struct: Struct, cls: Any) -> Any:
+    """The same value in kio's class. Field names have to agree, up to the unit that kio puts into the type."""
+    names = [field.name for field in struct.fields() if int(cls.__version__) in field.versions]
+    theirs = fields(cls)
+    assert [_their_name(field.name, field.metadata.get("kafka_type", "")) for field in theirs] == names
+    values = {}
+    for name, field in zip(names, theirs, strict=True):
+        values[field.name] = _to_kio_value(getattr(struct, name), field.type, field.metadata.get("kafka_type", ""))
+    return cls(**values)
+
+
+def _their_name(name: str, kafka_type: str) -> str:
+    name = name.replace("k_raft", "kraft")
+    return f"{name}_ms" if "timedelta" in kafka_type or "datetime" in kafka_type else name
+
+
+def _to_kio_value(value: Any, annotation: Any, kafka_type: str) -> Any:
+    options = [option for option in get_args(annotation) if option is not type(None)] or [annotation]
+    if getattr(annotation, "__origin__", None) is tuple:
+        options = [annotation]
+    chosen = options[0]
+    if getattr(chosen, "__origin__", None) is tuple:
+        element = get_args(chosen)[0]
+        return None if value is None else tuple(_to_kio_value(item, element, kafka_type) for item in value)
+    if hasattr(chosen, "__version__"):
+        if value is None and type(None) in get_args(annotation):
+            return None
+        return chosen() if value is None else to_kio(value, chosen)
+    if value is None:
+        return None
+    if kafka_type == "error_code":
+        return KioErrorCode(value)
+    if kafka_type.startswith("timedelta"):
+        return datetime.timedelta(milliseconds=value)
+    if kafka_type.startswith("datetime"):
+        return None if value == -1 else EPOCH + value * ONE_MS
+    if kafka_type == "uuid" and value == ZERO_UUID and type(None) in get_args(annotation):
+        return None
+    return bytes(value) if kafka_type == "records" else value
