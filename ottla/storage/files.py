@@ -290,12 +290,14 @@ class OsFiles(Files):
 
     def rename(self, old: Path, new: Path) -> None:
         os.rename(old, new)
+        name, inside = str(old), f"{old}{os.sep}"  # text, which a Path keeps: there may be thousands of open files
         with self._guard:
             for file in self._open_files:
-                if file.path == old:
+                path = str(file.path)
+                if path == name:
                     file.path = new
-                elif old in file.path.parents:
-                    file.path = new / file.path.relative_to(old)
+                elif path.startswith(inside):
+                    file.path = new / path[len(inside) :]
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)
