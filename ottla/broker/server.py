@@ -1,6 +1,6 @@
 """A node under an event loop: listeners, timers, signals, start-up summary, drain (the shell around `Node`).
 
-    start:  directories, catalog, logs  ->  sockets  ->  "listening on ..."
+    start:  directories, catalog, logs  ->  sockets  ->  "listening on ..." (standard output; the log is standard error)
     stop:   no new connections  ->  started requests are answered  ->  connections end  ->  logs are synced and closed
 
 SIGTERM and SIGINT stop; a second one does not wait for the connections. Whatever happens, what was acknowledged is on
@@ -108,8 +108,7 @@ class Server:
     @property
     def bootstrap(self) -> str:
         """`host:port` of the first listener, as clients want it."""
-        host, port = next(iter(self.addresses.values()))
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return _shown(*next(iter(self.addresses.values())))
 
     async def start(self) -> None:
         """Open everything and accept. Raises StartError, StorageError, MetadataError, each one line for people."""
@@ -209,8 +208,7 @@ class Server:
             told = "the address that they connect to"
         else:
             told = f"{advertised.host}:{advertised.port or port}"
-        shown = f"[{host}]" if ":" in host else host
-        LOG.info("listening on %s://%s:%d (clients are told %s)", listener.name, shown, port, told)
+        LOG.info("listener %s at %s: clients are told %s", listener.name, _shown(host, port), told)
 
     async def _start_http(self) -> None:
         address = self.config.ottla_http_listener
@@ -317,6 +315,10 @@ def human_bytes(size_bytes: int) -> str:
     return f"{size:.1f} TiB"
 
 
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
@@ -389,6 +391,10 @@ async def _serve(config: BrokerConfig) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number.name)
     await server.start()
+    # The one thing on standard output: programs that start a broker wait for it, and read the port that was chosen.
+    for name, (host, port) in server.addresses.items():
+        sys.stdout.write(f"listening on {name}://{_shown(host, port)}\n")
+    sys.stdout.flush()
     await stop.wait()
     await server.stop(force=force)
     LOG.info("stopped (pid %d)", os.getpid())
