@@ -7,6 +7,7 @@ Everything that goes wrong ends with one line that says what, and exit status 1.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 import signal
@@ -89,6 +90,18 @@ def step(name: str, work: Callable[[], Any]) -> Any:
         finally:
             click.echo("\r\033[K", nl=False)
     return work()
+
+
+@contextmanager
+def progress(name: str, length: int) -> Iterator[Any]:
+    """Show a progress bar on a terminal, and take it away at the end: the step's result follows in its place."""
+    is_shown = sys.stdout.isatty()
+    with open(os.devnull, "w") as nowhere:
+        target = sys.stdout if is_shown else nowhere
+        with click.progressbar(length=length, label=f"  … {name:<9}", show_eta=False, width=40, file=target) as bar:
+            yield bar
+    if is_shown:
+        click.echo("\033[A\r\033[K", nl=False)
 
 
 def step_done(name: str, what: str) -> None:
@@ -209,7 +222,7 @@ async def send(bootstrap: str, records: list[tuple[bytes, bytes, int]]) -> dict[
     started = time.monotonic()
     ends = dict.fromkeys(range(PARTITIONS), 0)
     async with Producer(bootstrap, compression_type="lz4", linger_ms=20, batch_size=64 * 1024) as producer:
-        with click.progressbar(length=len(records), label="  … Sending  ", show_eta=False, width=40) as bar:
+        with progress("Sending", len(records)) as bar:
             for first in range(0, len(records), 4096):
                 deliveries = [
                     await producer.send(TOPIC, value, key=key, timestamp_ms=event_time)
@@ -220,7 +233,6 @@ async def send(bootstrap: str, records: list[tuple[bytes, bytes, int]]) -> dict[
                     delivered = await delivery
                     ends[delivered.partition] = max(ends[delivered.partition], delivered.offset + 1)
     elapsed = time.monotonic() - started
-    clear_bar()
     rate = len(records) / elapsed
     step_done("Sent", f"{len(records):,} records in {elapsed:.1f} s ({rate:,.0f} a second, acks=all, idempotent, lz4)")
     return ends
@@ -250,12 +262,11 @@ def watch_spark(spark: Any, bootstrap: str) -> Summary:
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     tracker = spark.sparkContext.statusTracker()
-    with click.progressbar(length=100, label="  … Reading  ", show_eta=False, width=40) as bar:
+    with progress("Reading", 100) as bar:
         while reader.is_alive():
             reader.join(0.1)
             bar.update(max(0, percent_done(tracker) - bar.pos))
         bar.update(100 - bar.pos)
-    clear_bar()
     (found,) = outcome
     if isinstance(found, BaseException):
         raise DemoFailed(f"Spark could not read the topic: {last_line(found)} (more in {SPARK_LOG})") from None
@@ -285,12 +296,6 @@ def last_line(error: BaseException) -> str:
     return (told or lines or [repr(error)])[-1]
 
 
-def clear_bar() -> None:
-    """Take a finished progress bar off the terminal, where its result follows."""
-    if sys.stdout.isatty():
-        click.echo("\033[A\r\033[K", nl=False)
-
-
 def compare(found: Summary, expected: Summary) -> None:
     """Insist that Spark saw every record once and whole: offsets, keys, bytes, times and sums."""
     for partition, end in sorted(expected.ends.items()):
@@ -311,13 +316,13 @@ def compare(found: Summary, expected: Summary) -> None:
 def tell_what_next(elapsed_s: float) -> None:
     """Say where the files are and what to try."""
     ottla = ".venv/bin/ottla"
-    size = sum(path.stat().st_size for path in DATA.glob(f"{TOPIC}-*/*.log"))
+    size = sum(path.stat().st_size for path in DATA.glob(f"{TOPIC}-[0-9]/*.log"))
     click.echo(
-        f"\n  Done in {elapsed_s:.0f} s. The log files ({size / 1e6:.0f} MB, in Kafka's format): {DATA}/{TOPIC}-*/\n"
+        f"\n  Done in {elapsed_s:.0f} s. The log files ({size / 1e6:.0f} MB, in Kafka's format): {DATA}/{TOPIC}-[0-{PARTITIONS - 1}]/\n"
     )
     click.secho("  Next", bold=True)
     for what, command in (
-        ("how a record is found", f"{ottla} log explain {TOPIC}-0 --offset 4711 --override log.dirs={DATA}"),
+        ("how a record is found", f"{ottla} log explain {DATA}/{TOPIC}-0 --offset 4711"),
         ("what a file holds", f"{ottla} log dump {DATA}/{TOPIC}-0/{0:020d}.log"),
         ("serve it again", f"{ottla} serve --override log.dirs={DATA}"),
         ("and, in another terminal", f"{ottla} consume {TOPIC} --from-beginning"),

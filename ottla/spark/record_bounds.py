@@ -89,7 +89,9 @@ def _walk_together(words: Words, lanes: _Lanes, bounds: RecordBounds) -> int:
             return step
         lengths, bodies = read_varints(words, lanes.positions)
         after = bodies + lengths
-        if (lengths < 0).any() or (after > lanes.ends).any():
+        if (lengths < 0).any():
+            raise CorruptBatch("a record with a length below 0")
+        if (after > lanes.ends).any():
             raise CorruptBatch("a record is longer than its batch")
         slots = lanes.slots + step
         bounds.starts[slots] = bodies
@@ -122,9 +124,11 @@ def _walk_lane(data: memoryview, position: int, end: int, count: int) -> tuple[l
             if byte < 0x80:
                 break
             shift += 7
+        if raw & 1:
+            raise CorruptBatch("a record with a length below 0")
         bodies.append(position)
         position += raw >> 1
-        if raw & 1 or position > end:
+        if position > end:
             raise CorruptBatch("a record is longer than its batch")
         ends.append(position)
     return bodies, ends

@@ -92,6 +92,26 @@ def test_is_refused(case: str, lanes: int) -> None:
         decode(data)
 
 
+@pytest.mark.parametrize("fewest_lanes", [1, 1000], ids=["together", "apart"])
+def test_a_length_below_0_is_told_from_one_that_is_too_large(
+    fewest_lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_bounds, "FEWEST_LANES", fewest_lanes)
+    with pytest.raises(CorruptBatch, match="length below 0"):
+        decode(with_records(record(length=-3) + bytes(8), 1))
+    with pytest.raises(CorruptBatch, match="longer than its batch"):
+        decode(with_records(record(length=300) + bytes(8), 1))
+
+
+def test_fields_are_bounded_by_their_record_even_when_no_value_is_read() -> None:
+    """The timestamp's varint goes on into the next record, which alone would be sound."""
+    first = encode_varint(6) + b"\x00" + b"\x80" * 5
+    bad = with_records(first + record(offset=1), 2)
+    found = survey(Chunk(np.frombuffer(bad + bytes(PADDING_BYTES), np.uint8), 0, len(bad)))
+    with pytest.raises(CorruptBatch, match="behind the end of its record"):
+        list(RecordDecoder(pa.schema([("offset", pa.int64())]), "t", 0).decode(found, 0, 2**62))
+
+
 def test_the_sound_record_that_the_cases_vary_is_read() -> None:
     assert decode(with_records(record() + record(offset=9), 2)).column("offset").to_pylist() == [0, 9]
 
@@ -147,7 +167,7 @@ def test_an_impossible_header_is_refused(position: int, form: str, value: int) -
 def test_batches_whose_offsets_do_not_grow_are_refused() -> None:
     batch = bytes(encode_batch([Record(0, 0, b"k", b"v"), Record(1, 0, b"k", b"v")]))
     again = bytes(encode_batch([Record(1, 0, b"k", b"v")]))
-    with pytest.raises(CorruptBatch, match="do not grow"):
+    with pytest.raises(CorruptBatch, match="batches whose offsets do not grow"):
         decode(batch + again)
 
 
