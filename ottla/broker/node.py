@@ -92,7 +92,7 @@ class Node:
 
         Raises what these raise, each with one line for people: StorageError, MetadataError, OSError.
         """
-        self.log_manager.open_directories()
+        self.log_manager.open_directories(self.config.ottla_cluster_id or None)
         try:
             self.catalog.open()
         except BaseException:

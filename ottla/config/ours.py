@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ottla.config.declare import boolean, choice, int32, int64, parsed
+import re
+
+from ottla.config.declare import boolean, choice, int32, int64, parsed, string
 from ottla.config.listeners import parse_optional_address, show_optional_address
 from ottla.config.options import ConfigType, Options
 
@@ -44,8 +46,22 @@ class Promises(Options):
     )
 
 
+def _cluster_id(text: str) -> str:
+    if text and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", text):
+        raise ValueError("must be at most 64 letters, digits, '_' and '-', or empty")
+    return text
+
+
 class Limits(Options):
     """Ottla: limits and service."""
+
+    ottla_cluster_id = string(
+        "",
+        check=_cluster_id,
+        allowed="an id, or empty",
+        doc="Cluster id of new directories; a directory with another one is refused. Empty: that of the directories, "
+        "or a new one. The environment's `CLUSTER_ID`, as Kafka's image has it, sets it too.",
+    )
 
     ottla_http_listener = parsed(
         "",

@@ -65,9 +65,14 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, Given]:
     """The keys that the environment sets: `KAFKA_LOG_RETENTION_MS` is `log.retention.ms`.
 
     `_` stands for a dot, `__` for `_`, `___` for `-`, as in Kafka's own image. `OTTLA_X_Y` is a shorter spelling of
-    `KAFKA_OTTLA_X_Y`, for the keys `ottla.x.y`. Variables that Kafka's scripts and container platforms set are no keys.
+    `KAFKA_OTTLA_X_Y`, for the keys `ottla.x.y`; `CLUSTER_ID`, the one of Kafka's image without its prefix, is
+    `ottla.cluster.id`. Variables that Kafka's scripts and container platforms set are no keys.
     """
     given: dict[str, Given] = {}
+    if environ.get("CLUSTER_ID"):
+        given["ottla.cluster.id"] = Given(
+            environ["CLUSTER_ID"], Origin(OriginKind.ENVIRONMENT, "environment CLUSTER_ID")
+        )
     for variable in sorted(environ):
         if _NOT_KEYS.fullmatch(variable):
             continue

@@ -20,6 +20,7 @@ from ottla.broker.node import Node
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import decode_batch
 from ottla.protocol.stored.metadata import decode_metadata_record
+from ottla.storage.manager import StorageError
 
 METADATA = DATA / METADATA_DIRECTORY
 
@@ -507,3 +508,17 @@ def test_a_snapshot_that_the_disk_refuses_does_no_harm() -> None:
     node.stop()
     again, _, _ = start_node(files, clock)
     assert set(again.catalog.topics) == {"t", "u"}
+
+
+# --- The cluster id
+
+
+def test_a_wanted_cluster_id_is_taken_and_kept_and_another_one_is_refused() -> None:
+    node, files, clock = start_node(ottla_cluster_id="MkU3OEVBNTcwNTJENDM2Qk")
+    assert node.catalog.cluster_id == "MkU3OEVBNTcwNTJENDM2Qk"
+    node.stop()
+    again, _, _ = start_node(files, clock)
+    assert again.catalog.cluster_id == "MkU3OEVBNTcwNTJENDM2Qk"
+    again.stop()
+    with pytest.raises(StorageError, match="another-one"):
+        start_node(files, clock, ottla_cluster_id="another-one")

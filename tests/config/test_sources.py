@@ -108,3 +108,9 @@ def test_an_override_is_split_at_the_first_equals_sign() -> None:
 def test_an_override_without_a_key_or_value_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="must be key=value"):
         split_override(text)
+
+
+def test_the_cluster_id_of_kafkas_image_is_understood() -> None:
+    given = read_environment({"CLUSTER_ID": "MkU3OEVBNTcwNTJENDM2Qk", "KAFKA_CLUSTER_ID": "ignored"})
+    assert {key: value.text for key, value in given.items()} == {"ottla.cluster.id": "MkU3OEVBNTcwNTJENDM2Qk"}
+    assert read_environment({"CLUSTER_ID": ""}) == {}
