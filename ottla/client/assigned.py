@@ -11,7 +11,7 @@ from collections import deque
 
 from ottla.client.errors import CorruptRecords, KafkaError
 from ottla.client.structs import ConsumerRecord, TopicPartition
-from ottla.protocol.records.batch import BatchHeader, CorruptBatch, decode_batch
+from ottla.protocol.records.batch import BatchHeader, CorruptBatch, decode_batch, decode_batch_as
 from ottla.protocol.records.control import ControlType, decode_control_key
 
 NO_EPOCH = -1
@@ -100,6 +100,7 @@ class AssignedPartition:
         self.reset_to = reset_to
         self.last_epoch = NO_EPOCH
         self.is_resolving = False
+        self.is_fetching = False
         self.fetched.clear()
         self.buffered_bytes = 0
         self.decoded = []
@@ -149,6 +150,7 @@ class AssignedPartition:
         self.buffered_bytes = 0
         self.fetch_offset = self.position
         self.last_epoch = NO_EPOCH
+        self.is_fetching = False
         self.generation += 1
 
     def _decode(self, batch: FetchedBatch, check_crcs: bool, is_read_committed: bool) -> list[ConsumerRecord]:
@@ -157,16 +159,14 @@ class AssignedPartition:
             self.aborted.update(batch.aborted)
         if header.is_control:
             if is_read_committed and header.record_count:
-                records = decode_batch(batch.view, check_crc=check_crcs)
-                if decode_control_key(records[0].key) is ControlType.ABORT:
+                controls = decode_batch(batch.view, check_crc=check_crcs)
+                if decode_control_key(controls[0].key) is ControlType.ABORT:
                     self.aborted.discard(header.producer_id)
             return []
         if is_read_committed and header.is_transactional and header.producer_id in self.aborted:
             return []
-        start = self.partition
-        new = tuple.__new__
-        records = decode_batch(batch.view, check_crc=check_crcs)
+        records = decode_batch_as(ConsumerRecord, self.partition, batch.view, check_crc=check_crcs)
         if header.base_offset < self.position:  # a fetch from the middle gets the whole batch
             position = self.position
             records = [record for record in records if record.offset >= position]
-        return [new(ConsumerRecord, start + record) for record in records]
+        return records

@@ -82,6 +82,10 @@ class _Snapshot:
     brokers: dict[int, BrokerAddress] = field(default_factory=dict)
 
 
+_NodeKey = tuple[int, int] | tuple[str, int]
+"""A broker by (node id, lane), or a bootstrap server by (host, port)."""
+
+
 class Cluster:
     """See the module. `start` before use, `close` after."""
 
@@ -94,7 +98,7 @@ class Cluster:
         self._allow_auto_create_topics = allow_auto_create_topics
         self._servers = servers
         self._known = _Snapshot()
-        self._nodes: dict[int | tuple[str, int], _Node] = {}
+        self._nodes: dict[_NodeKey, _Node] = {}
         self._wanted: set[str] = set()
         self._is_closed = False
         self._refreshing: asyncio.Task[None] | None = None
@@ -288,44 +292,45 @@ class Cluster:
     def _drop_moved_brokers(self) -> None:
         """Close the connection of a broker that is gone or has another address now."""
         for key, node in list(self._nodes.items()):
-            if not isinstance(key, int) or node.connection is None:
+            if isinstance(key[0], str) or node.connection is None:
                 continue
-            address = self._known.brokers.get(key)
+            address = self._known.brokers.get(key[0])
             if address is None or node.connection.address != f"{address.host}:{address.port}":
                 node.connection.close("the broker has moved or left the cluster")
                 del self._nodes[key]
 
     # Connections ------------------------------------------------------------------------------------------------
 
-    def open_connection(self, node_id: int) -> Connection | None:
+    def open_connection(self, node_id: int, lane: int = 0) -> Connection | None:
         """Return the connection to a broker if one is open."""
-        node = self._nodes.get(node_id)
+        node = self._nodes.get((node_id, lane))
         if node is None or node.connection is None or not node.connection.is_open:
             return None
         return node.connection
 
-    async def connection(self, node_id: int) -> Connection:
+    async def connection(self, node_id: int, lane: int = 0) -> Connection:
         """Return an open connection to a broker, made now if need be.
 
+        Each `lane` is a connection of its own: what is asked on one does not wait behind a Fetch parked on another.
         Raises ConnectionLost or ClientTimeout when it cannot be made, also while the broker's last failure is so recent
         that it is not dialled again.
         """
-        found = self.open_connection(node_id)
+        found = self.open_connection(node_id, lane)
         if found is not None:
             return found
         address = self._known.brokers.get(node_id)
         if address is None:
             raise ConnectionLost(f"broker {node_id} is not known")
-        return await self._dial(node_id, address.host, address.port)
+        return await self._dial((node_id, lane), address.host, address.port)
 
     async def any_connection(self) -> Connection:
         """Return an open connection to whichever broker answers; raises NoBrokersAvailable when none does."""
         for key in self._nodes:
-            if isinstance(key, int) and (found := self.open_connection(key)) is not None:
+            if isinstance(key[0], int) and key[1] == 0 and (found := self.open_connection(key[0])) is not None:
                 return found
         reasons: list[str] = []
-        candidates: list[tuple[int | tuple[str, int], str, int]] = [
-            (address.node_id, address.host, address.port) for address in self._known.brokers.values()
+        candidates: list[tuple[_NodeKey, str, int]] = [
+            ((address.node_id, 0), address.host, address.port) for address in self._known.brokers.values()
         ]
         candidates += [((host, port), host, port) for host, port in self._servers]
         for key, host, port in candidates:
@@ -335,7 +340,7 @@ class Cluster:
                 reasons.append(failed.message)
         raise NoBrokersAvailable("; ".join(dict.fromkeys(reasons)))
 
-    async def _dial(self, key: int | tuple[str, int], host: str, port: int) -> Connection:
+    async def _dial(self, key: _NodeKey, host: str, port: int) -> Connection:
         if self._is_closed:
             raise ClientClosed("the client is closed")
         loop = asyncio.get_running_loop()

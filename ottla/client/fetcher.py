@@ -38,6 +38,9 @@ _LAST_VERSION_WITH_TOPIC_NAMES = 12
 _IMPATIENT_WAIT_MS = 20
 """How long a Fetch waits at the broker while another partition of that leader will soon have room again."""
 _NO_SESSION_EPOCH = -1
+_LANES = (1, 2)
+"""Connections to a leader for Fetch alone. While one Fetch waits for records at the broker, a partition that was not
+part of it (its buffer was full, or the program has just sought) is asked for on the other."""
 
 
 class Fetcher:
@@ -68,8 +71,8 @@ class Fetcher:
         self._timeout_ms = default_api_timeout_ms
         self._on_data = on_data
         self._loop = asyncio.get_running_loop()
-        self._busy: set[int] = set()
-        self._connecting: dict[int, asyncio.Task[None]] = {}
+        self._busy: set[tuple[int, int]] = set()
+        self._connecting: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._resolving: set[asyncio.Task[None]] = set()
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -134,13 +137,14 @@ class Fetcher:
                 assigned.leaderless_since = None
                 by_leader[leader_id].append(assigned)
         for leader_id, wanted in by_leader.items():
-            if leader_id in self._busy:
+            lane = next((lane for lane in _LANES if (leader_id, lane) not in self._busy), None)
+            if lane is None:
                 continue
-            connection = self._cluster.open_connection(leader_id)
+            connection = self._cluster.open_connection(leader_id, lane)
             if connection is None:
-                self._connect(leader_id)
+                self._connect(leader_id, lane)
             else:
-                self._fetch(leader_id, connection, wanted, is_impatient=leader_id in full)
+                self._fetch((leader_id, lane), connection, wanted, is_impatient=leader_id in full)
 
     def _await_leader(self, assigned: AssignedPartition, now: float) -> None:
         self._cluster.mark_stale()
@@ -153,23 +157,24 @@ class Fetcher:
             assigned.leaderless_since = None
             self._fail(assigned, PartitionFailure(code, assigned.partition, assigned.position, code.message))
 
-    def _connect(self, leader_id: int) -> None:
-        if leader_id not in self._connecting:
-            self._connecting[leader_id] = asyncio.create_task(self._dial(leader_id), name=f"ottla-dial-{leader_id}")
+    def _connect(self, leader_id: int, lane: int) -> None:
+        if (leader_id, lane) not in self._connecting:
+            task = asyncio.create_task(self._dial(leader_id, lane), name=f"ottla-dial-{leader_id}")
+            self._connecting[leader_id, lane] = task
 
-    async def _dial(self, leader_id: int) -> None:
+    async def _dial(self, leader_id: int, lane: int) -> None:
         try:
-            await self._cluster.connection(leader_id)
+            await self._cluster.connection(leader_id, lane)
         except KafkaError as failed:
             logger.warning("broker %d: %s", leader_id, failed.message)
             self._cluster.mark_stale()
             await asyncio.sleep(self._cluster.options.reconnect_pause_s(1))
         finally:
-            del self._connecting[leader_id]
+            del self._connecting[leader_id, lane]
         self.wake()
 
     def _fetch(
-        self, leader_id: int, connection: Connection, wanted: list[AssignedPartition], *, is_impatient: bool
+        self, place: tuple[int, int], connection: Connection, wanted: list[AssignedPartition], *, is_impatient: bool
     ) -> None:
         by_topic: dict[str, list[FetchRequest.FetchPartition]] = defaultdict(list)
         for assigned in wanted:
@@ -209,23 +214,28 @@ class Fetcher:
         except KafkaError as failed:
             self._back_off_or_fail(wanted, failed)
             return
-        self._busy.add(leader_id)
+        self._busy.add(place)
         asked_in = {assigned.partition: (assigned, assigned.generation) for assigned in wanted}
         for assigned in wanted:
             assigned.is_fetching = True
         names = {topic_id: topic for topic, topic_id in ids.items()} if version > 12 else None
-        answer.add_done_callback(partial(self._on_answer, leader_id, asked_in, names))
+        answer.add_done_callback(partial(self._on_answer, place, asked_in, names))
 
     # Answers ----------------------------------------------------------------------------------------------------
 
     def _on_answer(
         self,
-        leader_id: int,
+        place: tuple[int, int],
         asked: dict[TopicPartition, tuple[AssignedPartition, int]],
         names_by_id: dict[UUID, str] | None,
         answer: asyncio.Future[FetchResponse],
     ) -> None:
-        self._busy.discard(leader_id)
+        self._busy.discard(place)
+        asked = {
+            key: (assigned, generation)
+            for key, (assigned, generation) in asked.items()
+            if assigned.generation == generation
+        }
         for assigned, _ in asked.values():
             assigned.is_fetching = False
         if self._is_closed or answer.cancelled():
@@ -243,7 +253,7 @@ class Fetcher:
                 name = topic.topic if names_by_id is None else names_by_id.get(topic.topic_id, "")
                 for told in topic.partitions:
                     wanted = asked.get(TopicPartition(name, told.partition_index))
-                    if wanted is not None and wanted[0].generation == wanted[1]:
+                    if wanted is not None:
                         self._take(wanted[0], told)
             if any(assigned.has_data for assigned, _ in asked.values()):
                 self._on_data()

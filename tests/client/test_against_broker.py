@@ -170,7 +170,7 @@ async def test_getmany_respects_its_limits(broker, topic):
             records = (await consumer.getmany(timeout_ms=5000)).get(partition, [])
             assert len(records) <= 70
             values += [int(record.value) for record in records]
-            few = (await consumer.getmany(partition, timeout_ms=5000, max_records=3)).get(partition, [])
+            few = (await consumer.getmany(partition, max_records=3)).get(partition, [])
             assert len(few) <= 3
             values += [int(record.value) for record in few]
         assert values == list(range(200))

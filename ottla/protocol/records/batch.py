@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.protocol.records.checksum import crc32c
 from ottla.protocol.records.compression import Compression, compress, decompress
 from ottla.protocol.records.errors import CorruptBatch, DecompressedTooLarge
-from ottla.protocol.records.record import Record, decode_records, encode_record
+from ottla.protocol.records.record import Record, T, decode_records, encode_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,6 +47,7 @@ __all__ = [
     "compute_crc",
     "crc_matches",
     "decode_batch",
+    "decode_batch_as",
     "encode_batch",
     "increment_sequence",
     "iter_batches",
@@ -55,6 +56,7 @@ __all__ = [
     "set_log_append_time",
     "set_offset_and_epoch",
 ]
+
 
 HEADER_BYTES = 61
 LENGTH_PREFIX_BYTES = 12
@@ -238,6 +240,21 @@ def decode_batch(
     compressed data, a record's length, a varint, the count; DecompressedTooLarge, a CorruptBatch, when the records
     take more than `max_decompressed_bytes`.
     """
+    return decode_batch_as(Record, (), batch, max_decompressed_bytes=max_decompressed_bytes, check_crc=check_crc)
+
+
+def decode_batch_as(
+    record_type: type[T],
+    front: tuple[object, ...],
+    batch: Buffer,
+    *,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    check_crc: bool = True,
+) -> list[T]:
+    """As `decode_batch`, but make named tuples of another type: the fields of `front`, then those of `Record`.
+
+    For the consumer, whose records name their partition: making each twice would cost a tenth of its time.
+    """
     view = memoryview(batch)
     header = parse_header(view)
     size_bytes = header.size_bytes
@@ -249,6 +266,8 @@ def decode_batch(
     codec = header.compression
     data = bytes(payload) if codec is Compression.NONE else decompress(codec, payload, max_decompressed_bytes)
     return decode_records(
+        record_type,
+        front,
         data,
         header.record_count,
         base_offset=header.base_offset,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.records.errors import CorruptBatch
-from ottla.protocol.records.record import decode_records, decode_varint, encode_record, encode_varint
+from ottla.protocol.records.record import Record, decode_records, decode_varint, encode_record, encode_varint
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
@@ -40,7 +40,7 @@ def test_a_varlong_of_more_than_64_bits_is_corrupt():
 
 
 def decode_one(data: bytes):
-    return decode_records(data, 1, base_offset=0, base_timestamp=0, last_offset_delta=0)
+    return decode_records(Record, (), data, 1, base_offset=0, base_timestamp=0, last_offset_delta=0)
 
 
 @pytest.mark.parametrize(
@@ -70,5 +70,5 @@ def test_a_record_that_is_not_sound_is_corrupt(name, data):
 @given(st.integers(0, 40_000), st.integers(0, 40_000), st.integers(-(2**40), 2**40))
 def test_lengths_and_deltas_of_every_width_come_back(key_bytes, value_bytes, timestamp):
     data = encode_record(timestamp, 7, bytes(key_bytes), bytes(value_bytes))
-    (record,) = decode_records(data, 1, base_offset=10, base_timestamp=5, last_offset_delta=7)
+    (record,) = decode_records(Record, (), data, 1, base_offset=10, base_timestamp=5, last_offset_delta=7)
     assert record == (17, timestamp + 5, bytes(key_bytes), bytes(value_bytes), ())
