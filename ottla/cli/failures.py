@@ -42,3 +42,28 @@ def closed_pipe_ends_quietly() -> Iterator[None]:
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
         raise SystemExit(0) from None
+
+
+def reader_is_gone() -> bool:
+    """Whether standard output is a pipe that nobody reads any more; without a write nothing else would tell."""
+    import select
+
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)  # errors are told unasked
+    except (AttributeError, OSError, ValueError):  # no poll on this system, or no descriptor
+        return False
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+@contextmanager
+def client_errors() -> Iterator[None]:
+    """Turn what the client says of brokers, topics and options into one line."""
+    from ottla.client.errors import KafkaError, NoBrokersAvailable
+
+    try:
+        yield
+    except NoBrokersAvailable as error:
+        raise Failure(f"no broker answers: {error.message}") from None
+    except KafkaError as error:
+        raise Failure(f"{error.message} ({error.code.name})") from None

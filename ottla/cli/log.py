@@ -92,7 +92,7 @@ def explain(partition: str, log_dir: Path | None, offset: int | None, timestamp:
         raise click.BadParameter(
             f"{partition!r} is not a topic and a partition, such as orders-0", param_hint="TOPIC-N"
         )
-    directory = log_dir or (path.parent if len(path.parts) > 1 else Path("data"))
+    directory = log_dir or (path.parent if "/" in partition else Path("data"))
     topic, number = parsed.topic_partition
     with file_errors(), closed_pipe_ends_quietly():
         try:

@@ -34,6 +34,14 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
+def printable(data: bytes) -> str:
+    """The text as it is, with escapes for what would control a terminal (tabs and line ends stay)."""
+    text = data.decode("utf-8", "backslashreplace")
+    if _PLAIN.fullmatch(text):
+        return text
+    return "".join(one if one in "\t\n" or _PLAIN.fullmatch(one) else _escape(one) for one in text)
+
+
 def json_bytes(data: bytes | None) -> str | dict[str, str] | None:
     """A JSON string for UTF-8, else `{"base64": "…"}`."""
     if data is None:

@@ -1,0 +1,261 @@
+"""`ottla consume`: the records of a topic, one per line of standard output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from ottla.cli.client_options import bootstrap_server
+from ottla.cli.failures import Failure, client_errors, closed_pipe_ends_quietly, reader_is_gone
+from ottla.cli.show import json_bytes, parse_time, printable, show_time
+
+if TYPE_CHECKING:
+    from ottla.cli.progress import Progress
+    from ottla.client import Consumer, ConsumerRecord, TopicPartition
+
+POLL_MS = 1_000
+TIMEOUT_MS = 30_000
+
+
+class Fields(NamedTuple):
+    """What is printed of a record beside its value."""
+
+    timestamps: bool
+    offsets: bool
+    keys: bool
+    headers: bool
+    separator: bytes
+
+
+@click.command(short_help="Write a topic's records to standard output.")
+@click.argument("topic")
+@bootstrap_server
+@click.option(
+    "-B",
+    "--from-beginning",
+    is_flag=True,
+    help="Start with the first record there is.  [default: with the next one that is written]",
+)
+@click.option(
+    "-o",
+    "--offset",
+    type=click.IntRange(-(2**63), 2**63 - 1),
+    metavar="N",
+    help="Start at offset N; -N: N before the end.",
+)
+@click.option(
+    "-t",
+    "--timestamp",
+    metavar="T",
+    help="Start at the first record stamped so or later: milliseconds since 1970, or a time such as "
+    "2023-11-14T22:13:20 (UTC).",
+)
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(0, 2**31 - 1),
+    multiple=True,
+    help="Only this partition. May be given often.  [default: all]",
+)
+@click.option("-n", "--max-messages", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the topic has now.")
+@click.option("--keys", is_flag=True, help="Print keys.")
+@click.option("--headers", is_flag=True, help="Print headers.")
+@click.option("--timestamps", is_flag=True, help="Print timestamps.")
+@click.option("--offsets", is_flag=True, help="Print partition:offset.")
+@click.option("-v", "--verbose", is_flag=True, help="Print all four.")
+@click.option("-s", "--separator", default="\t", show_default="a tab", help="What stands between the fields.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def consume(
+    topic: str,
+    servers: str,
+    from_beginning: bool,
+    offset: int | None,
+    timestamp: str | None,
+    partitions: tuple[int, ...],
+    max_messages: int | None,
+    exit_at_end: bool,
+    keys: bool,
+    headers: bool,
+    timestamps: bool,
+    offsets: bool,
+    verbose: bool,
+    separator: str,
+    as_json: bool,
+) -> None:
+    """Write the records of TOPIC to standard output, a line each, until Ctrl-C.
+
+    Fields stand in this order: timestamp, partition:offset, key, headers, value. A null is printed as `null`; --json
+    tells it from the text.
+
+    \b
+    Examples:
+      ottla consume orders --from-beginning --exit-at-end
+      ottla consume orders --partition 0 --offset 368776 --max-messages 1 --json
+    """
+    import asyncio
+
+    from ottla.cli.progress import Progress
+
+    if sum((from_beginning, offset is not None, timestamp is not None)) > 1:
+        raise click.UsageError("give one of --from-beginning, --offset and --timestamp")
+    start = _Start(from_beginning, offset, parse_time(timestamp) if timestamp is not None else None)
+    if start.timestamp is not None and start.timestamp < 0:
+        raise click.BadParameter("must not lie before 1970", param_hint="--timestamp")
+    fields = Fields(timestamps or verbose, offsets or verbose, keys or verbose, headers or verbose, separator.encode())
+    progress = Progress("received", is_shown=not sys.stdout.isatty())
+    reading = _Reading(topic, partitions, start, max_messages, exit_at_end, fields, as_json, progress)
+    try:
+        with closed_pipe_ends_quietly(), client_errors():
+            asyncio.run(reading.run(servers))
+    except KeyboardInterrupt:
+        progress.end()
+        raise SystemExit(130) from None
+    finally:
+        progress.end()
+
+
+class _Start(NamedTuple):
+    from_beginning: bool
+    offset: int | None
+    timestamp: int | None
+
+
+class _Reading:
+    """One run of the command."""
+
+    def __init__(
+        self,
+        topic: str,
+        partitions: tuple[int, ...],
+        start: _Start,
+        max_messages: int | None,
+        exit_at_end: bool,
+        fields: Fields,
+        as_json: bool,
+        progress: Progress,
+    ) -> None:
+        self._topic = topic
+        self._wanted = partitions
+        self._start = start
+        self._left = max_messages
+        self._exit_at_end = exit_at_end
+        self._fields = fields
+        self._as_json = as_json
+        self._progress = progress
+        self._out = sys.stdout.buffer
+        self._is_terminal = sys.stdout.isatty()
+
+    async def run(self, servers: str) -> None:
+        from ottla.client import Admin, Consumer, TopicPartition
+
+        async with Admin(servers, client_id="ottla-consume", default_api_timeout_ms=TIMEOUT_MS) as admin:
+            # Asked of Admin, which answers at once; a consumer waits for a topic to come about.
+            known = [one.partition for one in (await admin.describe_topics([self._topic]))[self._topic].partitions]
+        chosen = [TopicPartition(self._topic, one) for one in self._choose(known)]
+        reset = "none" if self._start.offset is not None else "earliest" if self._start.from_beginning else "latest"
+        async with Consumer(
+            servers,
+            client_id="ottla-consume",
+            auto_offset_reset="none" if reset == "none" else "earliest" if reset == "earliest" else "latest",
+            default_api_timeout_ms=TIMEOUT_MS,
+        ) as consumer:
+            await self._place(consumer, chosen)
+            await self._read(consumer, chosen)
+
+    def _choose(self, known: list[int]) -> list[int]:
+        for one in self._wanted:
+            if one not in known:
+                raise Failure(f"{self._topic} has no partition {one}; it has {known[0]} to {known[-1]}")
+        chosen = list(dict.fromkeys(self._wanted)) or known
+        if self._start.offset is not None and self._start.offset >= 0 and len(chosen) > 1:
+            raise Failure(f"{self._topic} has {len(known)} partitions; say with --partition whose offset you mean")
+        return chosen
+
+    async def _place(self, consumer: Consumer, chosen: list[TopicPartition]) -> None:
+        if self._start.offset is None:
+            consumer.assign(chosen)
+            if self._start.timestamp is not None:
+                await consumer.seek_to_times(dict.fromkeys(chosen, self._start.timestamp))
+            return
+        first, end = await consumer.beginning_offsets(chosen), await consumer.end_offsets(chosen)
+        consumer.assign(chosen)
+        for one in chosen:
+            wanted = self._start.offset
+            if wanted < 0:
+                wanted = max(first[one], end[one] + wanted)
+            elif not first[one] <= wanted <= end[one]:
+                raise Failure(
+                    f"{one.topic}-{one.partition} has no offset {wanted}; "
+                    f"it begins at {first[one]} and ends before {end[one]}"
+                )
+            consumer.seek(one, wanted)
+
+    async def _read(self, consumer: Consumer, chosen: list[TopicPartition]) -> None:
+        ends = await consumer.end_offsets(chosen) if self._exit_at_end else {}
+        while not (self._exit_at_end and await self._is_at_end(consumer, ends)):
+            polled = await consumer.getmany(timeout_ms=POLL_MS, max_records=self._left)
+            for partition, records in polled.items():
+                end = ends.get(partition)
+                self._write([one for one in records if end is None or one.offset < end])
+            if self._left is not None and self._left <= 0:
+                return
+            if not polled and reader_is_gone():
+                raise BrokenPipeError
+
+    @staticmethod
+    async def _is_at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
+        for partition, end in ends.items():
+            if await consumer.position(partition) < end:
+                return False
+        return True
+
+    def _write(self, records: list[ConsumerRecord]) -> None:
+        if not records:
+            return
+        lines = b"".join(map(self._line, records))
+        self._out.write(lines)
+        self._out.flush()
+        if self._left is not None:
+            self._left -= len(records)
+        self._progress.add(len(records), len(lines))
+
+    def _line(self, record: ConsumerRecord) -> bytes:
+        if self._as_json:
+            return json.dumps(_record_to_json(record)).encode() + b"\n"
+        fields = self._fields
+        parts: list[bytes] = []
+        if fields.timestamps:
+            parts.append(show_time(record.timestamp_ms).encode())
+        if fields.offsets:
+            parts.append(b"%d:%d" % (record.partition, record.offset))
+        if fields.keys:
+            parts.append(self._bytes(record.key))
+        if fields.headers:
+            headers = (
+                name.encode("utf-8", "surrogateescape") + b"=" + self._bytes(value) for name, value in record.headers
+            )
+            parts.append(b",".join(headers))
+        parts.append(self._bytes(record.value))
+        return fields.separator.join(parts) + b"\n"
+
+    def _bytes(self, data: bytes | None) -> bytes:
+        if data is None:
+            return b"null"
+        return printable(data).encode() if self._is_terminal else data
+
+
+def _record_to_json(record: ConsumerRecord) -> dict[str, object]:
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key": json_bytes(record.key),
+        "value": json_bytes(record.value),
+        "headers": [[name, json_bytes(value)] for name, value in record.headers],
+    }

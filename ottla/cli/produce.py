@@ -1,0 +1,167 @@
+"""`ottla produce`: each line of standard input becomes a record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from ottla.cli.client_options import bootstrap_server, split_header
+from ottla.cli.failures import Failure, client_errors, file_errors
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ottla.cli.progress import Progress
+    from ottla.client import Producer
+    from ottla.client.accumulator import Delivery
+
+MAX_BLOCK_MS = 15_000
+"""How long to wait for the topic: long enough for a broker that is starting, short enough for a mistyped name."""
+
+
+@click.command(short_help="Write lines from standard input to a topic.")
+@click.argument("topic")
+@bootstrap_server
+@click.option("-k", "--key-separator", metavar="TEXT", help="A line is key, TEXT, value.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=split_header,
+    help="A header for every record. May be given often.",
+)
+@click.option(
+    "-p", "--partition", type=click.IntRange(0, 2**31 - 1), help="The partition.  [default: by key, else in turns]"
+)
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+)
+@click.option(
+    "-a",
+    "--acks",
+    type=click.Choice(["all", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="all: wait until each record is safe; 1: until the broker has it; 0: not at all.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+def produce(
+    topic: str,
+    servers: str,
+    key_separator: str | None,
+    headers: list[tuple[str, bytes]],
+    partition: int | None,
+    compression: str,
+    acks: Literal["all", "1", "0"],
+    quiet: bool,
+) -> None:
+    """Write each line of standard input to TOPIC as a record, until the end of the input.
+
+    The topic is created if the broker does so. Exit status 0 means that every record was acknowledged.
+
+    \b
+    Examples:
+      seq 10 | ottla produce numbers
+      printf 'ada:1815\\nalan:1912\\n' | ottla produce born --key-separator :
+    """
+    import asyncio
+
+    from ottla.cli.progress import Progress
+    from ottla.client import Producer
+
+    if key_separator == "":
+        raise click.BadParameter("must not be empty", param_hint="--key-separator")
+
+    async def send_all(progress: Progress) -> None:
+        async with Producer(
+            servers, acks=acks, compression_type=compression, client_id="ottla-produce", max_block_ms=MAX_BLOCK_MS
+        ) as producer:
+            sending = _Sending(producer, topic, partition, headers, key_separator, progress)
+            await sending.run()
+
+    progress = Progress("sent", is_shown=not quiet)
+    try:
+        with client_errors(), file_errors():
+            asyncio.run(send_all(progress))
+    except KeyboardInterrupt:
+        progress.end()
+        raise SystemExit(130) from None
+    finally:
+        progress.end(f" to {topic}")
+
+
+class _Sending:
+    """The way of lines into the producer, and of its failures back."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str,
+        partition: int | None,
+        headers: list[tuple[str, bytes]],
+        key_separator: str | None,
+        progress: Progress,
+    ) -> None:
+        import asyncio
+
+        self._producer = producer
+        self._topic = topic
+        self._partition = partition
+        self._headers = headers
+        self._separator = key_separator.encode() if key_separator is not None else None
+        self._progress = progress
+        self._deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
+        self._line = 0
+
+    async def run(self) -> None:
+        """Send until the input ends or a record is refused, whichever comes first."""
+        import asyncio
+
+        reading = asyncio.create_task(self._read())
+        watching = asyncio.create_task(self._watch())
+        await asyncio.wait({reading, watching}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (reading, watching):
+            if task.done():
+                task.result()
+        watching.cancel()
+        reading.cancel()
+        await self._producer.flush()
+
+    async def _read(self) -> None:
+        from ottla.cli.stdin_lines import LineTooLong, stdin_lines
+
+        try:
+            async for lines in stdin_lines():
+                for line in lines:
+                    await self._send(line)
+                self._progress.add(len(lines), sum(map(len, lines)))
+        except LineTooLong as error:
+            raise Failure(f"line {self._line + 1}: {error}") from None
+
+    async def _send(self, line: bytes) -> None:
+        self._line += 1
+        key: bytes | None = None
+        value = line
+        if self._separator is not None:
+            key, found, value = line.partition(self._separator)
+            if not found:
+                raise Failure(f"line {self._line} has no separator {self._separator.decode()!r}; it was not sent")
+        try:
+            delivery = await self._producer.send(
+                self._topic, value, key=key, headers=self._headers, partition=self._partition
+            )
+        except ValueError as error:
+            raise Failure(str(error)) from None
+        self._deliveries.put_nowait(delivery)
+
+    async def _watch(self) -> None:
+        """Notice a refusal while somebody is still typing."""
+        while True:
+            await (await self._deliveries.get())

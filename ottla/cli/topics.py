@@ -1,0 +1,254 @@
+"""`ottla topics`: create, list, describe and delete topics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from ottla.cli.client_options import bootstrap_server
+from ottla.cli.failures import Failure, client_errors, closed_pipe_ends_quietly
+from ottla.cli.lazy import LazyGroup
+from ottla.storage.kafka_uuid import uuid_to_text
+
+if TYPE_CHECKING:
+    from ottla.client import Admin, ConfigEntry, OffsetAndTimestamp, TopicDescription, TopicPartition
+
+_T = TypeVar("_T")
+
+TIMEOUT_MS = 30_000
+
+
+@click.group(
+    cls=LazyGroup,
+    commands_by_name={
+        "create": ("ottla.cli.topics:create", "Create topics."),
+        "list": ("ottla.cli.topics:list_topics", "List the topics, one per line."),
+        "describe": ("ottla.cli.topics:describe", "Tell a topic's partitions, offsets and configuration."),
+        "delete": ("ottla.cli.topics:delete", "Delete topics with all their records."),
+    },
+    short_help="Create, list, describe and delete topics.",
+)
+def topics() -> None:
+    """Create, list, describe and delete topics."""
+
+
+def split_config(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str | None]:
+    """`KEY=VALUE` as a topic's configuration."""
+    configs: dict[str, str | None] = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE")
+        configs[key] = text
+    return configs
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@bootstrap_server
+@click.option(
+    "-p", "--partitions", type=click.IntRange(1, 2**31 - 1), help="How many.  [default: the broker's num.partitions]"
+)
+@click.option(
+    "--replication-factor", type=click.IntRange(1, 2**15 - 1), help="Copies.  [default: the broker's, 1 on one node]"
+)
+@click.option(
+    "-c",
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=split_config,
+    help="Set a key of the topic, such as retention.ms=-1. May be given often.",
+)
+@click.option("--if-not-exists", is_flag=True, help="A topic that is there already is no error.")
+def create(
+    names: tuple[str, ...],
+    servers: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: dict[str, str | None],
+    if_not_exists: bool,
+) -> None:
+    """Create topics. When the command ends they accept records.
+
+    \b
+    Example:
+      ottla topics create orders --partitions 4 --config retention.ms=-1
+    """
+
+    async def create_all(admin: Admin) -> list[str]:
+        from ottla.client import AdminError, ErrorCode, NewTopic
+
+        wanted = [NewTopic(name, partitions or -1, replication_factor or -1, configs) for name in names]
+        try:
+            await admin.create_topics(wanted)
+        except AdminError as refused:
+            existing = [name for name, error in refused.errors.items() if error.code is ErrorCode.TOPIC_ALREADY_EXISTS]
+            if not if_not_exists or len(existing) < len(refused.errors):
+                raise
+            return existing
+        return []
+
+    existing = _with_admin(servers, create_all)
+    for name in names:
+        click.echo(f"{name} is there already" if name in existing else f"created {name}")
+
+
+@click.command("list")
+@bootstrap_server
+@click.option("-a", "--all", "with_internal", is_flag=True, help="Internal topics too.")
+@click.option("-l", "--long", "is_long", is_flag=True, help="With partitions and offsets.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def list_topics(servers: str, with_internal: bool, is_long: bool, as_json: bool) -> None:
+    """List the topics, one per line."""
+
+    async def look(admin: Admin) -> tuple[dict[str, TopicDescription], _Edges]:
+        found = await admin.describe_topics()
+        shown = {name: topic for name, topic in sorted(found.items()) if with_internal or not topic.is_internal}
+        return shown, await _edges(admin, shown) if is_long or as_json else {}
+
+    found, edges = _with_admin(servers, look)
+    with closed_pipe_ends_quietly():
+        if as_json:
+            for topic in found.values():
+                click.echo(json.dumps(_topic_to_json(topic, edges)))
+        elif is_long:
+            rows = [(name, len(topic.partitions), _records(topic, edges)) for name, topic in found.items()]
+            click.echo(_table(rows, ("topic", "partitions", "records")))
+        else:
+            for name in found:
+                click.echo(name)
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@bootstrap_server
+@click.option(
+    "--configs", "with_defaults", is_flag=True, help="Every configuration key, also those left at the default."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def describe(names: tuple[str, ...], servers: str, with_defaults: bool, as_json: bool) -> None:
+    """Tell the partitions, offsets and configuration of topics (of all that are not internal, when none is named)."""
+
+    async def look(admin: Admin) -> tuple[dict[str, TopicDescription], _Edges, dict[str, list[ConfigEntry]]]:
+        from ottla.client import ConfigResource
+
+        found = await admin.describe_topics(names or None)
+        shown = {name: topic for name, topic in sorted(found.items()) if names or not topic.is_internal}
+        configs = await admin.describe_configs([ConfigResource.topic(name) for name in shown]) if shown else {}
+        by_name = {resource.name: list(entries.values()) for resource, entries in configs.items()}
+        return shown, await _edges(admin, shown), by_name
+
+    found, edges, configs = _with_admin(servers, look)
+    with closed_pipe_ends_quietly():
+        for number, (name, topic) in enumerate(found.items()):
+            entries = [one for one in configs.get(name, []) if with_defaults or not one.is_default]
+            if as_json:
+                keys = {one.name: one.value for one in entries}
+                click.echo(json.dumps({**_topic_to_json(topic, edges), "configs": keys}))
+                continue
+            if number:
+                click.echo()
+            click.echo(click.style(name, bold=True) + f"   id {uuid_to_text(topic.topic_id)}")
+            for one in sorted(entries, key=lambda entry: entry.name):
+                click.echo(f"  {one.name}={one.value}{_origin(one)}")
+            click.echo(
+                _table(_partition_rows(topic, edges), ("partition", "leader", "epoch", "start", "end", "records"))
+            )
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@bootstrap_server
+def delete(names: tuple[str, ...], servers: str) -> None:
+    """Delete topics with all their records. There is no way back."""
+
+    async def delete_all(admin: Admin) -> None:
+        await admin.delete_topics(names)
+
+    _with_admin(servers, delete_all)
+    for name in names:
+        click.echo(f"deleted {name}")
+
+
+# --- what they share -------------------------------------------------------------------------------------------------
+
+_Edges = dict["TopicPartition", tuple[int, int]]
+"""First offset and log end offset."""
+
+
+def _with_admin(servers: str, work: Callable[[Admin], Awaitable[_T]]) -> _T:
+    from ottla.client import Admin
+
+    async def run() -> _T:
+        async with Admin(servers, client_id="ottla-topics", default_api_timeout_ms=TIMEOUT_MS) as admin:
+            return await work(admin)
+
+    try:
+        with client_errors():
+            return asyncio.run(run())
+    except KeyboardInterrupt:
+        raise Failure("interrupted") from None
+
+
+async def _edges(admin: Admin, topics: dict[str, TopicDescription]) -> _Edges:
+    from ottla.client import EARLIEST, LATEST, TopicPartition
+
+    partitions = [TopicPartition(name, one.partition) for name, topic in topics.items() for one in topic.partitions]
+    first, end = await asyncio.gather(
+        admin.list_offsets(dict.fromkeys(partitions, EARLIEST)), admin.list_offsets(dict.fromkeys(partitions, LATEST))
+    )
+    return {partition: (_offset(first.get(partition)), _offset(end.get(partition))) for partition in partitions}
+
+
+def _offset(found: OffsetAndTimestamp | None) -> int:
+    return found.offset if found is not None else 0
+
+
+def _partition_rows(topic: TopicDescription, edges: _Edges) -> list[tuple[object, ...]]:
+    from ottla.client import TopicPartition
+
+    rows: list[tuple[object, ...]] = []
+    for one in topic.partitions:
+        first, end = edges[TopicPartition(topic.name, one.partition)]
+        rows.append((one.partition, one.leader_id, one.leader_epoch, first, end, end - first))
+    return rows
+
+
+def _records(topic: TopicDescription, edges: _Edges) -> int:
+    return sum(end - first for partition, (first, end) in edges.items() if partition.topic == topic.name)
+
+
+def _topic_to_json(topic: TopicDescription, edges: _Edges) -> dict[str, object]:
+    names = ("partition", "leader", "leader_epoch", "start_offset", "end_offset", "records")
+    return {
+        "topic": topic.name,
+        "id": uuid_to_text(topic.topic_id),
+        "is_internal": topic.is_internal,
+        "partitions": [dict(zip(names, row, strict=True)) for row in _partition_rows(topic, edges)],
+    }
+
+
+def _origin(entry: ConfigEntry) -> str:
+    from ottla.client.admin_results import ConfigSource
+
+    words = {
+        ConfigSource.TOPIC: "",
+        ConfigSource.DEFAULT: "   (default)",
+        ConfigSource.STATIC_BROKER: "   (the broker's)",
+        ConfigSource.DYNAMIC_BROKER: "   (the broker's)",
+        ConfigSource.DYNAMIC_DEFAULT_BROKER: "   (the cluster's)",
+    }
+    return next((word for source, word in words.items() if source == entry.source), "")
+
+
+def _table(rows: list[tuple[object, ...]] | list[tuple[str, int, int]], headings: tuple[str, ...]) -> str:
+    from tabulate import tabulate
+
+    table = tabulate(rows, headings, tablefmt="plain", intfmt=",")
+    return "\n".join(f"  {line}" for line in table.splitlines())

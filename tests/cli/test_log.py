@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from kit.seed_examples import SEED_EXAMPLES, TIMESTAMP_MS, SeedExample, make_seed_example
+
+from ottla.cli.main import main
+from ottla.protocol.records.batch import Record, encode_batch
+from ottla.storage import layout
+from ottla.storage.checkpoint import write_offsets
+from ottla.storage.files import OsFiles
+from ottla.storage.layout import TopicPartition
+
+
+def ottla(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def rows(*arguments: object) -> list[dict[str, Any]]:
+    result = ottla("log", "dump", *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.output.splitlines()]
+
+
+@pytest.mark.parametrize("example", SEED_EXAMPLES, ids=lambda example: example.name)
+def test_the_worked_examples_are_told_step_by_step(tmp_path: Path, example: SeedExample) -> None:
+    make_seed_example(tmp_path, example)
+    result = ottla("log", "explain", "seed-0", "--log-dir", tmp_path, "--offset", example.offset)
+    assert result.exit_code == 0, result.output
+    relative, position = example.floor
+    raw = struct.pack(">ii", *example.floor).hex(" ", 1)
+    for said in (
+        f"> {example.segment} ",
+        f"{raw[:11]}   {raw[12:]}",
+        f"relative offset {relative} ({example.segment} + {relative} = {example.segment + relative}), "
+        f"position {position}",
+        f"Scan: batch headers from position {position} on",
+        f"offsets {example.offset} ",
+        "CRC-32C of what follows: right",
+        f'value      "v{example.offset}',
+        f"Found: offset {example.offset} is in the batch at position",
+    ):
+        assert said in result.output
+    assert "\x1b" not in result.output, "colours are for terminals"
+
+
+@pytest.mark.parametrize("example", SEED_EXAMPLES, ids=lambda example: example.name)
+def test_the_worked_examples_as_json(tmp_path: Path, example: SeedExample) -> None:
+    make_seed_example(tmp_path, example)
+    result = ottla("log", "explain", tmp_path / "seed-0", "--offset", example.offset, "--json")
+    told = json.loads(result.output)
+    assert told["segment"]["base_offsets"] == list(example.base_offsets)
+    entry = told["offset_index"]["entry"]
+    assert (entry["relative_offset"], entry["position"]) == example.floor
+    assert told["scan"]["start_position"] == example.floor[1]
+    assert told["record"]["offset"] == example.offset
+    assert told["batch"]["is_crc_right"]
+    assert told["ending"] == "found"
+
+
+def test_a_look_up_by_time_takes_milliseconds_and_calendar_time(tmp_path: Path) -> None:
+    make_seed_example(tmp_path, SEED_EXAMPLES[0])
+    by_number = ottla("log", "explain", "seed-0", "--log-dir", tmp_path, "--timestamp", TIMESTAMP_MS + 15)
+    by_name = ottla("log", "explain", "seed-0", "--log-dir", tmp_path, "--timestamp", "2023-11-14T22:13:20.015")
+    assert by_number.exit_code == 0
+    assert by_number.output == by_name.output
+    assert "Found: offset 15 is in the batch" in by_number.output
+    assert "> segment 10: largest timestamp" in by_number.output
+
+
+def test_an_offset_that_is_not_there_ends_with_status_1_and_the_reason(tmp_path: Path) -> None:
+    make_seed_example(tmp_path, SEED_EXAMPLES[0])
+    result = ottla("log", "explain", "seed-0", "--log-dir", tmp_path, "--offset", 21)
+    assert result.exit_code == 1
+    assert "Nothing there yet: 21 is the log end offset" in result.output
+    result = ottla("log", "explain", "seed-0", "--log-dir", tmp_path, "--offset", 22)
+    assert result.exit_code == 1
+    assert "OFFSET_OUT_OF_RANGE: offset 22 lies behind the log end offset 21" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "line"),
+    [
+        (["t-0", "--log-dir", "DIR", "--offset", "1"], 1, "ottla: DIR/t-0 is not there"),
+        (["t", "--offset", "1"], 2, "'t' is not a topic and a partition, such as orders-0"),
+        (["t-0"], 2, "give one of --offset and --timestamp"),
+        (["t-0", "--offset", "1", "--timestamp", "1"], 2, "give one of --offset and --timestamp"),
+        (["t-0", "--timestamp", "soon"], 2, "'soon' is neither milliseconds since 1970 nor a time"),
+        (["t-0", "--offset", "-1"], 2, "-1 is not in the range"),
+    ],
+)
+def test_a_wrong_command_line_is_one_clear_line(tmp_path: Path, arguments: list[str], status: int, line: str) -> None:
+    result = ottla("log", "explain", *(argument.replace("DIR", str(tmp_path)) for argument in arguments))
+    assert result.exit_code == status
+    assert line.replace("DIR", str(tmp_path)) in result.output
+
+
+def make_directory(tmp_path: Path) -> Path:
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    log = encode_batch([Record(0, 1, b"k", b"\xff\x00", (("h", b"x"),)), Record(1, 2, None, None, ())])
+    layout.log_file(directory, 0).write_bytes(log)
+    layout.offset_index_file(directory, 0).write_bytes(struct.pack(">ii", 1, 70))
+    layout.time_index_file(directory, 0).write_bytes(struct.pack(">qi", 2, 1))
+    (directory / layout.LEADER_EPOCH_CHECKPOINT_FILE).write_text("0\n1\n3 0\n")
+    (directory / layout.PARTITION_METADATA_FILE).write_text("version: 0\ntopic_id: nhB9nTcrtoJr2B01QqQZ1g")
+    write_offsets(OsFiles(), tmp_path / layout.RECOVERY_POINT_CHECKPOINT_FILE, {TopicPartition("orders", 0): 2})
+    (tmp_path / "something.else").write_bytes(b"x")
+    (tmp_path / "lost+found").mkdir()
+    return directory
+
+
+def test_a_directory_is_dumped_file_by_file(tmp_path: Path) -> None:
+    make_directory(tmp_path)
+    dumped = rows(tmp_path, "--records")
+    kinds = {Path(row["file"]).name: row["kind"] for row in dumped if row["type"] == "file"}
+    assert kinds == {
+        "recovery-point-offset-checkpoint": "offset checkpoint",
+        "something.else": "unknown",
+        "00000000000000000000.index": "offset index",
+        "00000000000000000000.log": "log",
+        "00000000000000000000.timeindex": "time index",
+        "leader-epoch-checkpoint": "leader epochs",
+        "partition.metadata": "text",
+    }
+    by_type = {row["type"]: row for row in dumped}
+    assert by_type["checkpoint"] == {"type": "checkpoint", "topic": "orders", "partition": 0, "offset": 2}
+    assert by_type["offset index entry"]["bytes"] == "00 00 00 01 00 00 00 46"
+    assert by_type["time index entry"]["timestamp"] == 2
+    assert by_type["leader epoch"] == {"type": "leader epoch", "epoch": 3, "start_offset": 0}
+    assert by_type["batch"]["is_crc_right"]
+    records = [row for row in dumped if row["type"] == "record"]
+    assert records[0]["value"] == {"base64": "/wA="}
+    assert records[0]["headers"] == [["h", "x"]]
+    assert (records[1]["offset"], records[1]["key"], records[1]["value"]) == (1, None, None)
+
+
+def test_records_are_left_out_unless_asked_for(tmp_path: Path) -> None:
+    directory = make_directory(tmp_path)
+    assert "record" not in {row["type"] for row in rows(layout.log_file(directory, 0))}
+
+
+def test_text_shows_what_is_no_utf8_as_bytes_and_null_as_null(tmp_path: Path) -> None:
+    make_directory(tmp_path)
+    output = ottla("log", "dump", tmp_path, "--records").output
+    assert 'key "k"  value 0xff00  h="x"' in output
+    assert "key null  value null" in output
+    assert "orders-0  2" in output
+
+
+def test_damage_is_told_where_it_begins_and_what_lies_before_is_shown(tmp_path: Path) -> None:
+    directory = make_directory(tmp_path)
+    path = layout.log_file(directory, 0)
+    sound = path.read_bytes()
+    damaged = bytearray(encode_batch([Record(2, 1, None, b"value", ())]))
+    damaged[-1] ^= 1
+    path.write_bytes(sound + bytes(damaged) + b"torn")
+    dumped = rows(path, "--records")
+    assert [row["is_crc_right"] for row in dumped if row["type"] == "batch"] == [True, False]
+    assert dumped[-1]["type"] == "problem"
+    assert f"at position {len(sound) + len(damaged)}" in dumped[-1]["problem"]
+
+
+def test_broken_small_files_are_problems_and_no_tracebacks(tmp_path: Path) -> None:
+    for name in (
+        "00000000000000000000.index",
+        "00000000000000000000.timeindex",
+        "00000000000000000007.snapshot",
+        "00000000000000000000.log",
+        layout.LEADER_EPOCH_CHECKPOINT_FILE,
+        layout.REPLICATION_OFFSET_CHECKPOINT_FILE,
+        "00000000000000000004-0000000001.checkpoint",
+    ):
+        path = tmp_path / name
+        path.write_bytes(b"garbage")
+        assert [row["type"] for row in rows(path, "--records")][-1] == "problem", name
+        assert "problem:" in ottla("log", "dump", path).output
+
+
+def test_a_file_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
+    result = ottla("log", "dump", tmp_path / "nothing")
+    assert result.exit_code == 1
+    assert result.output == f"ottla: {tmp_path}/nothing: No such file or directory\n"
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    log = b"".join(bytes(encode_batch([Record(number, 1, b"k", b"v", ())])) for number in range(5000))
+    layout.log_file(directory, 0).write_bytes(log)
+    command = f"{sys.executable} -m ottla log dump {directory} --records | head -1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr == ""
+    assert done.returncode == 0
+    assert done.stdout.count("\n") == 1
