@@ -80,9 +80,10 @@ class SegmentRun:
             self.largest_timestamp_ms, self.offset_of_largest_timestamp = segment.largest_timestamp()
             self.first_timestamp_ms = segment.first_timestamp()
             self.since_ms = segment.created_ms
-            self.offset_slots = segment.offset_index.max_entries - len(segment.offset_index)
-            self.time_slots = segment.time_index.max_entries - 1 - len(segment.time_index)
-            self.roll_after_ms = limits.segment_ms - segment.roll_jitter_ms(limits.jitter_ms)
+            self.offset_slots, self.time_slots = segment.free_slots
+            self.roll_after_ms = limits.segment_ms
+            if limits.jitter_ms:
+                self.roll_after_ms -= segment.roll_jitter_ms(limits.jitter_ms)
 
     def must_roll(self, size_bytes: int, max_timestamp_ms: int, last_offset: int, now_ms: int) -> bool:
         """Whether a batch belongs into a new segment. The first batch of a segment always fits."""
@@ -128,4 +129,5 @@ class SegmentRun:
             for last_offset, position, timestamp_ms, timestamp_offset in self.index_entries:
                 segment.offset_index.append(last_offset, position)
                 segment.time_index.maybe_append(timestamp_ms, timestamp_offset)
+            segment.count_free_slots()
             segment.flush_indexes()

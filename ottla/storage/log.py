@@ -31,7 +31,7 @@ from ottla.storage.health import DirectoryHealth
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_reader import End, LogReader
 from ottla.storage.log_writer import undo_write, write_run
-from ottla.storage.producer_state import ProducerEntry, ProducerStates, advance, check_sequence, find_duplicate
+from ottla.storage.producer_state import ProducerEntry, ProducerStates, advance, check_sequence, find_duplicate, follows
 from ottla.storage.recovery_report import RecoveryReport
 from ottla.storage.rewrite import rewrite
 from ottla.storage.segment import Segment
@@ -161,11 +161,12 @@ class Log:
                 producer: ProducerEntry | None = None
                 if header.producer_id >= 0:
                     producer = staged.get(header.producer_id) or self.producers.get(header.producer_id)
-                    duplicate = self._duplicate(producer, header)
-                    if duplicate is not None:
-                        results.append(duplicate)
-                        continue
-                    _require_sequence(producer, header)
+                    if not follows(producer, header):
+                        duplicate = self._duplicate(producer, header)
+                        if duplicate is not None:
+                            results.append(duplicate)
+                            continue
+                        _require_sequence(producer, header)
             except Refused as refusal:
                 results.append(_refused(refusal, start_offset))
                 continue

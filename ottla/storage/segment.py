@@ -42,6 +42,7 @@ class Segment:
         "cuts",
         "file",
         "first_timestamp_ms",
+        "free_slots",
         "index_interval_bytes",
         "indexed_position",
         "is_deleted",
@@ -85,6 +86,8 @@ class Segment:
         self._largest_timestamp_ms = NO_TIMESTAMP
         self._offset_of_largest_timestamp = base_offset
         self.is_deleted = False
+        self.free_slots = (0, 0)
+        """Entries that the offset index and the time index of the active segment still take before it rolls."""
 
     @classmethod
     def create(
@@ -128,6 +131,7 @@ class Segment:
             index_interval_bytes=index_interval_bytes,
         )
         segment.first_timestamp_ms = NO_TIMESTAMP
+        segment.count_free_slots()
         return segment
 
     @classmethod
@@ -311,6 +315,13 @@ class Segment:
             else:
                 self.flush_indexes()
 
+    def count_free_slots(self) -> None:
+        """Learn how many entries the indexes still take; one place of the time index is kept for the roll."""
+        self.free_slots = (
+            self.offset_index.max_entries - len(self.offset_index),
+            self.time_index.max_entries - 1 - len(self.time_index),
+        )
+
     def flush_indexes(self) -> None:
         """Write the entries that the index files lack. Raises OSError; what is missing is written by the next flush."""
         self.offset_index.flush()
@@ -370,6 +381,7 @@ class Segment:
                 self.set_largest_timestamp(header.max_timestamp, header.last_offset)
             next_offset = header.next_offset
         self.first_timestamp_ms = UNKNOWN if self.size_bytes else NO_TIMESTAMP
+        self.count_free_slots()
         return next_offset
 
     def _require_sound_index(self) -> None:

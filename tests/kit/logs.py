@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 from kit.simulated_files import SimulatedFiles
+
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode

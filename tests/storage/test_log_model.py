@@ -30,6 +30,7 @@ class LogAgainstDict(RuleBasedStateMachine):
         self.checkpoint = (0, 0)
         self.promised = 0
         self.known_start = 0
+        self.refused: set[bytes] = set()
 
     @initialize(acks=st.sampled_from(["sync", "page-cache"]))
     def open(self, acks: str) -> None:
@@ -86,7 +87,9 @@ class LogAgainstDict(RuleBasedStateMachine):
         files_before = {path: data for path, data in self.files.written_state().items() if path.endswith(".log")}
         self.files.fail("pwritev", "*.log", error, after_bytes=taken)
         self.counter += 1
-        results = append(self.log, *[batch(b"lost %d" % self.counter + b"y" * 900) for _ in range(4)])
+        value = b"refused %d" % self.counter + b"y" * 900
+        self.refused.add(value)
+        results = append(self.log, *[batch(value) for _ in range(4)])
         self.files.heal()
         assert {result.error_code for result in results} == {ErrorCode.KAFKA_STORAGE_ERROR}
         assert before == (self.log.log_end_offset, self.log.size_bytes, [one.base_offset for one in self.log.segments])
@@ -204,6 +207,10 @@ class LogAgainstDict(RuleBasedStateMachine):
         for offset in list(self.values):
             if offset >= self.log.log_end_offset:
                 del self.values[offset], self.stamps[offset]
+        # A refused batch may come back when the cut that took it back was not synced; never in the place of a synced one.
+        for offset, value in stored(self.log, max(self.known_start, self.log.log_start_offset)).items():
+            if offset >= synced and value in self.refused:
+                self.values[offset], self.stamps[offset] = value, NOW_MS
         self.resume_sequence()
 
     def resume_sequence(self) -> None:

@@ -1,0 +1,188 @@
+"""Reads: whole batches, bounded, from anywhere; hot bytes as a view, cold ones in a thread; and look-ups by time."""
+
+from __future__ import annotations
+
+import random
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from kit.logs import DIRECTORY, NOW_MS, append, append_values, batch, disk, open_test_log, stored, sync
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.records.batch import Compression, iter_batches
+from ottla.storage.log import Log
+
+SMALL = {"segment.bytes": "2048", "index.interval.bytes": "300", "ottla.acks.all": "page-cache"}
+
+
+def filled(batches: int = 40, **overrides: str) -> Log:
+    log = open_test_log(disk(), SMALL | overrides)
+    for number in range(batches):
+        append_values(log, *[b"%d.%d" % (number, record) * 5 for record in range(3)])
+    return log
+
+
+def headers(log: Log, offset: int, max_bytes: int, end_offset: int | None = None) -> list[tuple[int, int]]:
+    end = log.log_end_offset if end_offset is None else end_offset
+    data = log.read(offset, max_bytes, end_offset=end).read_blocking()
+    return [(header.base_offset, header.last_offset) for _, header in iter_batches(data)]
+
+
+def test_the_whole_batch_that_contains_the_offset_is_returned() -> None:
+    log = filled()
+    for offset in range(log.log_end_offset):
+        first = headers(log, offset, 1 << 20)[0]
+        assert first[0] <= offset <= first[1]
+
+
+def test_the_first_batch_comes_even_if_larger_than_asked_for() -> None:
+    log = filled()
+    assert headers(log, 4, 1) == [(3, 5)]
+    assert log.read(4, 1, end_offset=120, at_least_one=False).length == 0
+
+
+def test_a_slice_ends_with_a_whole_batch_and_takes_as_many_as_fit() -> None:
+    log = filled(4)
+    size = log.size_bytes // 4
+    assert headers(log, 0, 3 * size) == [(0, 2), (3, 5), (6, 8)]
+    assert headers(log, 0, 3 * size - 1) == [(0, 2), (3, 5)]
+
+
+def test_nothing_at_or_beyond_the_end_is_returned() -> None:
+    log = filled()
+    assert headers(log, 0, 1 << 20, end_offset=6) == [(0, 2), (3, 5)]
+    assert headers(log, 6, 1 << 20, end_offset=6) == []
+    assert headers(log, log.log_end_offset, 1 << 20) == []
+
+
+@pytest.mark.parametrize("offset", [-1, 121, 2])
+def test_offsets_outside_the_log_are_refused(offset: int) -> None:
+    log = filled()
+    log.delete_records(3)
+    with pytest.raises(KafkaError) as caught:
+        log.read(offset, 100, end_offset=120)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_reader_goes_on_over_segment_ends_and_over_a_roll_behind_it() -> None:
+    log = open_test_log(disk(), SMALL)
+    seen = []
+    position = 0
+    for number in range(60):
+        append_values(log, b"%d" % number * 20)
+        if number % 7 == 6:
+            log.roll(NOW_MS)
+        while position < log.log_end_offset:
+            for _, header in iter_batches(log.read(position, 900, end_offset=log.log_end_offset).read_blocking()):
+                seen.append(header.base_offset)
+                position = header.next_offset
+    assert seen == list(range(60))
+
+
+def test_a_sequential_read_looks_at_no_header() -> None:
+    log = filled(3)
+    files = log.files
+    log.read(0, 1 << 20, end_offset=9).read_blocking()
+    append_values(log, b"new")
+    before = len(files.history)
+    assert log.read(9, 1 << 20, end_offset=10).length
+    assert [call for call, _ in files.history[before:]] == ["pread_nowait"]
+
+
+def test_large_hot_slices_are_maps_and_small_ones_are_not() -> None:
+    log = open_test_log(disk(), {"ottla.acks.all": "page-cache"})
+    append_values(log, b"x" * 100_000)
+    append_values(log, b"y" * 10)
+    assert log.read(0, 1 << 20, end_offset=2).is_mapped
+    assert not log.read(0, 1 << 20, end_offset=2, allow_map=False).is_mapped
+    assert not log.read(1, 1 << 20, end_offset=2).is_mapped
+
+
+def test_cold_bytes_and_cold_look_ups_are_left_to_a_thread() -> None:
+    log = filled()
+    expected = {offset: log.read(offset, 700, end_offset=120).read_blocking() for offset in range(120)}
+    log.reader.forget_hints()
+    log.files.cold = ["*.log"]
+    for offset in range(120):
+        log.reader.forget_hints()
+        found = log.read(offset, 700, end_offset=120)
+        assert found.view is None
+        assert found.read_blocking() == expected[offset]
+        assert found.length >= len(expected[offset]) or found.length == 700
+
+
+def test_damage_on_the_way_is_a_corrupt_message() -> None:
+    log = filled(3)
+    file = log.files.open(DIRECTORY / "00000000000000000000.log", writable=True)
+    file.pwritev([b"\xff" * 20], 0)
+    with pytest.raises(KafkaError) as caught:
+        log.read(4, 100, end_offset=9)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_deleted_segment_stays_readable_until_it_is_unlinked() -> None:
+    log = filled()
+    cold = log.files.cold = ["*"]
+    slice_ = log.read(0, 500, end_offset=120)
+    cold.clear()
+    log.delete_records(log.segments[2].base_offset)
+    assert log.apply_retention(NOW_MS)
+    assert slice_.read_blocking()
+    log.unlink_due(NOW_MS + 10**9)
+    with pytest.raises(OSError, match="deleted"):
+        slice_.read_blocking()
+
+
+# -- by time
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    stamps=st.lists(st.lists(st.integers(-1, 40), min_size=1, max_size=4), min_size=1, max_size=25),
+    codec=st.sampled_from(list(Compression)),
+    start=st.integers(0, 20),
+    end_share=st.floats(0, 1),
+)
+def test_look_ups_by_time_equal_a_linear_scan(
+    stamps: list[list[int]], codec: Compression, start: int, end_share: float
+) -> None:
+    log = open_test_log(disk(), SMALL | {"segment.bytes": "1024", "index.interval.bytes": "100"})
+    flat: list[int] = []
+    for group in stamps:
+        shifted = [NOW_MS + stamp if stamp >= 0 else -1 for stamp in group]
+        append(log, batch(*[b"v" * 30] * len(group), stamps=shifted, compression=codec))
+        flat += shifted
+    start = min(start, len(flat))
+    log.delete_records(start)
+    end = start + int(end_share * (len(flat) - start))
+    for wanted in (0, *(NOW_MS + step for step in range(-1, 42, 3))):
+        expected = next((o for o in range(start, end) if flat[o] >= wanted), None)
+        found = log.offset_for_timestamp(wanted, end_offset=end)
+        assert (found and found[:2]) == (None if expected is None else (expected, flat[expected]))
+    newest = max((o for o in range(start, end) if flat[o] >= 0), key=lambda o: (flat[o], -o), default=None)
+    found = log.offset_of_max_timestamp(end_offset=end)
+    assert (found and found[:2]) == (None if newest is None else (newest, flat[newest]))
+
+
+def test_a_look_up_by_time_names_the_leader_epoch() -> None:
+    log = open_test_log(disk(), SMALL)
+    log.start_leader_epoch(3)
+    append_values(log, b"a")
+    assert log.offset_for_timestamp(NOW_MS, end_offset=1) == (0, NOW_MS, 3)
+    assert log.earliest() == (0, -1, 3)
+
+
+def test_truncation_forgets_what_lay_behind_and_appends_go_on() -> None:
+    rng = random.Random(5)
+    log = filled(60)
+    expected = stored(log)
+    while log.log_end_offset > 3:
+        offset = rng.randrange(log.log_end_offset)
+        log.truncate_to(offset, NOW_MS)
+        assert log.log_end_offset == offset - offset % 3
+        expected = {o: value for o, value in expected.items() if o < log.log_end_offset}
+        assert stored(log) == expected
+    append_values(log, b"next")
+    sync(log)
+    assert log.synced_offset == log.log_end_offset
