@@ -24,6 +24,7 @@ class EncoderSource:
     def __init__(self, plan: StructPlan) -> None:
         self.lines: list[str] = []
         self.namespace: dict[str, Any] = {
+            "BUFFERS": (memoryview, bytes, bytearray),
             "join": b"".join,
             "pack": struct.pack,
             "small": primitives.SMALL_VARINTS,
@@ -157,6 +158,8 @@ class EncoderSource:
             self._line(f'    raise TypeError("{field.name} is None")')
         self._line("else:")
         self._indent += 1
+        self._line(f"if not isinstance({records}, BUFFERS):")
+        self._line(f'    raise TypeError("{field.name} is not a buffer")')
         self._line(f"{length} = len({records})")
         self._length("i", length)
         self._flush()

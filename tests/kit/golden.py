@@ -1,7 +1,7 @@
 """Messages as Apache Kafka's own classes write them, kept as files: `tests/protocol/golden/kafka-4.1.0.jsonl`.
 
-Each line has a message, a version, its fields in Kafka's JSON, and the bytes in hex. scripts/interop/wire-golden makes the file
-from the jars of a Kafka distribution, so that tests need neither Java nor Kafka.
+Each line has a message, a version, its fields in Kafka's JSON, and the bytes in hex. scripts/interop/wire-golden makes
+the file from the jars of a Kafka distribution, so that tests need neither Java nor Kafka.
 """
 
 from __future__ import annotations

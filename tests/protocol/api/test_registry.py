@@ -1,0 +1,46 @@
+"""The declared APIs: the ranges that this release is about, and imports that stay cheap."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from ottla.protocol.api import REGISTRY, ApiKey
+
+RANGES = {
+    "Produce": (0, 3, 13, 9),
+    "Fetch": (1, 4, 18, 12),
+    "ListOffsets": (2, 1, 10, 6),
+    "Metadata": (3, 0, 13, 9),
+    "FindCoordinator": (10, 0, 6, 3),
+    "ApiVersions": (18, 0, 4, 3),
+    "CreateTopics": (19, 2, 7, 5),
+    "DeleteTopics": (20, 1, 6, 4),
+    "DeleteRecords": (21, 0, 2, 2),
+    "InitProducerId": (22, 0, 5, 2),
+    "OffsetForLeaderEpoch": (23, 2, 4, 4),
+    "DescribeConfigs": (32, 1, 4, 4),
+    "CreatePartitions": (37, 0, 3, 2),
+    "DescribeCluster": (60, 0, 2, 0),
+    "DescribeTopicPartitions": (75, 0, 0, 0),
+}
+
+
+def test_versions_are_those_of_kafka_4_1() -> None:
+    declared = {
+        api.name: (int(api.key), api.min_version, api.max_version, api.flexible_from) for api in REGISTRY.values()
+    }
+    assert declared == RANGES
+
+
+def test_every_key_has_its_api() -> None:
+    assert set(REGISTRY) == set(ApiKey)
+    assert all(REGISTRY[key].name.upper() == key.name.replace("_", "") for key in ApiKey)
+
+
+def test_importing_the_declarations_pulls_in_nothing_heavy() -> None:
+    program = "import ottla.protocol.api, ottla.protocol.headers, sys; print('\\n'.join(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    before = subprocess.run([sys.executable, "-c", "import sys; print('\\n'.join(sys.modules))"],
+                            capture_output=True, text=True, check=True).stdout.split()  # fmt: skip
+    assert not {"asyncio", "uvloop", "inspect", "dataclasses", "json", "logging"} & (set(loaded) - set(before))
