@@ -57,7 +57,7 @@ from ottla.broker.metadata.registration import Registration, partition_change
 from ottla.config.errors import ConfigError
 from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.stored.metadata import MetadataRecord, ProducerIdsRecord
+from ottla.protocol.stored.metadata import AbortTransactionRecord, MetadataRecord, ProducerIdsRecord
 from ottla.storage.kafka_uuid import random_uuid
 from ottla.storage.layout import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_partition_directory
 from ottla.storage.log_directory import LogDirectory
@@ -363,7 +363,11 @@ class Catalog:
 
     def _register(self) -> None:
         journal = self._journal
-        records = [] if METADATA_VERSION_FEATURE in journal.image.features else bootstrap_records()
+        records: list[MetadataRecord] = []
+        if journal.image.transaction is not None:
+            records.append(AbortTransactionRecord(reason="the controller that began it has stopped"))
+        if METADATA_VERSION_FEATURE not in journal.image.features:
+            records.extend(bootstrap_records())
         self.node_epoch = journal.log.log_end_offset + len(records)
         directories = [one.id for one in self._log_manager.directories if one.id is not None and not one.is_offline]
         registration = Registration(self.node_id, self.node_epoch)
@@ -396,6 +400,11 @@ class Catalog:
             if sorted(state.partitions) != list(range(len(state.partitions))):
                 raise MetadataError(f"the partitions of {state.name} are not 0 to {len(state.partitions) - 1}")
             for index, partition in state.partitions.items():
+                if partition.replicas != (self.node_id,):
+                    raise MetadataError(
+                        f"{state.name}-{index} has its replicas on brokers {list(partition.replicas)}, and this is"
+                        f" broker {self.node_id} alone: directories of a larger cluster cannot be served"
+                    )
                 directory_id = partition.directories[0] if partition.directories else None
                 yield WantedLog(state.name, index, state.id, config, directory_id)
 

@@ -19,7 +19,12 @@ from ottla.broker.metadata.scan import scan_log
 from ottla.broker.node import Node
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import decode_batch
-from ottla.protocol.stored.metadata import decode_metadata_record
+from ottla.protocol.stored.metadata import (
+    BeginTransactionRecord,
+    PartitionChangeRecord,
+    TopicRecord,
+    decode_metadata_record,
+)
 from ottla.storage.manager import StorageError
 
 METADATA = DATA / METADATA_DIRECTORY
@@ -141,6 +146,25 @@ def test_a_damaged_metadata_log_refuses_to_start_in_one_line_and_changes_nothing
     assert "damaged at byte" in str(caught.value)
     assert files.read_bytes(log) == bytes(content)
     assert files.exists(DATA / "orders-0")
+
+
+def test_a_transaction_that_a_stopped_controller_left_open_is_aborted() -> None:
+    node, files, clock = start_node()
+    node.catalog._journal.append_now([BeginTransactionRecord(), TopicRecord(name="t", topic_id=UUID(int=500))])
+    again, _, _ = start_node(files.crash(random.Random(1)), clock)
+    assert again.catalog.topics == {}
+    assert again.catalog.node_epoch == again.catalog.image.brokers[1].broker_epoch
+    assert codes(create(again, NewTopic("t"))) == [ErrorCode.NONE]
+
+
+def test_the_metadata_of_a_larger_cluster_is_refused() -> None:
+    node, files, clock = start_node()
+    create(node, NewTopic("t"))
+    topic_id = node.catalog.topics["t"].id
+    node.catalog._journal.append_now([PartitionChangeRecord(partition_id=0, topic_id=topic_id, replicas=[1, 2])])
+    node.stop()
+    with pytest.raises(MetadataError, match=r"brokers \[1, 2\]"):
+        start_node(files, clock)
 
 
 # --- Creating
