@@ -1,6 +1,7 @@
 """What CPU time `Log.append` costs beyond the write and the checksum, per batch: `python benchmarks/append.py`.
 
-Writes go to a file that swallows them, so that the figures are Ottla's own. One line per case: batches a call, bytes a batch.
+Writes go to a file that swallows them, so that the figures are Ottla's own.
+One line per case: batches a call, bytes a batch.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ repeats.
 
 Example: producer 1000, epoch 0, one batch of 3 records at offsets 0-2, stamped 5, as `00000000000000000003.snapshot`:
 
-    0001 f0fa4d71 00000001 00000000000003e8 0000 00000002 0000000000000002 00000002 0000000000000005 ffffffff
+    0001 99f3220f 00000001 00000000000003e8 0000 00000002 0000000000000002 00000002 0000000000000005 ffffffff ffffffffffffffff
     ffffffffffffffff
 
 The file's name is the offset up to which it speaks. Only a producer's last batch is in it, as in Kafka.

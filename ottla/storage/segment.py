@@ -358,7 +358,7 @@ class Segment:
         self.restore_index_state()
 
     def cut(self, position: int) -> None:
-        """Shorten the file. The new length is not on the disk before a sync, however few bytes count. Raises OSError."""
+        """Shorten the file. The new length is not on the disk before a sync. Raises OSError."""
         self.synced_bytes = -1
         self.cuts += 1
         self.file.truncate(position)

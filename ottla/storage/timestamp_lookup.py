@@ -55,7 +55,7 @@ def newest(
         for segment in segments:
             if segment.base_offset >= end_offset:
                 break
-            largest_ms = max(largest_ms, _largest_between(segment, start_offset, end_offset))
+            largest_ms = max(largest_ms, _largest_between(segment, start_offset, end_offset, max_decompressed_bytes))
     except CorruptBatch as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
     if largest_ms < 0:
@@ -69,7 +69,7 @@ def newest(
     )
 
 
-def _largest_between(segment: Segment, start_offset: int, end_offset: int) -> int:
+def _largest_between(segment: Segment, start_offset: int, end_offset: int, max_decompressed_bytes: int) -> int:
     """Largest timestamp of the segment's batches between the offsets; the index answers unless the largest lies
     outside.
     """
@@ -83,10 +83,12 @@ def _largest_between(segment: Segment, start_offset: int, end_offset: int) -> in
             break
         if header.last_offset < start_offset:
             continue
-        if header.base_offset < start_offset and not header.is_log_append_time:
-            records = decode_batch(segment.file.pread(header.size_bytes, at))
-            stamps = [record.timestamp for record in records if record.offset >= start_offset]
-            largest_ms = max(largest_ms, *stamps) if stamps else largest_ms
+        is_partly_outside = header.base_offset < start_offset or header.last_offset >= end_offset
+        if is_partly_outside and not header.is_log_append_time:
+            data = segment.file.pread(header.size_bytes, at)
+            records = decode_batch(data, max_decompressed_bytes=max_decompressed_bytes)
+            stamps = [record.timestamp for record in records if start_offset <= record.offset < end_offset]
+            largest_ms = max([largest_ms, *stamps])
         else:
             largest_ms = max(largest_ms, header.max_timestamp)
     return largest_ms

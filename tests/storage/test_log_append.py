@@ -7,7 +7,6 @@ import struct
 from collections.abc import Callable
 
 import pytest
-
 from kit.logs import (
     DIRECTORY,
     NOW_MS,
@@ -20,6 +19,7 @@ from kit.logs import (
     stored,
     sync,
 )
+
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import (
     Compression,
@@ -44,7 +44,7 @@ def patched(data: bytearray, position: int, form: str, value: int, *, seal: bool
 
 GOOD = batch(b"a", b"b")
 REFUSED: dict[str, tuple[Callable[[], bytearray], ErrorCode]] = {
-    "nothing": (lambda: bytearray(), ErrorCode.INVALID_RECORD),
+    "nothing": (bytearray, ErrorCode.INVALID_RECORD),
     "shorter than a header": (lambda: GOOD[:40], ErrorCode.CORRUPT_MESSAGE),
     "cut short": (lambda: GOOD[:-1], ErrorCode.CORRUPT_MESSAGE),
     "two batches": (lambda: GOOD + GOOD, ErrorCode.INVALID_RECORD),

@@ -7,8 +7,8 @@ import random
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-
 from kit.logs import DIRECTORY, NOW_MS, append, append_values, batch, disk, open_test_log, stored, sync
+
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import Compression, iter_batches
 from ottla.storage.log import Log

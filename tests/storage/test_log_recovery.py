@@ -6,9 +6,9 @@ import errno
 import logging
 import random
 import struct
+import zlib
 
 import pytest
-
 from kit.logs import (
     DIRECTORY,
     NOW_MS,
@@ -21,6 +21,7 @@ from kit.logs import (
     sync,
 )
 from kit.simulated_files import CrashPoint, SimulatedFiles
+
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import iter_batches
 from ottla.storage import layout
@@ -301,8 +302,6 @@ def test_a_log_that_ends_below_its_start_begins_anew_at_the_start() -> None:
 def test_old_messages_are_not_mistaken_for_damage() -> None:
     files = disk()
     body = struct.pack(">bbii", 0, 0, -1, 3) + b"old"
-    import zlib
-
     overwrite_new = files.open(LOG_0, create=True)
     message = struct.pack(">I", zlib.crc32(body)) + body
     overwrite_new.pwritev([struct.pack(">qi", 0, len(message)) + message], 0)

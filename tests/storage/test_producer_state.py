@@ -7,8 +7,8 @@ import struct
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
-
 from kit.logs import batch
+
 from ottla.protocol.records.batch import BatchHeader, parse_header
 from ottla.storage import producer_state
 from ottla.storage.producer_state import (

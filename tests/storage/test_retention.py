@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 
 import pytest
-
 from kit.logs import DIRECTORY, NOW_MS, append, batch, disk, open_test_log, stored, sync
 from kit.simulated_files import SimulatedFiles
+
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.log import Log
 
@@ -29,8 +29,8 @@ def bases(log: Log) -> list[int]:
 
 def test_segments_go_by_the_time_of_their_newest_record() -> None:
     log = segmented(**{"retention.ms": "10000"})
-    assert log.apply_retention(NOW_MS + 11_000) == []  # as old as allowed, not older
-    assert [one.base_offset for one in log.apply_retention(NOW_MS + 12_500)] == [0, 1, 2][:3]
+    assert log.apply_retention(NOW_MS + 10_000) == []  # as old as allowed, not older
+    assert [one.base_offset for one in log.apply_retention(NOW_MS + 12_500)] == [0, 1, 2]
     assert (bases(log), log.log_start_offset) == ([3, 4], 3)
 
 
