@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from types import TracebackType
@@ -108,23 +109,25 @@ class Ottla(Server):
         }
         words = [word for key, value in settings.items() for word in ("--override", f"{key}={value}")]
         self.started_at = time.perf_counter()
-        self.log = (self.directory / "broker.out").open("w+")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ottla", "serve", *words],
             stdout=subprocess.PIPE,
-            stderr=self.log,
+            stderr=subprocess.STDOUT,
             text=True,
         )
         assert self.process.stdout is not None
+        said = []
         for line in self.process.stdout:
+            said.append(line)
             found = re.search(r"listening on \S*?([\d.]+):(\d+)", line)
             if found:
                 self.port = int(found[2])
                 break
         else:
-            self.log.seek(0)
-            sys.exit(f"the broker did not start:\n{self.log.read()}")
+            sys.exit(f"the broker did not start:\n{''.join(said)}")
         self.ready_seconds = time.perf_counter() - self.started_at
+        # A pipe that nobody reads would stop the broker some day.
+        threading.Thread(target=self.process.stdout.read, daemon=True).start()
 
     def create_topic(self, topic: str) -> None:
         from ottla.client import Admin
