@@ -34,34 +34,24 @@ from ottla.broker.metadata.image import (
     MetadataImage,
     TopicState,
 )
-from ottla.broker.metadata.journal import (
-    METADATA_DIRECTORY,
-    METADATA_TOPIC_ID,
-    Journal,
-    JournalSettings,
-    Snapshot,
-    bootstrap_records,
+from ottla.broker.metadata.journal import METADATA_TOPIC_ID, Journal, Snapshot
+from ottla.broker.metadata.opening import (
+    journal_settings,
+    metadata_home,
+    refuse_orphans,
+    register,
+    wanted_logs,
+    write_partition_changes,
 )
-from ottla.broker.metadata.plans import (
-    INTERNAL_TOPICS,
-    NewPartitions,
-    NewTopic,
-    Rules,
-    TopicOutcome,
-    TopicPlan,
-    plan_partitions,
-    plan_removal,
-    plan_topics,
-)
+from ottla.broker.metadata.plans import INTERNAL_TOPICS, Rules, TopicPlan, plan_partitions, plan_removal, plan_topics
 from ottla.broker.metadata.registration import Registration, partition_change
+from ottla.broker.metadata.wishes import NewPartitions, NewTopic, TopicOutcome, refused
 from ottla.config.errors import ConfigError
 from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.stored.metadata import AbortTransactionRecord, MetadataRecord, ProducerIdsRecord
+from ottla.protocol.stored.metadata import MetadataRecord, ProducerIdsRecord
 from ottla.storage.kafka_uuid import random_uuid
-from ottla.storage.layout import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_partition_directory
-from ottla.storage.log_directory import LogDirectory
-from ottla.storage.manager import WantedLog
+from ottla.storage.layout import CLUSTER_METADATA_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.disk import GroupSyncer
@@ -79,8 +69,6 @@ logger = logging.getLogger(__name__)
 
 PRODUCER_IDS_PER_BLOCK = 1_000
 """Kafka's ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
-CHANGES_PER_START_BATCH = 5_000
-"""Partition changes of a start go in batches of so many."""
 SUPPORTED_FEATURES = {METADATA_VERSION_FEATURE: (METADATA_VERSION_MIN, METADATA_VERSION)}
 METADATA_LOG_OVERRIDES = {
     "cleanup.policy": "delete",
@@ -156,14 +144,16 @@ class Catalog:
         Blocks; call before serving. Raises MetadataError (one line for people) when the metadata cannot be used.
         """
         self.cluster_id = self._log_manager.cluster_id
-        home = self._metadata_home()
-        self._journal = Journal(self._files, self._clock, self._settings(home), self._open_metadata_log)
+        directories = self._log_manager.directories
+        home = metadata_home(self._files, directories)
+        settings = journal_settings(self._config, home)
+        self._journal = Journal(self._files, self._clock, settings, self._open_metadata_log)
         if self._journal.is_new:
-            self._refuse_orphans(self._journal)
+            refuse_orphans(self._files, directories, self._journal)
         try:
             self._journal.load()
             self._journal.begin_epoch()
-            self._register()
+            self.node_epoch = register(self._journal, self._config, directories, self._new_id())
             self._warn_about_carried_records()
             self._open_partitions()
         except (OSError, KafkaError) as error:
@@ -265,7 +255,7 @@ class Catalog:
         """
 
         def created(outcomes: list[TopicOutcome]) -> None:
-            done([_exists(outcome) for outcome in outcomes])
+            done([outcome.as_existing() for outcome in outcomes])
 
         wished = [name for name in dict.fromkeys(names) if name not in INTERNAL_TOPICS]
         self.create_topics([NewTopic(name) for name in wished], created)
@@ -315,63 +305,9 @@ class Catalog:
 
     # --- start ---------------------------------------------------------------------------------------------------
 
-    def _metadata_home(self) -> LogDirectory:
-        """The directory that has the metadata log; the first of `log.dirs` when none has."""
-        directories = self._log_manager.directories
-        for directory in directories:
-            if not directory.is_offline and self._files.exists(directory.path / METADATA_DIRECTORY):
-                return directory
-        first = directories[0]
-        if first.is_offline:
-            raise MetadataError(f"the metadata log may be in {first.path}, which is offline: {first.error}")
-        return first
-
-    def _settings(self, home: LogDirectory) -> JournalSettings:
-        config = self._config
-        controllers = [(one.name, one.host or "localhost", one.port) for one in config.controller_listeners]
-        if home.id is None:
-            raise MetadataError(f"{home.path} has no directory.id")
-        return JournalSettings(
-            root=home.path,
-            node_id=self.node_id,
-            directory_id=home.id,
-            snapshot_max_bytes=config.metadata_log_max_record_bytes_between_snapshots,
-            snapshot_max_interval_ms=config.metadata_log_max_snapshot_interval_ms,
-            voter_endpoints=tuple(controllers) or (("CONTROLLER", "localhost", 9093),),
-        )
-
     def _open_metadata_log(self) -> Log:
         config = TopicConfig.resolve(METADATA_LOG_OVERRIDES, self._config)
         return self._log_manager.open_log(CLUSTER_METADATA_TOPIC, 0, METADATA_TOPIC_ID, config)
-
-    def _refuse_orphans(self, journal: Journal) -> None:
-        """Without metadata every partition would be a stray, so somebody has to look first."""
-        for directory in self._log_manager.directories:
-            if directory.is_offline:
-                continue
-            for name in self._files.list_directory(directory.path):
-                parsed = parse_partition_directory(name)
-                if (
-                    parsed is not None
-                    and parsed.kind is DirectoryKind.PARTITION
-                    and parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC
-                ):
-                    raise MetadataError(
-                        f"{directory.path / name} is there, and the metadata log {journal.directory} is missing or"
-                        " empty; `ottla log verify --repair` can rebuild topics from the partitions' own files"
-                    )
-
-    def _register(self) -> None:
-        journal = self._journal
-        records: list[MetadataRecord] = []
-        if journal.image.transaction is not None:
-            records.append(AbortTransactionRecord(reason="the controller that began it has stopped"))
-        if METADATA_VERSION_FEATURE not in journal.image.features:
-            records.extend(bootstrap_records())
-        self.node_epoch = journal.log.log_end_offset + len(records)
-        directories = [one.id for one in self._log_manager.directories if one.id is not None and not one.is_offline]
-        registration = Registration(self.node_id, self.node_epoch)
-        journal.append_now(records + registration.records(self._config, self._new_id(), directories))
 
     def _warn_about_carried_records(self) -> None:
         kinds = Counter(type(record).__name__ for record in self._journal.image.carried)
@@ -382,9 +318,10 @@ class Catalog:
         image = self._journal.image
         for state in image.topics.values():
             self._add_topic(state)
-        loaded = self._log_manager.open_logs(self._wanted(image.topics.values()))
+        configs = {name: topic.config for name, topic in self.topics.items()}
+        loaded = self._log_manager.open_logs(wanted_logs(image, configs, self.node_id))
         self.made_at_start = loaded.made
-        self._write_partition_changes(set(loaded.made))
+        write_partition_changes(self._journal, self._log_manager, self.node_id, new=set(loaded.made))
         for state in image.topics.values():
             topic = self.topics[state.name]
             topic.partitions = [None] * len(state.partitions)
@@ -393,38 +330,6 @@ class Catalog:
                 if log is not None:
                     self._serve(topic, index, log)
         self._say_what_is_compacted(self.topics.values())
-
-    def _wanted(self, topics: Iterable[TopicState]) -> Iterable[WantedLog]:
-        for state in topics:
-            config = self.topics[state.name].config
-            if sorted(state.partitions) != list(range(len(state.partitions))):
-                raise MetadataError(f"the partitions of {state.name} are not 0 to {len(state.partitions) - 1}")
-            for index, partition in state.partitions.items():
-                if partition.replicas != (self.node_id,):
-                    raise MetadataError(
-                        f"{state.name}-{index} has its replicas on brokers {list(partition.replicas)}, and this is"
-                        f" broker {self.node_id} alone: directories of a larger cluster cannot be served"
-                    )
-                directory_id = partition.directories[0] if partition.directories else None
-                yield WantedLog(state.name, index, state.id, config, directory_id)
-
-    def _write_partition_changes(self, made: set[TopicPartition]) -> None:
-        """New leader epochs after an unclean stop, and directories that are not where the metadata says."""
-        changes: list[MetadataRecord] = []
-        for state in self._journal.image.topics.values():
-            for index, partition in state.partitions.items():
-                home = self._log_manager.directory_of(state.name, index)
-                if home is None:
-                    continue
-                unclean = not home.was_clean and TopicPartition(state.name, index) not in made
-                elect = unclean or partition.leader != self.node_id
-                change = partition_change(
-                    state.id, index, partition, node_id=self.node_id, elect=elect, directory_id=home.id
-                )
-                if change is not None:
-                    changes.append(change)
-        for first in range(0, len(changes), CHANGES_PER_START_BATCH):
-            self._journal.append_now(changes[first : first + CHANGES_PER_START_BATCH])
 
     # --- applying a change -----------------------------------------------------------------------------------------
 
@@ -445,7 +350,7 @@ class Catalog:
 
         def finish(error: KafkaError | None) -> None:
             if error is not None:
-                done([_refused(target, error) for target in targets])
+                done([refused(target, error) for target in targets])
             elif planned.records:
                 apply(planned.outcomes, done)
             else:
@@ -467,7 +372,7 @@ class Catalog:
             first = len(topic.partitions)
             topic.partitions.extend([None] * (len(state.partitions) - first))
             made = [self._make(topic, index) for index in range(first, len(topic.partitions))]
-            results.append(outcome if all(made) else _unusable(outcome))
+            results.append(outcome if all(made) else outcome.as_unusable())
         done(results)
 
     def _removed(self, outcomes: list[TopicOutcome], done: Outcomes) -> None:
@@ -579,18 +484,3 @@ class Catalog:
         if names:
             shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
             logger.warning("cleanup.policy=compact of %s: the cleaner is not there yet, every record is kept", shown)
-
-
-def _refused(target: str | UUID, error: KafkaError) -> TopicOutcome:
-    if isinstance(target, UUID):
-        return TopicOutcome(None, target, error_code=error.code, error_message=error.message)
-    return TopicOutcome(target, error_code=error.code, error_message=error.message)
-
-
-def _unusable(outcome: TopicOutcome) -> TopicOutcome:
-    message = "the topic exists, but the disk is full or failing: its directories are made once there is room"
-    return TopicOutcome(outcome.name, outcome.id, ErrorCode.KAFKA_STORAGE_ERROR, message)
-
-
-def _exists(outcome: TopicOutcome) -> TopicOutcome:
-    return TopicOutcome(outcome.name) if outcome.error_code is ErrorCode.TOPIC_ALREADY_EXISTS else outcome

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.metadata.plans import NewPartitions, TopicOutcome
+from ottla.broker.metadata.wishes import NewPartitions, TopicOutcome
 from ottla.broker.pending import Pending
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.metadata.plans import NewTopic, TopicOutcome
+from ottla.broker.metadata.wishes import NewTopic, TopicOutcome
 from ottla.broker.pending import Pending
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
 

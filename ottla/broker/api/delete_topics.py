@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.broker.metadata.plans import TopicOutcome
+from ottla.broker.metadata.wishes import TopicOutcome
 from ottla.broker.pending import Pending
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError

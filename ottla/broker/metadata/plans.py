@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataImage, PartitionState, TopicState, partition_record
+from ottla.broker.metadata.wishes import ZERO_ID, NewPartitions, NewTopic, TopicOutcome, refused
 from ottla.config.errors import ConfigError
 from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -30,52 +31,6 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 """As Kafka's controller: more in one request would be one huge batch and a long silence."""
 MAX_CONFIGS_PER_TOPIC = 1_000
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-ZERO_ID = UUID(int=0)
-
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A wish to create a topic.
-
-    `partitions` and `replication_factor` are -1 for the broker's default. `assignments` are (partition, brokers), as
-    they came, so that one named twice can be refused. A config whose value is None cannot be met.
-    """
-
-    name: str
-    partitions: int = -1
-    replication_factor: int = -1
-    assignments: Sequence[tuple[int, Sequence[int]]] = ()
-    configs: Sequence[tuple[str, str | None]] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NewPartitions:
-    """A wish to grow a topic to `count` partitions; `assignments` names the brokers of each new one, or is None."""
-
-    name: str
-    count: int
-    assignments: Sequence[Sequence[int]] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TopicOutcome:
-    """What became of one wish.
-
-    `id` is the zero uuid for a refusal, and for a creation that was only to be validated. `name` is None where a
-    deletion named an id that does not exist.
-    """
-
-    name: str | None
-    id: UUID = ZERO_ID
-    error_code: ErrorCode = ErrorCode.NONE
-    error_message: str | None = None
-    partitions: int = -1
-    config: TopicConfig | None = None
-
-    @property
-    def failed(self) -> bool:
-        """Whether the wish was refused."""
-        return self.error_code is not ErrorCode.NONE
 
 
 @dataclass(slots=True)
@@ -114,7 +69,7 @@ def plan_topics(image: MetadataImage, wishes: Sequence[NewTopic], rules: Rules, 
             overrides, config = _check_configs(wish, rules.config)
             directories = placement.take(count)
         except KafkaError as error:
-            plan.outcomes.append(_refusal(wish.name, error))
+            plan.outcomes.append(refused(wish.name, error))
             continue
         collisions[collision_key(wish.name)] = wish.name
         topic_id = ZERO_ID if validate_only else rules.new_id()
@@ -148,7 +103,7 @@ def plan_partitions(
             more = _check_growth(topic, wish, rules)
             directories = placement.take(more)
         except KafkaError as error:
-            plan.outcomes.append(_refusal(wish.name, error))
+            plan.outcomes.append(refused(wish.name, error))
             continue
         plan.outcomes.append(TopicOutcome(wish.name, topic.id, partitions=wish.count))
         if not validate_only:
@@ -168,13 +123,13 @@ def plan_removal(image: MetadataImage, targets: Sequence[str | UUID], rules: Rul
     for topic, target in zip(found, targets, strict=True):
         if not rules.config.delete_topic_enable:
             error = KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
-            plan.outcomes.append(_removal_refusal(topic, target, error))
+            plan.outcomes.append(refused(target, error))
         elif times[topic.id if topic is not None else target] > 1:
             error = KafkaError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
-            plan.outcomes.append(_removal_refusal(topic, target, error))
+            plan.outcomes.append(refused(target, error))
         elif topic is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if isinstance(target, UUID) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            plan.outcomes.append(_removal_refusal(None, target, KafkaError(code)))
+            plan.outcomes.append(refused(target, KafkaError(code)))
         else:
             plan.outcomes.append(TopicOutcome(topic.name, topic.id, partitions=len(topic.partitions)))
             plan.records.append(RemoveTopicRecord(topic_id=topic.id))
@@ -350,14 +305,3 @@ def _new_partition(node_id: int, directory: UUID) -> PartitionState:
     return PartitionState(
         replicas=(node_id,), isr=(node_id,), leader=node_id, leader_epoch=0, partition_epoch=0, directories=(directory,)
     )
-
-
-def _refusal(name: str, error: KafkaError) -> TopicOutcome:
-    return TopicOutcome(name, error_code=error.code, error_message=error.message)
-
-
-def _removal_refusal(topic: TopicState | None, target: str | UUID, error: KafkaError) -> TopicOutcome:
-    """A refusal says the topic as it was asked for: by name, or by id (a client need not learn the other)."""
-    if isinstance(target, UUID):
-        return TopicOutcome(None, target, error_code=error.code, error_message=error.message)
-    return TopicOutcome(target, error_code=error.code, error_message=error.message)

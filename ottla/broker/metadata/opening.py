@@ -1,0 +1,127 @@
+"""The steps of a start: where the metadata lies, who registers, which logs are wanted, and what has changed meanwhile.
+
+Called by `Catalog.open` only, in this order, before anything is served; what blocks here blocks nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.broker.metadata.image import METADATA_VERSION_FEATURE, MetadataError, MetadataImage
+from ottla.broker.metadata.journal import METADATA_DIRECTORY, Journal, JournalSettings, bootstrap_records
+from ottla.broker.metadata.registration import Registration, partition_change
+from ottla.protocol.stored.metadata import AbortTransactionRecord, MetadataRecord
+from ottla.storage.layout import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_partition_directory
+from ottla.storage.manager import WantedLog
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.config.topic import TopicConfig
+    from ottla.storage.files import Files
+    from ottla.storage.log_directory import LogDirectory
+    from ottla.storage.manager import LogManager
+
+CHANGES_PER_START_BATCH = 5_000
+"""Partition changes of a start go in batches of so many."""
+DEFAULT_CONTROLLER = ("CONTROLLER", "localhost", 9093)
+"""Endpoint of the one voter where no controller listener is configured: Kafka asks for one, nobody connects to it."""
+
+
+def metadata_home(files: Files, directories: Sequence[LogDirectory]) -> LogDirectory:
+    """The directory that has the metadata log; the first of `log.dirs` when none has. Raises MetadataError."""
+    for directory in directories:
+        if not directory.is_offline and files.exists(directory.path / METADATA_DIRECTORY):
+            return directory
+    first = directories[0]
+    if first.is_offline:
+        raise MetadataError(f"the metadata log may be in {first.path}, which is offline: {first.error}")
+    return first
+
+
+def journal_settings(config: BrokerConfig, home: LogDirectory) -> JournalSettings:
+    """What the journal needs to know of the configuration."""
+    controllers = [(one.name, one.host or "localhost", one.port) for one in config.controller_listeners]
+    if home.id is None:
+        raise MetadataError(f"{home.path} has no directory.id")
+    return JournalSettings(
+        root=home.path,
+        node_id=config.node_id,
+        directory_id=home.id,
+        snapshot_max_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+        snapshot_max_interval_ms=config.metadata_log_max_snapshot_interval_ms,
+        voter_endpoints=tuple(controllers) or (DEFAULT_CONTROLLER,),
+    )
+
+
+def refuse_orphans(files: Files, directories: Sequence[LogDirectory], journal: Journal) -> None:
+    """Raise MetadataError for partitions without metadata: each would be a stray, so somebody has to look first."""
+    for directory in directories:
+        if directory.is_offline:
+            continue
+        for name in files.list_directory(directory.path):
+            parsed = parse_partition_directory(name)
+            if (
+                parsed is not None
+                and parsed.kind is DirectoryKind.PARTITION
+                and parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC
+            ):
+                raise MetadataError(
+                    f"{directory.path / name} is there, and the metadata log {journal.directory} is missing or"
+                    " empty; `ottla log verify --repair` can rebuild topics from the partitions' own files"
+                )
+
+
+def register(journal: Journal, config: BrokerConfig, directories: Sequence[LogDirectory], incarnation: UUID) -> int:
+    """Write this run's registration, after what a new or interrupted log needs before it; the broker epoch.
+
+    Raises OSError, KafkaError.
+    """
+    records: list[MetadataRecord] = []
+    if journal.image.transaction is not None:
+        records.append(AbortTransactionRecord(reason="the controller that began it has stopped"))
+    if METADATA_VERSION_FEATURE not in journal.image.features:
+        records.extend(bootstrap_records())
+    epoch = journal.log.log_end_offset + len(records)
+    ids = [one.id for one in directories if one.id is not None and not one.is_offline]
+    journal.append_now(records + Registration(config.node_id, epoch).records(config, incarnation, ids))
+    return epoch
+
+
+def wanted_logs(image: MetadataImage, configs: Mapping[str, TopicConfig], node_id: int) -> Iterator[WantedLog]:
+    """Every partition of the image. Raises MetadataError for partitions that one broker cannot have."""
+    for state in image.topics.values():
+        if sorted(state.partitions) != list(range(len(state.partitions))):
+            raise MetadataError(f"the partitions of {state.name} are not 0 to {len(state.partitions) - 1}")
+        for index, partition in state.partitions.items():
+            if partition.replicas != (node_id,):
+                raise MetadataError(
+                    f"{state.name}-{index} has its replicas on brokers {list(partition.replicas)}, and this is"
+                    f" broker {node_id} alone: directories of a larger cluster cannot be served"
+                )
+            directory_id = partition.directories[0] if partition.directories else None
+            yield WantedLog(state.name, index, state.id, configs[state.name], directory_id)
+
+
+def write_partition_changes(
+    journal: Journal, log_manager: LogManager, node_id: int, *, new: set[TopicPartition]
+) -> None:
+    """New leader epochs after an unclean stop, and directories that are not where the metadata says.
+
+    `new` are partitions whose directory has just been made: nobody has seen anything of them. Raises OSError,
+    KafkaError.
+    """
+    changes: list[MetadataRecord] = []
+    for state in journal.image.topics.values():
+        for index, partition in state.partitions.items():
+            home = log_manager.directory_of(state.name, index)
+            if home is None:
+                continue
+            unclean = not home.was_clean and TopicPartition(state.name, index) not in new
+            elect = unclean or partition.leader != node_id
+            change = partition_change(state.id, index, partition, node_id=node_id, elect=elect, directory_id=home.id)
+            if change is not None:
+                changes.append(change)
+    for first in range(0, len(changes), CHANGES_PER_START_BATCH):
+        journal.append_now(changes[first : first + CHANGES_PER_START_BATCH])
