@@ -167,6 +167,7 @@ class Connection(asyncio.BufferedProtocol):
                 request.timer.cancel()
             if not request.answer.done():
                 request.answer.set_exception(ConnectionLost(f"{self.address}: {reason}"))
+                request.answer.exception()  # seen: whoever asked may be gone, which is nothing to complain about
 
     # Answers ----------------------------------------------------------------------------------------------------
 
