@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.broker.node import Node
+    from ottla.broker.produce_path import ProduceForms
 
 
 def _ignore(reason: str) -> None:
@@ -26,7 +27,7 @@ class Peer:
     (host, port) that it connected to, as the socket tells: the advertised address of a listener without one.
     `sends_maps` says that record bytes may be given as views of mapped files (plaintext on uvloop only: anything that
     reads the bytes in our process would die of a lost page). `close(reason)` ends the connection after this turn with
-    one log line.
+    one log line. `produce_forms` belongs to the dispatcher (`produce_path.py`).
     """
 
     listener: str = "PLAINTEXT"
@@ -37,6 +38,7 @@ class Peer:
     software_name: str = "unknown"
     software_version: str = "unknown"
     principal: str = "User:ANONYMOUS"
+    produce_forms: ProduceForms | None = None
     close: Callable[[str], None] = field(default=_ignore, repr=False)
 
 

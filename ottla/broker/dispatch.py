@@ -15,11 +15,12 @@ from __future__ import annotations
 import logging
 import struct
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ottla.broker.api import HANDLERS, Handler
 from ottla.broker.context import Context
 from ottla.broker.pending import Pending
+from ottla.broker.produce_path import learn_form, start_by_form
 from ottla.broker.refusals import refusal
 from ottla.broker.slot import CloseConnection, Slot
 from ottla.protocol.api import REGISTRY, Api, ApiKey
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
 
     from ottla.broker.context import Peer
     from ottla.broker.node import Node
+    from ottla.protocol.api.produce import ProduceRequest
     from ottla.protocol.types import Buffer
 
 LOG = logging.getLogger("ottla.dispatch")
 
 _SIZE = struct.Struct(">i")
+_PRODUCE = b"\0\0"
 _ADVERTISED_MIN_VERSION = {ApiKey.PRODUCE: 0}
 """Produce 0-2 are advertised and refused, as Kafka 4 does: librdkafka before 2.8.1 reads a higher minimum as "no
 message format 2" and falls back to formats without compression (KAFKA-18659)."""
@@ -89,6 +92,11 @@ class RequestDispatcher:
         Raises CloseConnection with the reason, for the log.
         """
         started_ns = perf_counter_ns()
+        forms = peer.produce_forms
+        if forms is not None and frame[:2] == _PRODUCE:
+            slot = start_by_form(forms, frame, self._node, started_ns)
+            if slot is not None:
+                return slot
         try:
             header, position = decode_request_header(frame)
         except MalformedMessage as error:
@@ -101,6 +109,8 @@ class RequestDispatcher:
             request = decode(served.request, frame, version, position)
         except MalformedMessage as error:
             raise CloseConnection(f"malformed {served.api.name} v{version} of client {client_id!r}: {error}") from error
+        if api_key == ApiKey.PRODUCE:
+            learn_form(peer, frame, cast("ProduceRequest", request), version, self._node)
         context = Context(
             self._node,
             api_key,
@@ -116,9 +126,9 @@ class RequestDispatcher:
             answer = self._refuse(served, request, context, error)
         if isinstance(answer, Pending):
             if not answer.done:
-                slot = Slot(answer)
-                answer.then(lambda done: self._finish(slot, served, request, context, done, started_ns))
-                return slot
+                waiting = Slot(answer)
+                answer.then(lambda done: self._finish(waiting, served, request, context, done, started_ns))
+                return waiting
             if answer.error is not None:
                 answer = self._refuse(served, request, context, answer.error)
             else:

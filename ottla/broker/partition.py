@@ -124,6 +124,11 @@ class Partition:
         return self.log.topic_id
 
     @property
+    def is_closed(self) -> bool:
+        """Whether the topic was deleted, or the broker gave the partition up."""
+        return self._closed_error is not None
+
+    @property
     def holds_acknowledgements(self) -> bool:
         """Whether `flush.messages` asked for a sync that acks=1 waits for too (Kafka syncs inside the append)."""
         return self._held
