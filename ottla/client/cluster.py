@@ -100,6 +100,7 @@ class Cluster:
         self._known = _Snapshot()
         self._nodes: dict[_NodeKey, _Node] = {}
         self._wanted: set[str] = set()
+        self._is_stale = False
         self._is_closed = False
         self._refreshing: asyncio.Task[None] | None = None
         self._stale_refresh: asyncio.Task[None] | None = None
@@ -193,6 +194,7 @@ class Cluster:
         self._refresh_in_background(is_urgent=False)
 
     def _refresh_in_background(self, *, is_urgent: bool) -> None:
+        self._is_stale = True  # also for a refresh that is on its way: it may have been asked too early
         if self._is_closed or (self._stale_refresh is not None and not self._stale_refresh.done()):
             return
         self._stale_refresh = asyncio.create_task(self._refresh_until_answered(is_urgent), name="ottla-metadata-stale")
@@ -203,12 +205,14 @@ class Cluster:
             attempts += 1
             if not is_urgent or attempts > 1:
                 await asyncio.sleep(self.options.retry_pause_s(attempts))
+            self._is_stale = False
             try:
                 await self.refresh()
             except KafkaError as failed:
                 logger.warning("metadata: %s", failed)
                 continue
-            return
+            if not self._is_stale:
+                return
 
     async def topic(self, name: str, timeout_ms: int) -> TopicMetadata:
         """Return a topic that can be used, waiting until it exists and its partitions are known.
