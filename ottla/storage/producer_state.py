@@ -11,8 +11,8 @@ repeats.
 
 Example: producer 1000, epoch 0, one batch of 3 records at offsets 0-2, stamped 5, as `00000000000000000003.snapshot`:
 
-    0001 99f3220f 00000001 00000000000003e8 0000 00000002 0000000000000002 00000002 0000000000000005 ffffffff ffffffffffffffff
-    ffffffffffffffff
+    0001 99f3220f 00000001
+    00000000000003e8 0000 00000002 0000000000000002 00000002 0000000000000005 ffffffff ffffffffffffffff
 
 The file's name is the offset up to which it speaks. Only a producer's last batch is in it, as in Kafka.
  Rules (Kafka's ProducerAppendInfo; KIP-98): an unknown producer may begin anywhere; a known one goes on by one (0

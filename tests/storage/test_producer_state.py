@@ -37,8 +37,9 @@ def header(sequence: int, count: int = 1, epoch: int = 0, producer_id: int = 100
 def test_the_worked_example_of_the_module_is_true() -> None:
     states = ProducerStates(DAY_MS)
     states.publish(advance(None, header(0, 3), 0, 77))
-    line = next(line for line in (producer_state.__doc__ or "").splitlines() if line.strip().startswith("0001 "))
-    assert states.snapshot() == bytes.fromhex(line.replace(" ", ""))
+    lines = (producer_state.__doc__ or "").splitlines()
+    first = next(number for number, line in enumerate(lines) if line.strip().startswith("0001 "))
+    assert states.snapshot() == bytes.fromhex("".join(lines[first : first + 2]).replace(" ", ""))
 
 
 @given(

@@ -1,0 +1,261 @@
+"""What a log is between calls: offsets, segments, epochs, producers, and what syncs and failures make of them.
+
+`Log` adds what is done with it. Kept apart because everything that ends writing, and everything that a sync may
+advance, is decided here and nowhere else (decisions.md 2, 4, 7).
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from uuid import UUID
+
+from ottla.config.topic import TopicConfig
+from ottla.storage import layout, retention
+from ottla.storage.append import BatchRules
+from ottla.storage.append_plan import RollLimits
+from ottla.storage.disk_errors import is_full, is_passing
+from ottla.storage.files import Files
+from ottla.storage.health import DirectoryHealth
+from ottla.storage.leader_epochs import LeaderEpochs
+from ottla.storage.log_reader import End, LogReader
+from ottla.storage.producer_state import ProducerStates
+from ottla.storage.recovery_report import RecoveryReport
+from ottla.storage.segment import Segment
+from ottla.storage.segment_list import SegmentList
+from ottla.storage.sparse_index import IndexCache
+from ottla.storage.sync import SyncTicket, UnsyncedState
+
+logger = logging.getLogger(__name__)
+
+
+class LogState:
+    """See the module.
+
+    Attributes:
+        directory: `<log.dirs entry>/<topic>-<partition>`.
+        log_start_offset: first offset that may be read.
+        log_end_offset: offset that the next record gets.
+        synced_offset: everything below it is on disk.
+        recovery_point: from where a start without the clean marker has to look.
+        high_watermark: what consumers see ends here: the synced offset with `ottla.acks.all=sync`, else the log end
+            (decisions.md 2).
+        leader_epoch: written into each batch; set by `start_leader_epoch`.
+        size_bytes: of all `.log` files.
+        recovery: what opening found.
+        error: why the log no longer writes, or None.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        *,
+        topic: str,
+        partition: int,
+        topic_id: UUID,
+        config: TopicConfig,
+        segments: list[Segment],
+        epochs: LeaderEpochs,
+        producers: ProducerStates,
+        log_start_offset: int,
+        log_end_offset: int,
+        health: DirectoryHealth,
+        index_cache: IndexCache | None,
+        report: RecoveryReport,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.directory = directory
+        self.files = files
+        self.epochs = epochs
+        self.producers = producers
+        self.recovery = report
+        self.error: BaseException | None = None
+        self.segment_list = SegmentList(segments)
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.synced_offset = log_end_offset
+        self.recovery_point = log_end_offset
+        self.high_watermark = log_end_offset
+        self.leader_epoch = max(epochs.latest, 0)
+        self.size_bytes = sum(segment.size_bytes for segment in segments)
+        self.reader = LogReader(self.segment_list)
+        self.due_unlinks: list[retention.DueUnlink] = []
+        self._health = health
+        self._index_cache = index_cache
+        self._unsynced = UnsyncedState(files, directory)
+        active = self.segment_list.active
+        self._high_watermark_place = End(log_end_offset, active.base_offset, active.size_bytes)
+        self.config = config
+
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's configuration; a new one takes effect with the next call."""
+        return self._config
+
+    @config.setter
+    def config(self, config: TopicConfig) -> None:
+        self._config = config
+        self._rules = BatchRules(config)
+        self._limits = RollLimits(config)
+        self._is_synced_before_shown = config.ottla_acks_all == "sync"
+        if not self._is_synced_before_shown and self.error is None:
+            active = self.segment_list.active
+            self._raise_high_watermark(End(self.log_end_offset, active.base_offset, active.size_bytes))
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Oldest first; the last one is active."""
+        return self.segment_list.to_list()
+
+    @property
+    def name(self) -> str:
+        """`<topic>-<partition>`, for log lines."""
+        return f"{self.topic}-{self.partition}"
+
+    # -- writing
+
+    def _begin_write(self) -> BaseException | None:
+        """Why nothing can be written, or None. Notes the leader epoch before its first batch."""
+        if self.error is not None:
+            return self.error
+        if self._health.is_offline:
+            return OSError(f"{self.directory.parent} is offline")
+        if self.leader_epoch > self.epochs.latest:
+            try:
+                self.epochs.assign(self.leader_epoch, self.log_end_offset)
+            except OSError as error:
+                self._write_failed(error)
+                return error
+        return None
+
+    def create_segment(self, base_offset: int, now_ms: int) -> Segment:
+        """Make an empty segment that is not part of the log yet. Raises OSError."""
+        return Segment.create(
+            self.files,
+            self.directory,
+            base_offset,
+            now_ms=now_ms,
+            index_interval_bytes=self._limits.index_interval_bytes,
+            max_index_bytes=self._limits.max_index_bytes,
+            cache=self._index_cache,
+        )
+
+    def _seal(self, segment: Segment) -> None:
+        """Complete the indexes of a segment that was rolled; what fails now is tried again with the next sync."""
+        if not segment.is_sealed:
+            try:
+                segment.seal()
+            except OSError as error:
+                self._derived_file_failed(error)
+
+    def _write_snapshot(self, offset: int) -> None:
+        """The producers' state at `offset`, synced with the next ticket. Without it a start has more to replay."""
+        try:
+            file = self.files.open(layout.snapshot_file(self.directory, offset), create=True)
+            self._unsynced.snapshot_written(file)
+            self._unsynced.name_added()
+            file.truncate(0)
+            data = self.producers.snapshot()
+            if file.pwritev([data], 0) != len(data):
+                logger.warning("%s: the producer snapshot at %d was cut short", self.name, offset)
+        except OSError as error:
+            self._derived_file_failed(error)
+
+    def _write_failed(self, error: OSError) -> None:
+        logger.error("%s: append failed: %s", self.name, error)
+        if is_full(error):
+            self._health.mark_full(error)
+        elif not is_passing(error):
+            self.fail(error)
+
+    def _derived_file_failed(self, error: OSError) -> None:
+        """An index or snapshot could not be written: the records are safe, the file is written again or rebuilt
+        later.
+        """
+        logger.warning("%s: %s", self.name, error)
+        if is_full(error):
+            self._health.mark_full(error)
+        elif not is_passing(error):
+            self.fail(error)
+
+    # -- syncing
+
+    def begin_sync(self) -> SyncTicket | None:
+        """What a sync has to cover now, or None when all is on disk already, or the log has failed.
+
+        Raises:
+            RuntimeError: the last ticket was neither ended nor failed.
+        """
+        if self.error is not None:
+            return None
+        active = self.segment_list.active
+        return self._unsynced.begin(
+            self.segment_list, End(self.log_end_offset, active.base_offset, active.size_bytes), self._seal
+        )
+
+    def end_sync(self, ticket: SyncTicket) -> None:
+        """Publish a ticket that ran: synced offset, recovery point and, in `sync`, the high watermark."""
+        if ticket is not self._unsynced.ticket:
+            return  # the log failed in the meantime: nothing more is believed
+        self.recovery_point = self._unsynced.end(ticket)
+        self.synced_offset = ticket.end.offset
+        if self._is_synced_before_shown:
+            self._raise_high_watermark(ticket.end)
+
+    def fail(self, error: BaseException) -> None:
+        """A sync or a write failed for good: nothing is written or synced from now on, the directory is told."""
+        if self.error is not None:
+            return
+        self.error = error
+        self._unsynced.ticket = None
+        logger.error("%s: no more writes until restart: %s", self.name, error)
+        self._health.mark_offline(error if isinstance(error, OSError) else OSError(str(error)))
+
+    def _raise_high_watermark(self, place: End) -> None:
+        if place.offset > self.high_watermark:
+            self.high_watermark = place.offset
+            self._high_watermark_place = place
+
+    # -- leader epochs
+
+    def start_leader_epoch(self, epoch: int) -> None:
+        """Lead with `epoch` from the log end on; it is in `leader-epoch-checkpoint` when this returns.
+
+        Raises:
+            OSError: the checkpoint could not be written; the log has told its directory.
+        """
+        self.leader_epoch = max(self.leader_epoch, epoch)
+        problem = self._begin_write()
+        if isinstance(problem, OSError):
+            raise problem
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) as OffsetForLeaderEpoch answers; (-1, -1) when unknown."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """Leader epoch under which `offset` was written, -1 when unknown."""
+        return self.epochs.epoch_for(offset)
+
+    # -- the end moves
+
+    def forget_segment(self, segment: Segment) -> None:
+        """A segment was taken out of the list (truncation.py)."""
+        self._unsynced.segment_gone(segment)
+        self.reader.forget_hints()
+
+    def replace_end(self, end_offset: int) -> None:
+        """The segments end at `end_offset` now (truncation.py)."""
+        active = self.segment_list.active
+        place = End(end_offset, active.base_offset, active.size_bytes)
+        self.log_end_offset = end_offset
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.synced_offset = min(self.synced_offset, end_offset)
+        self.recovery_point = min(self.recovery_point, end_offset)
+        if self.high_watermark >= end_offset:
+            self.high_watermark, self._high_watermark_place = end_offset, place
+        self.size_bytes = sum(segment.size_bytes for segment in self.segment_list)
+        self.reader.forget_hints()
