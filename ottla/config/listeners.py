@@ -87,6 +87,16 @@ def parse_advertised_listeners(text: str) -> tuple[Listener, ...]:
     return tuple(listeners)
 
 
+def parse_address_counts(text: str) -> tuple[str, ...]:
+    """`address:count` pairs, kept in this form. Raises ValueError for another form."""
+    pairs = tuple(part.strip() for part in text.split(",") if part.strip())
+    for pair in pairs:
+        address, _, count = pair.rpartition(":")
+        if not address or not (count.isascii() and count.isdigit()) or len(count) > 9:
+            raise ValueError(f"{pair!r} must be ADDRESS:COUNT")
+    return pairs
+
+
 def parse_protocol_map(text: str) -> tuple[str, ...]:
     """`NAME:PROTOCOL` pairs, kept in this form. Raises ValueError for another form, protocol, or a name given twice."""
     pairs = [part.strip() for part in text.split(",") if part.strip()]

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from ottla.config.declare import INT_MAX, boolean, finer, int32, int64, parsed, string, words
-from ottla.config.listeners import parse_advertised_listeners, parse_bound_listeners, parse_protocol_map
+from ottla.config.listeners import (
+    parse_address_counts,
+    parse_advertised_listeners,
+    parse_bound_listeners,
+    parse_protocol_map,
+)
 from ottla.config.options import ConfigType, Options, text_of
 
 
@@ -78,7 +83,11 @@ class Network(Options):
         50, at_least=1, doc="Connections that the system keeps waiting until the broker accepts them."
     )
     queued_max_requests = int32(
-        500, at_least=1, doc="Requests that may wait for an answer, over all connections, before reading pauses."
+        500,
+        at_least=1,
+        inert="requests do not queue for threads; `queued.max.request.bytes` and "
+        "`ottla.connection.max.pending.requests` bound what waits",
+        doc="Requests that may wait for an answer, over all connections, before reading pauses.",
     )
     queued_max_request_bytes = int64(
         268435456,
@@ -91,11 +100,18 @@ class Network(Options):
     )
     max_connections = int32(INT_MAX, dynamic=True, doc="Connections at a time. Further ones are closed at once.")
     max_connections_per_ip = int32(INT_MAX, dynamic=True, doc="Connections at a time from one address.")
-    max_connections_per_ip_overrides = words(
-        (), dynamic=True, doc="`address:count`, other limits for single addresses."
+    max_connections_per_ip_overrides = parsed(
+        "",
+        parse_address_counts,
+        kind=ConfigType.LIST,
+        allowed="ADDRESS:COUNT, …",
+        doc="Other limits for single addresses, as `address:count`.",
     )
     max_connection_creation_rate = int32(
-        INT_MAX, dynamic=True, doc="New connections per second. Above it, accepting pauses."
+        INT_MAX,
+        dynamic=True,
+        inert="the rate is not limited; `max.connections` is",
+        doc="New connections per second.",
     )
     connection_failed_authentication_delay_ms = int32(
         100, inert="there is no authentication yet", doc="Delay before a refused connection is closed."

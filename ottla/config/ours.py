@@ -80,6 +80,7 @@ class Limits(Options):
     ottla_connection_unauthenticated_max_bytes = int32(
         524288,
         at_least=512,
+        inert="no listener asks for authentication yet",
         doc="Longest request on a connection that has not authenticated where its listener asks for it.",
     )
     ottla_partial_frame_timeout_ms = int64(

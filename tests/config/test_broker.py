@@ -165,6 +165,10 @@ log.retention.check.interval.ms=300000
         ({"authorizer.class.name": "x"}, "authorizer.class.name=x: access control is not in this version"),
         ({"ottla.acks.all": "maybe"}, "ottla.acks.all=maybe: must be one of sync, page-cache (--override)"),
         ({"ottla.http.listener": "x"}, "ottla.http.listener=x: 'x' must be host:port (--override)"),
+        (
+            {"max.connections.per.ip.overrides": "::1:x"},
+            "max.connections.per.ip.overrides=::1:x: '::1:x' must be ADDRESS",
+        ),
         ({"num.io.threads": "many"}, "num.io.threads=many: must be an integer (--override)"),
         ({"queued.max.request.bytes": "1"}, "queued.max.request.bytes=1: must be -1 or at least socket.request.max"),
     ],
