@@ -6,7 +6,7 @@ Called by message.py (which collects declarations) and compiler.py (which genera
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from ottla.protocol.types import PRIMITIVES, Primitive
 from ottla.protocol.versions import EVERY_VERSION, NO_VERSION, VersionRange, parse_versions
@@ -105,13 +105,6 @@ class Field(NamedTuple):
     def is_required(self) -> bool:
         """Whether the constructor asks for it."""
         return self.default is MISSING and self.factory is None
-
-
-class Declared(Protocol):
-    """A class whose annotations were collected: a struct."""
-
-    __name__: str
-    __declaration__: tuple[dict[str, str], dict[str, object]]
 
 
 _known: dict[type, tuple[Field, ...]] = {}

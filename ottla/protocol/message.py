@@ -74,7 +74,6 @@ class Struct(metaclass=StructMeta):
 
     __slots__: ClassVar[tuple[str, ...]] = ()
     __declaration__: ClassVar[tuple[dict[str, str], dict[str, Marker | object]]]
-    __match_args__: ClassVar[tuple[str, ...]]
 
     if not TYPE_CHECKING:
 
@@ -140,7 +139,12 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0) -> M:
     Records and only records are views into `data`; they are writable if `data` is, and keep it exported.
     Raises MalformedMessage for bytes that are not such a message, ValueError for a version that `cls` does not have.
     """
-    return decode_prefix(cls, data, version, position)[0]
+    decoder = cls.decoders.get(version) or compiler.compile_decoder(cls, version)
+    try:
+        message: M = decoder(data, position, len(data))[0]
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise _malformed(cls, data, version, position, error) from error
+    return message
 
 
 def decode_prefix(cls: type[M], data: Buffer, version: int, position: int = 0) -> tuple[M, int]:
@@ -148,10 +152,8 @@ def decode_prefix(cls: type[M], data: Buffer, version: int, position: int = 0) -
     decoder = cls.decoders.get(version) or compiler.compile_decoder(cls, version)
     try:
         return decoder(data, position, len(data))
-    except (IndexError, struct.error) as error:
-        raise MalformedMessage(f"{cls.__name__} v{version} ends early: {len(data) - position} bytes") from error
-    except UnicodeDecodeError as error:
-        raise MalformedMessage(f"{cls.__name__} v{version} holds a string that is not UTF-8: {error}") from error
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise _malformed(cls, data, version, position, error) from error
 
 
 def encode(message: Message, version: int) -> bytes:
@@ -161,8 +163,7 @@ def encode(message: Message, version: int) -> bytes:
     set, and ValueError for a version that the class does not have.
     """
     buffers = encode_buffers(message, version)
-    if len(buffers) == 1 and isinstance(buffers[0], bytes):
-        return buffers[0]
+    # Joining a single bytes object gives that object.
     return b"".join(buffers)
 
 
@@ -179,3 +180,10 @@ def encode_buffers(message: Message, version: int) -> list[Buffer]:
         raise
     except (struct.error, TypeError, AttributeError, ValueError) as error:
         raise UnencodableMessage(compiler.explain_unencodable(message, version, error)) from error
+
+
+def _malformed(cls: type[Message], data: Buffer, version: int, position: int, error: Exception) -> MalformedMessage:
+    """What the generated code stumbled over, said of the message."""
+    if isinstance(error, UnicodeDecodeError):
+        return MalformedMessage(f"{cls.__name__} v{version} holds a string that is not UTF-8: {error}")
+    return MalformedMessage(f"{cls.__name__} v{version} ends early: {len(data) - position} bytes")
