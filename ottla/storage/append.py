@@ -1,5 +1,6 @@
 """What goes into `Log.append` and what comes out of it: entries, results, and the look at each batch.
- A batch stays opaque: its header and checksum are looked at, its records are not (a deviation from Kafka, which
+
+A batch stays opaque: its header and checksum are looked at, its records are not (a deviation from Kafka, which
 always looks inside), except where the topic asks for it: compaction (keys), recompression, `ottla.validate.records`
 (see `rewrite.py`). Refusals carry the codes that Kafka's LogValidator, UnifiedLog and ProduceRequest give. Nothing
 here touches a file. Called by the log only; the broker makes entries and reads results.

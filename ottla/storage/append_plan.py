@@ -1,6 +1,7 @@
 """What one append call is going to write: a run of batches per segment, worked out in memory before anything is
 touched.
- A plan starts from the active segment and rolls as it goes, by Kafka's rule (LogSegment.shouldRoll). Until the log
+
+A plan starts from the active segment and rolls as it goes, by Kafka's rule (LogSegment.shouldRoll). Until the log
 has written all of it, nothing of it is visible anywhere; a failed write just drops the plan. Called by `log.py` only.
 """
 

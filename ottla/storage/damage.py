@@ -1,6 +1,7 @@
 """Looking at bytes that may be broken: is a segment sound, where does it stop to be, and does anything sound lie
 behind?
- Checks are by checksum, read in pieces, so that a broken length cannot ask for memory. Used by recovery, and by tools
+
+Checks are by checksum, read in pieces, so that a broken length cannot ask for memory. Used by recovery, and by tools
 that verify.
 """
 

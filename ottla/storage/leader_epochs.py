@@ -1,5 +1,6 @@
 """Which leader epoch wrote which offsets of a log: the checkpoint's entries in memory, and the questions asked of them.
- Invariant: epochs and start offsets both grow from entry to entry. Every change is on disk before it returns (the
+
+Invariant: epochs and start offsets both grow from entry to entry. Every change is on disk before it returns (the
 file is replaced and synced); changes are rare: a new epoch, a truncation, retention. Kafka's LeaderEpochFileCache,
 KIP-101 and KIP-320.
 """

@@ -7,7 +7,8 @@ Invariants:
 - Nothing is staged: an append is planned in memory (append_plan.py), written, and only then published. A failed write
   leaves segment list, lengths, indexes and producers as they were (decisions.md 3 and 4).
 - A failed sync, EIO, or a failed way back ends writing for good; reading goes on.
- One owner (a thread) calls everything; only `SyncTicket.run` and `LogSlice.read_blocking` may run elsewhere. Time is
+
+One owner (a thread) calls everything; only `SyncTicket.run` and `LogSlice.read_blocking` may run elsewhere. Time is
 passed in. Made by `recovery.open_log`. Follows Kafka's UnifiedLog and LocalLog.
 """
 

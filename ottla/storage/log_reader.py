@@ -1,6 +1,7 @@
 """Reading a log: floor in the segment list, floor in the sparse index, scan forward by headers, and then a view of
 the bytes.
- A consumer that reads on finds its place by a hint (the offset behind the last slice and its position) without any of
+
+A consumer that reads on finds its place by a hint (the offset behind the last slice and its position) without any of
 that. What may be cold is never waited for here: the slice then does its reading in a thread (decisions.md 11).
 """
 

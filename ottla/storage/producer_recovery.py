@@ -1,5 +1,6 @@
 """Producer state at start: the newest sound snapshot, and the headers of the batches behind it.
- Snapshots speak about everything below the offset in their name; one beyond the log end is of a past that was lost
+
+Snapshots speak about everything below the offset in their name; one beyond the log end is of a past that was lost
 and is removed before anything else is written. Kafka's ProducerStateManager.truncateAndReload.
 """
 

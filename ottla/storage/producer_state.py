@@ -15,7 +15,8 @@ Example: producer 1000, epoch 0, one batch of 3 records at offsets 0-2, stamped 
     00000000000003e8 0000 00000002 0000000000000002 00000002 0000000000000005 ffffffff ffffffffffffffff
 
 The file's name is the offset up to which it speaks. Only a producer's last batch is in it, as in Kafka.
- Rules (Kafka's ProducerAppendInfo; KIP-98): an unknown producer may begin anywhere; a known one goes on by one (0
+
+Rules (Kafka's ProducerAppendInfo; KIP-98): an unknown producer may begin anywhere; a known one goes on by one (0
 follows 2^31-1); a new epoch begins at 0; an older epoch is refused. One difference: a producer expires
 `producer.id.expiration.ms` after its last *append*, where Kafka takes the batch's timestamp, by which producers of
 old events would be forgotten at once.

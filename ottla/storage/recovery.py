@@ -1,5 +1,6 @@
 """Opening a log: what is trusted, what is looked at again, what is cut and what is kept aside (decisions.md 7).
- After a clean stop nothing is scanned: the indexes say where the last batches lie, and they must fit. Without the
+
+After a clean stop nothing is scanned: the indexes say where the last batches lie, and they must fit. Without the
 clean marker everything from the recovery point on is unsure. There
 
 1. every batch is walked, its order and checksum are checked, the indexes are made anew;

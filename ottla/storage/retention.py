@@ -1,5 +1,6 @@
 """What may go from the start of a log: whole segments, by time, by size, and those below the log start offset.
- Kafka's rules (UnifiedLog.deleteOldSegments): segments go in order, oldest first, up to the first that must stay;
+
+Kafka's rules (UnifiedLog.deleteOldSegments): segments go in order, oldest first, up to the first that must stay;
 none that holds records at or above the high watermark; the active one too when it is too old or too much, after a
 roll. A segment's age is that of its newest record, the file's where there are no timestamps. Deleted segments are
 renamed to `.deleted` at once and unlinked `file.delete.delay.ms` later, so that reads under way end in peace. Called

@@ -1,5 +1,6 @@
 """Batches that cannot be stored as they came: what the topic's configuration asks beyond a look at the header.
- `message.timestamp.type=LogAppendTime` patches two header fields and the checksum in place. A compacted topic must
+
+`message.timestamp.type=LogAppendTime` patches two header fields and the checksum in place. A compacted topic must
 see the keys, `ottla.validate.records` all records, another `compression.type` packs them again: these decode, bounded
 by `ottla.batch.max.decompressed.bytes`. Pure; called by the log's append for topics whose rules are not plain.
 """

@@ -1,5 +1,6 @@
 """Walking the batches of a `.log` by their headers.
- A reader is `File.pread`, which may wait for the disk, or `nowait(file)`, which raises NotResident instead. Mapped
+
+A reader is `File.pread`, which may wait for the disk, or `nowait(file)`, which raises NotResident instead. Mapped
 memory is never read here: a page that the disk lost would be SIGBUS (decisions.md 11).
 """
 

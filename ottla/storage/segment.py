@@ -3,7 +3,8 @@
     00000000000000368769.log        record batches, one behind the other, nothing between
     00000000000000368769.index      see offset_index.py
     00000000000000368769.timeindex  see time_index.py
- `size_bytes` is how much of the `.log` counts: after a failed append there may be bytes behind it, which nobody
+
+`size_bytes` is how much of the `.log` counts: after a failed append there may be bytes behind it, which nobody
 reads. The last segment of a log is active, the others are sealed and never change. Indexes can be rebuilt from the
 `.log` at any time, so that a damaged or missing one is repaired where it is met. Kafka's LogSegment. Look-ups may run
 in a thread; everything else belongs to the log's owner.

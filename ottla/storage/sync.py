@@ -1,5 +1,6 @@
 """One group sync of one log: what it covers, and running it in a thread.
- `Log.begin_sync` takes a ticket on the owner's thread, `SyncTicket.run` blocks in any thread while appends go on,
+
+`Log.begin_sync` takes a ticket on the owner's thread, `SyncTicket.run` blocks in any thread while appends go on,
 `Log.end_sync` publishes on the owner's thread. A ticket covers every byte below its end: the `.log` files with
 unsynced bytes (several after a roll), what a roll finished (both indexes, the producer snapshot), and the directory
 if names were added. The active segment's indexes are not covered: recovery makes them anew. A failed sync is never
@@ -25,7 +26,7 @@ class SyncTicket:
         end: the place up to which everything is on disk after `Log.end_sync`.
     """
 
-    __slots__ = ("_steps", "directory_changes", "dirty", "end", "finished", "snapshots")
+    __slots__ = ("_steps", "directory_changes", "dirty", "end", "finished", "is_abandoned", "snapshots")
 
     def __init__(
         self,
@@ -42,6 +43,8 @@ class SyncTicket:
         self.finished = finished
         self.snapshots = snapshots
         self.directory_changes = directory_changes
+        self.is_abandoned = False
+        """The log is gone (its topic was deleted): what is left to do does not matter, nor whether it works."""
         self._steps = steps
 
     @property
@@ -56,7 +59,12 @@ class SyncTicket:
             OSError: the sync failed; the caller hands it to `Log.fail`.
         """
         for step in self._steps:
-            step()
+            try:
+                step()
+            except (OSError, ValueError):  # ValueError: a closed file
+                if self.is_abandoned:
+                    return
+                raise
 
 
 class UnsyncedState:
@@ -144,8 +152,10 @@ class UnsyncedState:
         return min([ticket.end.offset, *(segment.base_offset for segment in self._unfinished)])
 
     def abandon(self) -> None:
-        """Close what waits, without syncing it."""
-        self.ticket = None
+        """Close what waits, without syncing it; a sync that runs may find its files gone."""
+        if self.ticket is not None:
+            self.ticket.is_abandoned = True
+            self.ticket = None
         for file in self._snapshots:
             file.close()
         self._snapshots.clear()

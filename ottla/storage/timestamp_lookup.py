@@ -1,6 +1,7 @@
 """From a time to a record: floor in the time index, floor in the offset index, scan of headers, and one batch taken
 apart.
- The answer is the first *record* with the asked timestamp or a later one, wherever in its batch it stands, compressed
+
+The answer is the first *record* with the asked timestamp or a later one, wherever in its batch it stands, compressed
 or not; timestamps may lie out of order. Kafka's LogSegment.findOffsetByTimestamp and
 UnifiedLog.fetchOffsetByTimestamp. Reads may wait for the disk.
 """

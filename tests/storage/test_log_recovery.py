@@ -131,6 +131,21 @@ def test_what_a_failed_sync_lost_is_written_again_at_the_next_start() -> None:
     assert stored(again) == {0: b"a"}
 
 
+def test_a_log_that_is_deleted_under_a_running_sync_is_no_disk_failure() -> None:
+    files = disk()
+    health = IndependentDirectory()
+    log = open_test_log(files, {"segment.bytes": "1024"}, health=health)
+    append_values(log, b"a" * 800)
+    append_values(log, b"b" * 800)
+    ticket = log.begin_sync()
+    assert ticket is not None
+    log.abandon()
+    files.rename(DIRECTORY, DIRECTORY.with_name("orders-0.0123-delete"))
+    ticket.run()
+    log.end_sync(ticket)
+    assert (log.synced_offset, health.is_offline) == (0, False)
+
+
 # -- clean stops
 
 
