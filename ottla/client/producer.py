@@ -9,6 +9,7 @@ offset, or `await producer.flush()` to know that all are delivered. Records of a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -30,6 +31,8 @@ Acks = Literal[0, 1, -1, "0", "1", "-1", "all"]
 _HEADER_ALLOWANCE_BYTES = 61
 _PLAIN_ALLOWANCE_BYTES = 40
 _REMEMBERED_FAILURES = 100
+_HURRIED_CLOSE_MS = 10_000
+"""How long records may still take to be delivered when the program leaves the context by an error."""
 
 
 class Producer:
@@ -160,11 +163,11 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        try:
+        if error is None:
             await self.close()
-        except KafkaError:
-            if error is None:
-                raise
+            return
+        with contextlib.suppress(KafkaError):  # the program's own error is the one to be seen
+            await self.close(_HURRIED_CLOSE_MS)
 
     # Sending ----------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import uvloop
 
 from ottla.client import (
     EARLIEST,
@@ -264,8 +265,7 @@ async def test_admin_describes_the_cluster_and_its_brokers(broker):
     async with Admin(broker.bootstrap) as admin:
         cluster = await admin.describe_cluster()
         assert cluster.cluster_id
-        node = cluster.brokers[0]
-        assert f"{node.host}:{node.port}" in broker.bootstrap
+        node = next(node for node in cluster.brokers if f"{node.host}:{node.port}" == broker.bootstrap)
         resource = ConfigResource.broker(node.node_id)
         configs = (await admin.describe_configs([resource], keys=["num.partitions", "log.dirs"]))[resource]
         assert configs.keys() == {"num.partitions", "log.dirs"}
@@ -304,3 +304,16 @@ async def test_a_producer_goes_on_when_its_topic_grows(broker, topic):
         seen = set()
         while seen != {0, 1, 2}:
             seen.add((await producer.send_and_wait(topic, b"more")).partition)
+
+
+def test_the_client_runs_on_uvloop_too(broker, topic):
+    async def round_trip():
+        await create(broker, topic)
+        async with Producer(broker.bootstrap, compression_type="lz4") as producer:
+            for n in range(5000):
+                await producer.send(topic, b"%d" % n)
+        records = (await read_all(broker, topic))[TopicPartition(topic, 0)]
+        assert [int(record.value) for record in records] == list(range(5000))
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(round_trip())

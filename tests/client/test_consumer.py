@@ -307,7 +307,9 @@ async def test_a_refusal_that_does_not_pass_is_raised(cluster):
 
 
 async def test_a_topic_that_never_comes_is_said_after_the_timeout(cluster):
-    async with consumer_of(cluster, default_api_timeout_ms=20) as consumer:
+    # A pause beyond the timeout: the first failure is the last.
+    patience = {"retry_backoff_ms": 600_000, "retry_backoff_max_ms": 600_000}
+    async with Consumer(cluster.bootstrap, auto_offset_reset="earliest", **patience) as consumer:
         with pytest.raises(KafkaError) as unknown:
             await consumer.partitions_for("nowhere")
         assert unknown.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -315,6 +317,11 @@ async def test_a_topic_that_never_comes_is_said_after_the_timeout(cluster):
         with pytest.raises(KafkaError) as unresolved:
             await consumer.getone()
         assert unresolved.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_position_in_a_topic_that_never_comes_is_no_reason_to_wait_for_ever(cluster):
+    async with consumer_of(cluster, default_api_timeout_ms=0) as consumer:
+        consumer.assign([("nowhere", 0)])
         consumer.seek(("nowhere", 0), 5)
         with pytest.raises(KafkaError) as leaderless:
             await consumer.getone()

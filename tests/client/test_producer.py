@@ -25,6 +25,8 @@ from ottla.protocol.api.produce import ProduceRequest
 from ottla.protocol.records.batch import parse_header
 
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 2}
+NEVER_AGAIN = {"retry_backoff_ms": 600_000, "retry_backoff_max_ms": 600_000}
+"""A pause beyond every timeout: the first failure is the last."""
 ONE_BY_ONE = {"batch_size": 0, "linger_ms": 0, **QUICK}
 
 
@@ -259,7 +261,7 @@ async def test_an_error_that_was_awaited_is_not_raised_again(cluster):
 
 async def test_the_delivery_timeout_ends_what_cannot_be_delivered(cluster):
     (partition,) = cluster.add_topic("t")
-    timeouts = {"request_timeout_ms": 20, "delivery_timeout_ms": 30}
+    timeouts = {"request_timeout_ms": 400, "delivery_timeout_ms": 401}
     async with Producer(cluster.bootstrap, **ONE_BY_ONE, **timeouts) as producer:
         await producer.send_and_wait("t", b"0")
         cluster.handlers[ProduceRequest] = lambda request, version: SILENCE
@@ -288,7 +290,7 @@ async def _await(delivery):
 
 async def test_a_full_buffer_makes_senders_wait_and_then_fail(cluster):
     (partition,) = cluster.add_topic("t")
-    limits = {"buffer_memory": 1000, "max_block_ms": 20, "batch_size": 0, "linger_ms": 0}
+    limits = {"buffer_memory": 1000, "max_block_ms": 400, "batch_size": 0, "linger_ms": 0}
     async with Producer(cluster.bootstrap, **limits) as producer:
         await asyncio.gather(*[producer.send("t", bytes(400)) for _ in range(20)])
         await producer.flush()
@@ -303,7 +305,7 @@ async def test_a_full_buffer_makes_senders_wait_and_then_fail(cluster):
 
 async def test_what_cannot_be_sent_is_refused_at_once(cluster):
     cluster.add_topic("t")
-    async with Producer(cluster.bootstrap, max_request_size=1000, max_block_ms=1, **QUICK) as producer:
+    async with Producer(cluster.bootstrap, max_request_size=1000, **NEVER_AGAIN) as producer:
         with pytest.raises(RecordTooLarge):
             await producer.send("t", bytes(1000))
         with pytest.raises(RecordTooLarge):

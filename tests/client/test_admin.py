@@ -1,0 +1,158 @@
+"""An admin finds the controller, asks again where that helps, and names every refusal."""
+
+from __future__ import annotations
+
+import pytest
+from kit.fake_broker import FakeCluster
+
+from ottla.client import (
+    Admin,
+    AdminError,
+    ClientClosed,
+    ConfigResource,
+    ErrorCode,
+    KafkaError,
+    NewTopic,
+    TopicPartition,
+)
+from ottla.client.errors import UnsupportedByBroker
+from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ottla.protocol.api.metadata import MetadataRequest
+
+QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 2}
+
+
+@pytest.fixture
+async def cluster():
+    async with FakeCluster(brokers=2) as running:
+        yield running
+
+
+def created(request, *codes):
+    return CreateTopicsResponse(
+        topics=[
+            CreateTopicsResponse.CreatableTopicResult(name=topic.name, error_code=code, error_message=f"says {code:d}")
+            for topic, code in zip(request.topics, codes, strict=True)
+        ]
+    )
+
+
+async def test_a_new_controller_is_asked_after_the_old_one_refused(cluster):
+    controllers = iter([0, 1, 1, 1])
+    described = cluster.metadata
+
+    def metadata(request, version):
+        told = described(request)
+        told.controller_id = next(controllers)
+        return told
+
+    def create(request, version):
+        node = cluster.requests[-1][0]
+        return created(request, ErrorCode.NONE if node == 1 else ErrorCode.NOT_CONTROLLER)
+
+    cluster.handlers |= {MetadataRequest: metadata, CreateTopicsRequest: create}
+    async with Admin(cluster.bootstrap, **QUICK) as admin:
+        await admin.create_topic("t", partitions=1, replication_factor=1)
+    asked = [node for node, request, _ in cluster.requests if isinstance(request, CreateTopicsRequest)]
+    assert asked == [0, 1]
+
+
+async def test_every_refusal_is_named_and_the_rest_is_done(cluster):
+    codes = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_PARTITIONS)
+    cluster.handlers[CreateTopicsRequest] = lambda request, version: created(request, *codes)
+    async with Admin(cluster.bootstrap, **QUICK) as admin:
+        with pytest.raises(AdminError) as refused:
+            await admin.create_topics([NewTopic("a", 1, 1), NewTopic("b", 1, 1), NewTopic("c", 0, 1)])
+    assert {name: error.code for name, error in refused.value.errors.items()} == {"b": codes[1], "c": codes[2]}
+    assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert "says 36" in str(refused.value)
+
+
+async def test_an_old_broker_is_not_asked_to_choose_numbers(cluster):
+    cluster.versions[19] = (0, 3)
+    cluster.handlers[CreateTopicsRequest] = lambda request, version: created(request, ErrorCode.NONE)
+    async with Admin(cluster.bootstrap, **QUICK) as admin:
+        with pytest.raises(UnsupportedByBroker):
+            await admin.create_topic("t")
+        await admin.create_topic("t", partitions=1, replication_factor=1)
+
+
+@pytest.mark.parametrize("newest", [5, 6])
+async def test_topics_are_deleted_by_the_field_of_the_version(cluster, newest):
+    cluster.versions[20] = (1, newest)
+
+    def delete(request, version):
+        names = [state.name for state in request.topics] if version > 5 else request.topic_names
+        return DeleteTopicsResponse(responses=[DeleteTopicsResponse.DeletableTopicResult(name=name) for name in names])
+
+    cluster.handlers[DeleteTopicsRequest] = delete
+    async with Admin(cluster.bootstrap, **QUICK) as admin:
+        await admin.delete_topics(["a", "b"])
+
+
+async def test_records_are_deleted_at_each_leader_and_again_where_it_moved(cluster):
+    first, _ = cluster.add_topic("t", 0, 1)
+    first.leader, first.epoch = 1, 2
+    answers = []
+
+    def delete(request, version):
+        node = cluster.requests[-1][0]
+        answers.append(node)
+        results = []
+        for asked in request.topics[0].partitions:
+            is_moved = len(answers) == 1
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_moved else ErrorCode.NONE
+            results.append(
+                DeleteRecordsResponse.DeleteRecordsPartitionResult(
+                    partition_index=asked.partition_index, low_watermark=-1 if code else asked.offset, error_code=code
+                )
+            )
+        return DeleteRecordsResponse(
+            topics=[DeleteRecordsResponse.DeleteRecordsTopicResult(name="t", partitions=results)]
+        )
+
+    cluster.handlers[DeleteRecordsRequest] = delete
+    wanted = {TopicPartition("t", 0): 5, TopicPartition("t", 1): 7}
+    async with Admin(cluster.bootstrap, **QUICK) as admin:
+        assert await admin.delete_records(wanted) == wanted
+    assert len(answers) == 2
+
+
+async def test_records_of_an_unknown_topic_are_refused_after_the_timeout(cluster):
+    # A pause beyond the timeout: the first failure is the last.
+    async with Admin(cluster.bootstrap, retry_backoff_ms=600_000, retry_backoff_max_ms=600_000) as admin:
+        with pytest.raises(AdminError) as refused:
+            await admin.delete_records({TopicPartition("nowhere", 0): 1})
+    assert refused.value.errors["nowhere-0"].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_documentation_is_asked_only_of_brokers_that_have_it(cluster):
+    cluster.versions[32] = (1, 2)
+    answer = DescribeConfigsResponse(
+        results=[DescribeConfigsResponse.DescribeConfigsResult(resource_type=2, resource_name="t", configs=[])]
+    )
+    cluster.handlers[DescribeConfigsRequest] = lambda request, version: answer
+    async with Admin(cluster.bootstrap, **QUICK) as admin:
+        resource = ConfigResource.topic("t")
+        assert await admin.describe_configs([resource], include_documentation=True) == {resource: {}}
+
+
+async def test_an_admin_that_is_not_open_says_so(cluster):
+    admin = Admin(cluster.bootstrap)
+    with pytest.raises(ClientClosed, match="not started"):
+        await admin.list_topics()
+    await admin.start()
+    await admin.close()
+    with pytest.raises(ClientClosed, match="closed"):
+        await admin.describe_cluster()
+
+
+async def test_a_refusal_of_one_topic_is_its_own_error(cluster):
+    cluster.handlers[CreateTopicsRequest] = lambda request, version: created(request, ErrorCode.INVALID_CONFIG)
+    async with Admin(cluster.bootstrap, **QUICK) as admin:
+        with pytest.raises(KafkaError, match="says 40") as refused:
+            await admin.create_topic("t", partitions=1)
+        assert not isinstance(refused.value, AdminError)
