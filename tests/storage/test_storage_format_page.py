@@ -1,0 +1,95 @@
+"""docs/storage-format.md cannot drift: its worked bytes are made again here, by the code that writes the files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from uuid import UUID
+
+from ottla.protocol.records.batch import encode_batch, parse_header
+from ottla.protocol.records.record import Record
+from ottla.protocol.stored.metadata import TopicRecord, encode_metadata_record
+from ottla.storage.checkpoint import write_offsets
+from ottla.storage.directory_format import write_clean_shutdown, write_format
+from ottla.storage.files import OsFiles
+from ottla.storage.kafka_uuid import uuid_from_text
+from ottla.storage.layout import TopicPartition
+from ottla.storage.leader_epoch_checkpoint import EpochEntry, write_leader_epochs
+from ottla.storage.meta_properties import MetaProperties, write_meta_properties
+from ottla.storage.offset_index import OffsetIndex
+from ottla.storage.partition_metadata import write_partition_metadata
+from ottla.storage.producer_state import ProducerStates, advance
+from ottla.storage.time_index import TimeIndex
+
+PAGE = Path(__file__).parents[2] / "docs" / "storage-format.md"
+TOPIC_ID: UUID = uuid_from_text("4kCDYg5FQ4Cl4NjE0pOq6w")
+
+
+def block(name: str) -> str:
+    found = re.search(rf"```(?:hex|text) {re.escape(name)}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert found, f"the page has no block named {name}"
+    return found[1]
+
+
+def shown(name: str) -> bytes:
+    return bytes.fromhex("".join(block(name).split()))
+
+
+def test_the_batch() -> None:
+    records = [
+        Record(0, 1_700_000_000_000, b"anna", b"tea", (("src", b"web"),)),
+        Record(1, 1_700_000_000_500, None, b"rain", ()),
+    ]
+    assert bytes(encode_batch(records, leader_epoch=0)) == shown("batch")
+
+
+def test_the_offset_index(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000368769.index"
+    index = OffsetIndex.create(OsFiles(), path, 368769, max_bytes=1024)
+    index.append(368776, 1407)
+    index.flush()
+    assert path.read_bytes() == shown("offset-index")
+
+
+def test_the_time_index(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000368769.timeindex"
+    index = TimeIndex.create(OsFiles(), path, 368769, max_bytes=1024)
+    index.maybe_append(1_700_000_000_000, 368776)
+    index.flush()
+    assert path.read_bytes() == shown("time-index")
+
+
+def test_the_producer_snapshot() -> None:
+    records = [Record(i, 5, None, b"v", ()) for i in range(3)]
+    header = parse_header(encode_batch(records, producer_id=1000, producer_epoch=0, base_sequence=0))
+    producers = ProducerStates(expiration_ms=86_400_000)
+    producers.publish(advance(None, header, 0, now_ms=5))
+    assert producers.snapshot() == shown("producer-snapshot")
+
+
+def test_the_text_files(tmp_path: Path) -> None:
+    files = OsFiles()
+    write_meta_properties(files, tmp_path, MetaProperties("nhB9nTcrtoJr2B01QqQZ1g", 1, TOPIC_ID))
+    write_offsets(
+        files,
+        tmp_path / "recovery-point-offset-checkpoint",
+        {TopicPartition("orders", 0): 4711, TopicPartition("orders", 1): 0},
+    )
+    write_leader_epochs(files, tmp_path, [EpochEntry(0, 0), EpochEntry(3, 4711)])
+    write_partition_metadata(files, tmp_path, TOPIC_ID)
+    write_format(files, tmp_path)
+    write_clean_shutdown(files, tmp_path, 17)
+    for name in (
+        "meta.properties",
+        "recovery-point-offset-checkpoint",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+        "ottla.format",
+        ".kafka_cleanshutdown",
+    ):
+        written = (tmp_path / name).read_text()
+        assert written.strip() == block(name).strip(), name
+
+
+def test_the_topic_record() -> None:
+    assert encode_metadata_record(TopicRecord(name="orders", topic_id=TOPIC_ID)) == shown("topic-record")
