@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -86,7 +87,7 @@ def produce(
             sending = _Sending(producer, topic, partition, headers, key_separator, progress)
             await sending.run()
 
-    progress = Progress("sent", is_shown=not quiet)
+    progress = Progress("sent", is_shown=not (quiet or sys.stdin.isatty()))
     try:
         with client_errors(), file_errors():
             asyncio.run(send_all(progress))

@@ -41,7 +41,7 @@ class Progress:
     def _line(self) -> str:
         elapsed_s = max(time.monotonic() - self._started, 0.001)
         plural = "" if self.records == 1 else "s"
-        rate = f", {self.records / elapsed_s:,.0f}/s" if elapsed_s >= 1 else ""
+        rate = f", {self.records / elapsed_s:,.0f}/s" if elapsed_s >= 1 and self.records > elapsed_s else ""
         return f"{self._verb} {self.records:,} record{plural}, {show_size(self.size_bytes)}{rate}"
 
     def _write(self, line: str) -> None:
