@@ -18,7 +18,7 @@ import logging
 from collections.abc import Sequence
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.records.batch import BatchHeader, parse_header, set_offset_and_epoch
+from ottla.protocol.records.batch import BatchHeader, CorruptBatch, parse_header, set_offset_and_epoch
 from ottla.protocol.records.checksum import crc32c
 from ottla.storage import retention, timestamp_lookup, truncation
 from ottla.storage.append import AppendEntry, AppendResult, Refused, inspect
@@ -300,14 +300,18 @@ class Log(LogState):
         """Delete whole segments by time, size and log start; those that were renamed to `.deleted`, oldest first."""
         if self.error is not None:
             return []
-        count = retention.deletable(
-            self.segment_list.to_list(),
-            self._config,
-            log_start_offset=self.log_start_offset,
-            high_watermark=self.high_watermark,
-            log_end_offset=self.log_end_offset,
-            now_ms=now_ms,
-        )
+        try:
+            count = retention.deletable(
+                self.segment_list.to_list(),
+                self._config,
+                log_start_offset=self.log_start_offset,
+                high_watermark=self.high_watermark,
+                log_end_offset=self.log_end_offset,
+                now_ms=now_ms,
+            )
+        except (OSError, CorruptBatch) as error:
+            logger.warning("%s: how old its segments are cannot be said: %s", self.name, error)
+            return []
         if not count:
             return []
         if count == len(self.segment_list):

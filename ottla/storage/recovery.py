@@ -287,7 +287,7 @@ class _Scan:
             if number + 1 < len(segments) and not segment.is_sealed:
                 segment.seal()
                 segment.sync()
-        segments[-1].count_free_slots()
+        segments[-1].prepare_to_append()
         self._files.sync_directory(self._opening.directory)
         self._check_high_watermark(next_offset)
         return next_offset

@@ -316,6 +316,12 @@ class Segment:
             else:
                 self.flush_indexes()
 
+    def prepare_to_append(self) -> None:
+        """Learn now, while failing does no harm, what the next append has to know. Raises OSError, CorruptBatch."""
+        self.first_timestamp_ms = UNKNOWN
+        self.first_timestamp()
+        self.count_free_slots()
+
     def count_free_slots(self) -> None:
         """Learn how many entries the indexes still take; one place of the time index is kept for the roll."""
         self.free_slots = (
@@ -381,8 +387,7 @@ class Segment:
             if header.max_timestamp > self._largest_timestamp_ms:
                 self.set_largest_timestamp(header.max_timestamp, header.last_offset)
             next_offset = header.next_offset
-        self.first_timestamp_ms = UNKNOWN if self.size_bytes else NO_TIMESTAMP
-        self.count_free_slots()
+        self.prepare_to_append()
         return next_offset
 
     def _require_sound_index(self) -> None:
