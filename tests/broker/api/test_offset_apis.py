@@ -1,0 +1,254 @@
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords, InitProducerId, and what Produce refuses by itself."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+from kit.exchange import STAMP_MS, Exchange, batch, fetch_request, make_topic, produce_request
+from kit.nodes import start_node
+
+from ottla.broker.node import Node
+from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from ottla.protocol.api.fetch import FetchResponse
+from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.protocol.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.errors import ErrorCode
+
+
+@pytest.fixture
+def node() -> Node:
+    node, _, _ = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "t", 2)
+    for _ in range(2):
+        Exchange(node).ask(produce_request("t", batch(5)), 9)
+    return node
+
+
+def list_offsets(
+    node: Node, *timestamps: int, version: int = 10, epoch: int = -1, topic: str = "t"
+) -> list[ListOffsetsResponse.ListOffsetsPartitionResponse]:
+    asked = [
+        ListOffsetsRequest.ListOffsetsPartition(partition_index=index, current_leader_epoch=epoch, timestamp=timestamp)
+        for index, timestamp in enumerate(timestamps)
+    ]
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=asked)]
+    )
+    answer = Exchange(node).ask(request, version)
+    assert isinstance(answer, ListOffsetsResponse)
+    return answer.topics[0].partitions
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "offset", "stamp"),
+    [
+        (-1, 10, -1),
+        (-2, 0, -1),
+        (-3, 4, STAMP_MS + 4),
+        (-4, 0, -1),
+        (-5, -1, -1),
+        (STAMP_MS + 3, 3, STAMP_MS + 3),
+        (STAMP_MS + 99, -1, -1),
+    ],
+)
+def test_special_and_real_timestamps(node: Node, timestamp: int, offset: int, stamp: int) -> None:
+    (answer,) = list_offsets(node, timestamp)
+    assert (answer.error_code, answer.offset, answer.timestamp) == (0, offset, stamp)
+
+
+@pytest.mark.parametrize(("timestamp", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11)])
+def test_a_special_timestamp_is_unknown_before_its_version(node: Node, timestamp: int, since: int) -> None:
+    assert list_offsets(node, timestamp, version=since - 1)[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+    if since <= 10:
+        assert list_offsets(node, timestamp, version=since)[0].error_code == 0
+
+
+@pytest.mark.parametrize("version", range(1, 11))
+def test_every_version_answers_latest_and_an_epoch_where_it_can(node: Node, version: int) -> None:
+    (answer,) = list_offsets(node, -1, version=version)
+    assert (answer.offset, answer.leader_epoch) == (10, 0 if version >= 4 else -1)
+
+
+def test_a_partition_that_is_named_twice_is_refused(node: Node) -> None:
+    asked = [ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)] * 2
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=asked)]
+    )
+    answer = Exchange(node).ask(request, 7)
+    assert isinstance(answer, ListOffsetsResponse)
+    assert [one.error_code for one in answer.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def test_unknown_partitions_and_epochs_are_refused(node: Node) -> None:
+    assert list_offsets(node, -1, topic="no")[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert list_offsets(node, -1, -1, -1)[2].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert list_offsets(node, -1, epoch=9)[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("asked", "current", "expected"),
+    [
+        (0, -1, (0, 0, 10)),
+        (0, 0, (0, 0, 10)),
+        (3, -1, (0, -1, -1)),
+        (0, 4, (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)),
+    ],
+)
+def test_where_an_epoch_ended(node: Node, asked: int, current: int, expected: tuple[int, int, int]) -> None:
+    partition = OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+        partition=0, current_leader_epoch=current, leader_epoch=asked
+    )
+    request = OffsetForLeaderEpochRequest(
+        topics=[OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic="t", partitions=[partition])]
+    )
+    answer = Exchange(node).ask(request, 4)
+    assert isinstance(answer, OffsetForLeaderEpochResponse)
+    got = answer.topics[0].partitions[0]
+    assert (got.error_code, got.leader_epoch, got.end_offset) == expected
+
+
+def delete(node: Node, offset: int, *, topic: str = "t", partition: int = 0) -> tuple[int, int]:
+    asked = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=partition, offset=offset)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[asked])], timeout_ms=1000
+    )
+    answer = Exchange(node).ask(request, 2)
+    assert isinstance(answer, DeleteRecordsResponse)
+    result = answer.topics[0].partitions[0]
+    return result.error_code, result.low_watermark
+
+
+def test_records_are_deleted_up_to_an_offset_and_never_beyond_the_high_watermark(node: Node) -> None:
+    assert delete(node, 3) == (0, 3)
+    assert delete(node, 2) == (0, 3)
+    assert delete(node, 11) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert delete(node, -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert delete(node, -1) == (0, 10)
+    assert list_offsets(node, -2)[0].offset == 10
+    answer = Exchange(node).ask(fetch_request("t", 3), 12)
+    assert isinstance(answer, FetchResponse)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_records_of_unknown_partitions_and_compacted_topics_are_not_deleted(node: Node) -> None:
+    make_topic(node, "compacted", cleanup_policy="compact")
+    assert delete(node, 0, topic="no")[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert delete(node, 0, partition=7)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert delete(node, 0, topic="compacted")[0] == ErrorCode.POLICY_VIOLATION
+
+
+def test_deleted_records_stay_deleted_after_the_loss_of_everything_unsynced() -> None:
+    node, files, _ = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    Exchange(node).ask(produce_request("t", batch(5)), 9)
+    assert delete(node, 3) == (0, 3)
+    after, _, _ = start_node(files.crash(random.Random(5)))
+    assert list_offsets(after, -2)[0].offset == 3
+
+
+def test_a_checkpoint_that_cannot_be_written_is_not_answered_as_deleted() -> None:
+    node, files, _ = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "t")
+    Exchange(node).ask(produce_request("t", batch(5)), 9)
+    files.fail("*", "*log-start-offset-checkpoint*", errno.EIO, times=None)
+    assert delete(node, 3) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+
+
+def init(node: Node, version: int = 5, transactional_id: str | None = None) -> InitProducerIdResponse:
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000)
+    answer = Exchange(node).ask(request, version)
+    assert isinstance(answer, InitProducerIdResponse)
+    return answer
+
+
+def test_every_producer_gets_an_id_of_its_own_also_after_a_crash() -> None:
+    node, files, _ = start_node()
+    given = [init(node, version) for version in range(6)]
+    assert all((answer.error_code, answer.producer_epoch) == (0, 0) for answer in given)
+    ids = [answer.producer_id for answer in given]
+    after, _, _ = start_node(files.crash(random.Random(1)))
+    ids += [init(after).producer_id for _ in range(3)]
+    assert len(set(ids)) == 9
+
+
+def test_producers_that_ask_while_a_block_is_being_stored_are_served_in_their_order() -> None:
+    node, _, _ = start_node()
+    clients = [Exchange(node) for _ in range(3)]
+    for client in clients:
+        client.send(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 5)
+    node.settle()
+    ids = [client.reply().producer_id for client in clients]  # type: ignore[attr-defined]
+    assert ids == [ids[0], ids[0] + 1, ids[0] + 2]
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "code"),
+    [("tx", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), ("", ErrorCode.INVALID_REQUEST)],
+)
+def test_transactional_ids_are_refused(node: Node, transactional_id: str, code: ErrorCode) -> None:
+    answer = init(node, transactional_id=transactional_id)
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (code, -1, -1)
+
+
+def produced(answer: object) -> ProduceResponse.PartitionProduceResponse:
+    assert isinstance(answer, ProduceResponse)
+    return answer.responses[0].partition_responses[0]
+
+
+@pytest.mark.parametrize("acks", [2, -2, 100])
+def test_other_values_of_acks_are_refused(node: Node, acks: int) -> None:
+    answer = produced(Exchange(node).ask(produce_request("t", batch(), acks=acks), 9))
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
+
+
+def test_transactional_produce_is_refused_before_anything_is_stored(node: Node) -> None:
+    answer = produced(Exchange(node).ask(produce_request("t", batch(), transactional_id="tx"), 9))
+    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert list_offsets(node, -1)[0].offset == 10
+
+
+@pytest.mark.parametrize("records", [None, b""])
+def test_a_partition_without_a_batch_is_refused(node: Node, records: bytes | None) -> None:
+    answer = produced(Exchange(node).ask(produce_request("t", records), 9))
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+
+
+def test_acks_all_is_refused_where_more_replicas_are_asked_for(node: Node) -> None:
+    make_topic(node, "two", min_insync_replicas="2")
+    client = Exchange(node)
+    for _ in range(2):
+        assert produced(client.ask(produce_request("two", batch()), 9)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert produced(client.ask(produce_request("two", batch(), acks=1), 9)).error_code == 0
+
+
+def test_one_request_answers_for_each_of_its_partitions(node: Node) -> None:
+    data = ProduceRequest.PartitionProduceData
+    topics = [
+        ProduceRequest.TopicProduceData(
+            name="t", partition_data=[data(index=index, records=batch(2)) for index in (1, 0, 9)]
+        ),
+        ProduceRequest.TopicProduceData(name="no", partition_data=[data(index=0, records=batch())]),
+    ]
+    answer = Exchange(node).ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), 9)
+    assert isinstance(answer, ProduceResponse)
+    got = [
+        (one.index, one.error_code, one.base_offset) for topic in answer.responses for one in topic.partition_responses
+    ]
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert got == [(1, 0, 0), (0, 0, 10), (9, missing, -1), (0, missing, -1)]
+
+
+def test_acks_0_is_not_answered_and_an_error_closes_the_connection(node: Node) -> None:
+    client = Exchange(node)
+    client.send(produce_request("t", batch(), acks=0), 9)
+    node.settle()
+    assert client.replies() == []
+    assert not client.transport.closed
+    client.send(produce_request("no", batch(), acks=0), 9)
+    node.settle()
+    assert client.replies() == []
+    assert client.transport.closed
