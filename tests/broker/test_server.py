@@ -1,0 +1,212 @@
+"""The server on a real loop and real sockets: listeners, addresses, refusals to start, draining."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from kit.exchange import batch, fetch_request, produce_request
+
+from ottla.broker.server import LoopTimers, Server, StartError, human_bytes, new_event_loop
+from ottla.config.broker import BrokerConfig
+from ottla.protocol.api import REGISTRY
+from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.api.produce import ProduceResponse
+from ottla.protocol.headers import decode_response_header, encode_request_header
+from ottla.protocol.message import Request, Response, decode, encode
+from ottla.storage.manager import StorageError
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
+    if request.param == "uvloop":
+        import uvloop
+
+        return uvloop.EventLoopPolicy()
+    return asyncio.DefaultEventLoopPolicy()
+
+
+def config(directory: Path, **keys: object) -> BrokerConfig:
+    values: dict[str, object] = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(directory)}
+    return BrokerConfig.of(values | {key.replace("_", "."): value for key, value in keys.items()})
+
+
+@asynccontextmanager
+async def running(directory: Path, **keys: object) -> AsyncIterator[Server]:
+    server = Server(config(directory, **keys))
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+class Client:
+    """One connection, one request at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def to(cls, address: tuple[str, int]) -> Client:
+        return cls(*await asyncio.open_connection(*address))
+
+    def send(self, request: Request, version: int) -> None:
+        body = encode_request_header(request.message_key, version, 1, "test") + encode(request, version)
+        self.writer.write(struct.pack(">i", len(body)) + body)
+
+    async def reply(self, key: int, version: int) -> Response:
+        (length,) = struct.unpack(">i", await self.reader.readexactly(4))
+        body = await self.reader.readexactly(length)
+        _, position = decode_response_header(key, version, body)
+        return decode(REGISTRY[key].response, body, version, position)
+
+    async def ask(self, request: Request, version: int) -> Response:
+        self.send(request, version)
+        return await self.reply(request.message_key, version)
+
+
+def metadata(*topics: str) -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in topics])
+
+
+async def test_what_was_produced_is_there_after_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        client = await Client.to(server.addresses["PLAINTEXT"])
+        await client.ask(metadata("t"), 9)
+        for expected in (0, 3):
+            answer = await client.ask(produce_request("t", batch(3)), 9)
+            assert isinstance(answer, ProduceResponse)
+            assert answer.responses[0].partition_responses[0].base_offset == expected
+    async with running(tmp_path) as server:
+        client = await Client.to(server.addresses["PLAINTEXT"])
+        fetched = await client.ask(fetch_request("t", 3), 12)
+        assert fetched.responses[0].partitions[0].high_watermark == 6  # type: ignore[attr-defined]
+        assert server.node.log_manager.was_clean
+
+
+async def test_a_large_batch_comes_back_as_it_went(tmp_path: Path) -> None:
+    async with running(tmp_path, message_max_bytes=8_000_000) as server:
+        client = await Client.to(server.addresses["PLAINTEXT"])
+        await client.ask(metadata("t"), 9)
+        records = batch(5, value=bytes(range(256)) * 4000)
+        for _ in range(3):
+            await client.ask(produce_request("t", records), 9)
+        request = fetch_request("t", 0)
+        request.topics[0].partitions[0].partition_max_bytes = 1 << 30
+        fetched = await client.ask(request, 12)
+        got = bytes(fetched.responses[0].partitions[0].records)  # type: ignore[attr-defined]
+        assert [got[n * len(records) + 16 : (n + 1) * len(records)] for n in range(3)] == [records[16:]] * 3
+
+
+async def test_a_long_poll_is_woken_and_ends_by_its_time_on_a_real_loop(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        poller = await Client.to(server.addresses["PLAINTEXT"])
+        producer = await Client.to(server.addresses["PLAINTEXT"])
+        await producer.ask(metadata("t"), 9)
+        await poller.ask(fetch_request("t", 0, max_wait_ms=10), 12)
+        poller.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
+        await producer.ask(produce_request("t", batch()), 9)
+        fetched = await poller.reply(1, 12)
+        assert len(fetched.responses[0].partitions[0].records) > 0  # type: ignore[attr-defined]
+
+
+async def test_each_client_is_told_the_address_of_its_listener(tmp_path: Path) -> None:
+    listeners = "IN://127.0.0.1:0,OUT://127.0.0.1:0"
+    keys = {
+        "listeners": listeners,
+        "listener_security_protocol_map": "IN:PLAINTEXT,OUT:PLAINTEXT",
+        "advertised_listeners": "OUT://kafka.example:19092",
+    }
+    async with running(tmp_path, **keys) as server:
+        told = {}
+        for name, address in server.addresses.items():
+            answer = await (await Client.to(address)).ask(metadata(), 9)
+            assert isinstance(answer, MetadataResponse)
+            told[name] = (answer.brokers[0].host, answer.brokers[0].port)
+        assert told == {"IN": server.addresses["IN"], "OUT": ("kafka.example", 19092)}
+
+
+async def test_a_listener_on_all_addresses_has_one_port_for_both_families(tmp_path: Path) -> None:
+    async with running(tmp_path, listeners="PLAINTEXT://:0") as server:
+        _, port = server.addresses["PLAINTEXT"]
+        answer = await (await Client.to(("127.0.0.1", port))).ask(metadata(), 9)
+        assert isinstance(answer, MetadataResponse)
+        assert (answer.brokers[0].host, answer.brokers[0].port) == ("127.0.0.1", port)
+
+
+async def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(StartError, match=rf"PLAINTEXT://127.0.0.1:{port}: another process uses this port"):
+            await Server(config(tmp_path, listeners=f"PLAINTEXT://127.0.0.1:{port}")).start()
+    async with running(tmp_path):  # nothing was left locked
+        pass
+
+
+async def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path):
+        with pytest.raises(StorageError):
+            await Server(config(tmp_path)).start()
+
+
+async def test_stopping_answers_a_produce_under_way_and_ends_long_polls(tmp_path: Path) -> None:
+    server = Server(config(tmp_path))
+    await server.start()
+    producer = await Client.to(server.addresses["PLAINTEXT"])
+    poller = await Client.to(server.addresses["PLAINTEXT"])
+    await producer.ask(metadata("t"), 9)
+    poller.send(fetch_request("t", 0, max_wait_ms=600_000), 12)
+    producer.send(produce_request("t", batch()), 9)
+    connections = server._connections
+    assert connections is not None
+    while not all(connection.is_waiting for connection in connections):
+        await asyncio.sleep(0)
+    await server.stop()
+    answer = await producer.reply(0, 9)
+    assert isinstance(answer, ProduceResponse)
+    assert answer.responses[0].partition_responses[0].base_offset == 0
+    assert await poller.reader.read() == b""
+
+
+async def test_the_summary_is_for_people(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    logging.getLogger("ottla").propagate = True
+    async with running(tmp_path, ottla_http_listener="127.0.0.1:0") as server:
+        assert server.http_address is not None
+    text = caplog.text
+    for part in ("Ottla ", f"log directory {tmp_path}: online", "0 topics, 0 partitions", "listener PLAINTEXT at"):
+        assert part in text
+
+
+def test_timers_run_on_the_loop_in_time_and_not_before(tmp_path: Path) -> None:
+    from ottla.broker.node import Node
+
+    loop = new_event_loop()
+    node = Node(config(tmp_path))
+    timers = LoopTimers(node, loop)
+    ran: list[str] = []
+    start_ms = node.clock.monotonic_ms()
+    node.timers.at(start_ms + 30, lambda: ran.append("late"))
+    node.timers.at(start_ms + 30, loop.stop)
+    node.timers.at(start_ms + 5, lambda: ran.append("early"))
+    node.timers.at(start_ms + 1, lambda: ran.append("never")).cancel()
+    loop.run_forever()
+    assert ran == ["early", "late"]
+    assert node.clock.monotonic_ms() >= start_ms + 30
+    timers.stop()
+    loop.close()
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"), [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (1 << 40, "1.0 TiB")]
+)
+def test_sizes_for_people(size: int, shown: str) -> None:
+    assert human_bytes(size) == shown
