@@ -75,9 +75,11 @@ class Network(Options):
         "PLAINTEXT", inert="there is no other broker", doc="Protocol for traffic between brokers."
     )
     socket_request_max_bytes = int32(104857600, at_least=1, doc="Longest request. A longer one closes its connection.")
-    socket_send_buffer_bytes = int32(102400, at_least=-1, doc="SO_SNDBUF of connections; -1 leaves it to the system.")
+    socket_send_buffer_bytes = int32(
+        -1, at_least=-1, kafka="102400", doc="SO_SNDBUF of connections; -1 lets the system grow it as needed."
+    )
     socket_receive_buffer_bytes = int32(
-        102400, at_least=-1, doc="SO_RCVBUF of connections; -1 leaves it to the system."
+        -1, at_least=-1, kafka="102400", doc="SO_RCVBUF of connections; -1 lets the system grow it as needed."
     )
     socket_listen_backlog_size = int32(
         50, at_least=1, doc="Connections that the system keeps waiting until the broker accepts them."
