@@ -8,7 +8,9 @@ A failed sync is never tried again: after it Linux may call lost pages clean. Th
 offline (`Log.fail`), and everybody who waits for that directory gets the error.
 
 `ThreadedSyncer` runs rounds in one thread per directory (`fdatasync` releases the GIL); only tickets run there, every
-other line of this module runs on the broker's thread. `QueuedSyncer` has no threads: a simulation runs the rounds.
+other line of this module runs on the broker's thread. It never syncs on the broker's own thread: where a single
+request waits that would be 10 to 25 % faster on a disk of 0.1 ms (measured), and would hold up everybody else for as
+long as a slower disk takes. `QueuedSyncer` has no threads: a simulation runs the rounds.
 `Workers` is the same idea for what else may block: cold reads.
 """
 
