@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.cli.main import main
+from ottla.cli.entry import run
 
 if __name__ == "__main__":
-    main()
+    run()

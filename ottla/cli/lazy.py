@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class LazyGroup(click.Group):
@@ -36,10 +39,22 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_line) for name, (_, help_line) in self._by_name.items()])
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What the shell may complete to: names with their help, without importing any command, and options."""
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=help_line)
+            for name, (_, help_line) in self._by_name.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click's; a mistyped name is answered with the names there are."""
-        if args and args[0] not in self._by_name and not args[0].startswith("-"):
+        is_completing = ctx.resilient_parsing
+        if args and args[0] not in self._by_name and not args[0].startswith("-") and not is_completing:
             ctx.fail(f"there is no command {args[0]!r}; there are {', '.join(self._by_name)}")
         return super().resolve_command(ctx, args)

@@ -24,10 +24,14 @@ def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -
     cls=LazyGroup,
     commands_by_name={
         "serve": ("ottla.cli.serve:serve", "Run the broker."),
-        "topics": ("ottla.cli.topics:topics", "Create, list, describe and delete topics."),
+        "topics": ("ottla.cli.topics:topics", "Create, list, describe, grow and delete topics."),
         "produce": ("ottla.cli.produce:produce", "Write lines from standard input to a topic."),
         "consume": ("ottla.cli.consume:consume", "Write a topic's records to standard output."),
-        "log": ("ottla.cli.log:log", "Look into the log files on disk, without a broker."),
+        "configs": ("ottla.cli.configs:configs", "Tell the configuration of topics and of the broker."),
+        "config": ("ottla.cli.config:config", "Tell the configuration that serve would start with."),
+        "log": ("ottla.cli.log:log", "Look into the log files on disk; roll and retain on a running broker."),
+        "ping": ("ottla.cli.ping:ping", "Ask whether a broker answers."),
+        "completion": ("ottla.cli.completion:completion", "Print the script that completes commands in a shell."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -1,25 +1,25 @@
-"""`ottla topics`: create, list, describe and delete topics."""
+"""`ottla topics`: create, list, describe, grow and delete topics."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
-from ottla.cli.failures import Failure, client_errors, closed_pipe_ends_quietly
+from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
+from ottla.cli.tables import table_lines
 from ottla.storage.kafka_uuid import uuid_to_text
 
 if TYPE_CHECKING:
     from ottla.client import Admin, ConfigEntry, OffsetAndTimestamp, TopicDescription, TopicPartition
 
 _T = TypeVar("_T")
-
-TIMEOUT_MS = 30_000
 
 
 @click.group(
@@ -28,12 +28,13 @@ TIMEOUT_MS = 30_000
         "create": ("ottla.cli.topics:create", "Create topics."),
         "list": ("ottla.cli.topics:list_topics", "List the topics, one per line."),
         "describe": ("ottla.cli.topics:describe", "Tell a topic's partitions, offsets and configuration."),
+        "alter": ("ottla.cli.topics:alter", "Grow topics to more partitions."),
         "delete": ("ottla.cli.topics:delete", "Delete topics with all their records."),
     },
-    short_help="Create, list, describe and delete topics.",
+    short_help="Create, list, describe, grow and delete topics.",
 )
 def topics() -> None:
-    """Create, list, describe and delete topics."""
+    """Create, list, describe, grow and delete topics."""
 
 
 def split_config(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str | None]:
@@ -165,6 +166,41 @@ def describe(names: tuple[str, ...], servers: str, with_defaults: bool, as_json:
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @bootstrap_server
+@click.option(
+    "-p", "--partitions", type=click.IntRange(1, 2**31 - 1), required=True, help="How many there are to be in all."
+)
+@click.option("--validate-only", is_flag=True, help="Find out whether it can be done, and do nothing.")
+def alter(names: tuple[str, ...], servers: str, partitions: int, validate_only: bool) -> None:
+    """Grow topics to more partitions. When the command ends the new ones accept records.
+
+    Records stay where they are, while keys are spread over all partitions from now on: the same key may be found in
+    two. A topic never shrinks.
+
+    \b
+    Example:
+      ottla topics alter orders --partitions 8
+    """
+
+    async def grow(admin: Admin) -> dict[str, str]:
+        from ottla.client import AdminError
+
+        try:
+            await admin.create_partitions(dict.fromkeys(names, partitions), validate_only=validate_only)
+        except AdminError as refused:
+            return {name: f"{error.message} ({error.code.name})" for name, error in refused.errors.items()}
+        return {}
+
+    refused = _with_admin(servers, grow)
+    for name in dict.fromkeys(names):
+        if name not in refused:
+            click.echo(f"{name} {'can have' if validate_only else 'has'} {partitions} partitions")
+    if refused:
+        raise Failure("; ".join(f"{name}: {words}" for name, words in refused.items()))
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@bootstrap_server
 def delete(names: tuple[str, ...], servers: str) -> None:
     """Delete topics with all their records. There is no way back."""
 
@@ -183,17 +219,7 @@ _Edges = dict["TopicPartition", tuple[int, int]]
 
 
 def _with_admin(servers: str, work: Callable[[Admin], Awaitable[_T]]) -> _T:
-    from ottla.client import Admin
-
-    async def run() -> _T:
-        async with Admin(servers, client_id="ottla-topics", default_api_timeout_ms=TIMEOUT_MS) as admin:
-            return await work(admin)
-
-    try:
-        with client_errors():
-            return asyncio.run(run())
-    except KeyboardInterrupt:
-        raise Failure("interrupted") from None
+    return with_admin(servers, "ottla-topics", work)
 
 
 async def _edges(admin: Admin, topics: dict[str, TopicDescription]) -> _Edges:
@@ -247,8 +273,5 @@ def _origin(entry: ConfigEntry) -> str:
     return next((word for source, word in words.items() if source == entry.source), "")
 
 
-def _table(rows: list[tuple[object, ...]] | list[tuple[str, int, int]], headings: tuple[str, ...]) -> str:
-    from tabulate import tabulate
-
-    table = tabulate(rows, headings, tablefmt="plain", intfmt=",")
-    return "\n".join(f"  {line}" for line in table.splitlines())
+def _table(rows: Sequence[Sequence[object]], headings: tuple[str, ...]) -> str:
+    return "\n".join(f"  {line}" for line in table_lines(rows, headings))

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
+from ottla.cli import entry
 from ottla.cli.main import main
 
-COMMANDS = ("serve", "topics", "produce", "consume", "log")
+COMMANDS = ("serve", "topics", "produce", "consume", "configs", "config", "log", "ping", "completion")
 
 
 def test_help_names_every_command() -> None:
@@ -28,7 +33,8 @@ def test_every_command_can_be_asked_for_help(command: str) -> None:
 def test_a_mistyped_command_is_answered_with_the_commands_there_are() -> None:
     result = CliRunner().invoke(main, ["sreve"])
     assert result.exit_code == 2
-    assert "there is no command 'sreve'; there are serve, topics, produce, consume, log" in result.output
+    words = " ".join(result.output.split())
+    assert f"there is no command 'sreve'; there are {', '.join(COMMANDS)}" in words
 
 
 def test_the_version_is_one_line() -> None:
@@ -49,6 +55,66 @@ def test_help_imports_nothing_that_only_commands_need() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "completions"),
+    [
+        ([], "to", ["topics"]),
+        (["topics"], "", ["create", "list", "describe", "alter", "delete"]),
+        (["consume", "t"], "--from", ["--from-beginning"]),
+        (["sreve"], "x", []),
+    ],
+)
+def test_a_shell_completes_commands_and_options(words: list[str], incomplete: str, completions: list[str]) -> None:
+    found = ShellComplete(main, {}, "ottla", "_OTTLA_COMPLETE").get_completions(words, incomplete)
+    assert [one.value for one in found] == completions
+
+
+def test_completing_a_command_imports_none() -> None:
+    program = (
+        "import sys\n"
+        "from ottla.cli.main import main\n"
+        "from click.shell_completion import ShellComplete\n"
+        "assert ShellComplete(main, {}, 'ottla', 'X').get_completions([], 'co')\n"
+        "print([name for name in sys.modules if name in ('ottla.cli.consume', 'ottla.cli.config')])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell_is_printed(shell: str) -> None:
+    result = CliRunner().invoke(main, ["completion", shell])
+    assert result.exit_code == 0
+    assert "_OTTLA_COMPLETE" in result.output
+
+
+def test_the_script_for_bash_completes_in_bash(tmp_path: Path) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("there is no bash")
+    program = tmp_path / "ottla"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ottla "$@"\n')
+    program.chmod(0o755)
+    script = CliRunner().invoke(main, ["completion", "bash"]).output
+    steps = f"{script}\nCOMP_WORDS=(ottla topics cr) COMP_CWORD=2\n_ottla_completion ottla\necho ${{COMPREPLY[@]}}\n"
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [bash, "--norc"], input=steps, capture_output=True, text=True, timeout=60, check=False, env=environment
+    )
+    assert done.stdout.strip() == "create", done.stderr
+
+
+def test_ctrl_c_before_a_command_has_begun_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(arguments: list[str]) -> int | None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(entry, "quick_ping", interrupted)
+    monkeypatch.setattr(sys, "argv", ["ottla", "ping"])
+    with pytest.raises(SystemExit) as ended:
+        entry.run()
+    assert ended.value.code == 130
 
 
 def test_python_dash_m_is_the_same_command() -> None:

@@ -1,0 +1,31 @@
+"""How a command asks a cluster something and ends: one Admin, one piece of work, every failure one line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from ottla.cli.failures import client_errors
+
+if TYPE_CHECKING:
+    from ottla.client import Admin
+
+_T = TypeVar("_T")
+
+TIMEOUT_MS = 30_000
+
+
+def with_admin(servers: str, client_id: str, work: Callable[[Admin], Awaitable[_T]]) -> _T:
+    """What `work` makes of an Admin. Raises Failure; Ctrl-C ends the program with status 130."""
+    from ottla.client import Admin
+
+    async def run() -> _T:
+        async with Admin(servers, client_id=client_id, default_api_timeout_ms=TIMEOUT_MS) as admin:
+            return await work(admin)
+
+    try:
+        with client_errors():
+            return asyncio.run(run())
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

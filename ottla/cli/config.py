@@ -1,0 +1,99 @@
+"""`ottla config`: what `ottla serve` would start with, and which line or variable said so. No broker is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.failures import Failure, closed_pipe_ends_quietly
+from ottla.cli.tables import table_lines
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.config.options import Option
+
+
+@click.command(short_help="Tell the configuration that serve would start with.")
+@click.argument("properties", required=False, type=click.Path(path_type=Path), metavar="[SERVER.PROPERTIES]")
+@click.option(
+    "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="As for `ottla serve`. May be given often."
+)
+@click.option("--effective", is_flag=True, help="Every key with the value that counts, defaults too.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per key.")
+def config(properties: Path | None, overrides: tuple[str, ...], effective: bool, as_json: bool) -> None:
+    """Tell which keys SERVER.PROPERTIES, the environment and --override set, their values, and where each was set.
+
+    A wrong value is one line and exit status 1, as it would be for `serve`: so this also checks a configuration.
+    Warnings go to standard error.
+
+    \b
+    Examples:
+      ottla config server.properties
+      KAFKA_NUM_PARTITIONS=4 ottla config --effective --json | jq .
+    """
+    from ottla.config.broker import ALL_BROKER_KEYS, BrokerConfig
+    from ottla.config.errors import ConfigError
+    from ottla.config.sources import split_overrides
+
+    try:
+        loaded = BrokerConfig.load(properties, environ=os.environ, overrides=split_overrides(overrides))
+    except ConfigError as error:
+        raise Failure(str(error)) from None
+    for warning in loaded.warnings:
+        click.echo(f"ottla: {warning}", err=True)
+    rows = [
+        _row(loaded, option)
+        for key, option in sorted(ALL_BROKER_KEYS.items())
+        if (effective and not option.inert) or key in loaded.values
+    ]
+    rows += [_listener_row(loaded, key) for key in sorted(loaded.origins) if key not in ALL_BROKER_KEYS]
+    with closed_pipe_ends_quietly():
+        if as_json:
+            for row in rows:
+                click.echo(json.dumps(row))
+        elif rows:
+            columns = [(row["name"], _shown(row["value"]), _origin(row)) for row in rows]
+            click.echo("\n".join(table_lines(columns, ("key", "value", "set by"))))
+        else:
+            click.echo("nothing is set; --effective tells every key")
+
+
+def _row(loaded: BrokerConfig, option: Option) -> dict[str, object]:
+    """The value that counts and the key that set it: the key itself, or one that it falls back on."""
+    winner = next((link for link in option.chain() if link.key in loaded.values), option)
+    return {
+        "name": option.key,
+        "value": "[hidden]" if option.is_sensitive else option.show(option.effective(loaded.values)),
+        "origin": str(loaded.origin_of(winner.key)),
+        "origin_kind": loaded.origin_of(winner.key).kind.name.lower(),
+        "set_by_key": winner.key,
+        "is_without_effect": bool(option.inert),
+    }
+
+
+def _listener_row(loaded: BrokerConfig, key: str) -> dict[str, object]:
+    """A key of one listener (`listener.name.NAME.KEY`): read, kept, without effect yet, and maybe a secret."""
+    origin = loaded.origin_of(key)
+    return {
+        "name": key,
+        "value": "[hidden]",
+        "origin": str(origin),
+        "origin_kind": origin.kind.name.lower(),
+        "set_by_key": key,
+        "is_without_effect": True,
+    }
+
+
+def _shown(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _origin(row: dict[str, object]) -> str:
+    words = str(row["origin"])
+    if row["set_by_key"] != row["name"]:
+        words = f"{row['set_by_key']} ({words})"
+    return f"{words}, without effect" if row["is_without_effect"] else words

@@ -1,0 +1,137 @@
+"""`ottla configs`: what a running broker says of its configuration and its topics'."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.admin import with_admin
+from ottla.cli.client_options import bootstrap_server
+from ottla.cli.failures import closed_pipe_ends_quietly
+from ottla.cli.lazy import LazyGroup
+from ottla.cli.tables import table_lines
+
+if TYPE_CHECKING:
+    from ottla.client import Admin, ConfigEntry, ConfigResource
+
+EVERY_BROKER = "every"
+
+
+@click.group(
+    cls=LazyGroup,
+    commands_by_name={
+        "describe": ("ottla.cli.configs:describe", "Tell each key's value and who set it."),
+    },
+    short_help="Tell the configuration of topics and of the broker.",
+)
+def configs() -> None:
+    """Tell the configuration of topics and of the broker, as the running broker has it."""
+
+
+@click.command()
+@bootstrap_server
+@click.option("-t", "--topic", "topics", multiple=True, metavar="NAME", help="This topic. May be given often.")
+@click.option(
+    "--broker",
+    is_flag=False,
+    flag_value=EVERY_BROKER,
+    metavar="[ID]",
+    help="The broker with this node id; without an id every broker.  [default: unless a topic is named]",
+)
+@click.option("-a", "--all", "with_defaults", is_flag=True, help="Every key, also those that nobody has set.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per topic and broker.")
+def describe(servers: str, topics: tuple[str, ...], broker: str | None, with_defaults: bool, as_json: bool) -> None:
+    """Tell each key that somebody has set, its value, and who: the topic itself, the broker, or nobody (--all).
+
+    \b
+    Examples:
+      ottla configs describe
+      ottla configs describe --topic orders --all
+      ottla configs describe --topic orders --broker --json
+    """
+    if broker is not None and broker != EVERY_BROKER and not broker.isdecimal():
+        raise click.BadParameter(f"{broker!r} is not a node id", param_hint="--broker")
+    wants_brokers = broker if broker is not None else None if topics else EVERY_BROKER
+
+    async def look(admin: Admin) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        from ottla.client import ConfigResource
+
+        resources = [ConfigResource.topic(name) for name in dict.fromkeys(topics)]
+        if wants_brokers == EVERY_BROKER:
+            cluster = await admin.describe_cluster()
+            resources += [ConfigResource.broker(one.node_id) for one in cluster.brokers]
+        elif wants_brokers is not None:
+            resources.append(ConfigResource.broker(int(wants_brokers)))
+        return await admin.describe_configs(resources, include_synonyms=True)
+
+    found = with_admin(servers, "ottla-configs", look)
+    with closed_pipe_ends_quietly():
+        for number, (resource, entries) in enumerate(found.items()):
+            shown = [entries[name] for name in sorted(entries) if with_defaults or not entries[name].is_default]
+            if as_json:
+                click.echo(json.dumps(_to_json(resource, shown)))
+                continue
+            if number:
+                click.echo()
+            click.echo(click.style(f"{resource.type.name.lower()} {resource.name}", bold=True))
+            rows = [(one.name, value_words(one), origin_words(one)) for one in shown]
+            for line in table_lines(rows, ("key", "value", "set by")) if rows else ["nothing is set; --all tells all"]:
+                click.echo(f"  {line}")
+
+
+def value_words(entry: ConfigEntry) -> str:
+    """The value for people: secrets are never told."""
+    if entry.is_sensitive:
+        return "[hidden]"
+    return "" if entry.value is None else entry.value
+
+
+def origin_words(entry: ConfigEntry) -> str:
+    """Who set it; where the value is inherited, by which key of the broker."""
+    from ottla.client import ConfigSource
+
+    words = {
+        ConfigSource.TOPIC: "topic",
+        ConfigSource.DYNAMIC_BROKER: "broker, while it runs",
+        ConfigSource.DYNAMIC_DEFAULT_BROKER: "cluster",
+        ConfigSource.STATIC_BROKER: "broker",
+        ConfigSource.DEFAULT: "default",
+    }
+    word = next((text for source, text in words.items() if source == entry.source), f"source {entry.source}")
+    winner = entry.synonyms[0] if entry.synonyms else None
+    if winner is not None and winner.source != ConfigSource.DEFAULT and winner.name != entry.name:
+        return f"{word} ({winner.name}={winner.value})"
+    return word
+
+
+def _to_json(resource: ConfigResource, entries: list[ConfigEntry]) -> dict[str, object]:
+    return {
+        "type": resource.type.name.lower(),
+        "name": resource.name,
+        "configs": [
+            {
+                "name": one.name,
+                "value": one.value,
+                "origin": _source_name(one.source),
+                "is_read_only": one.is_read_only,
+                "is_sensitive": one.is_sensitive,
+                "synonyms": [
+                    {"name": each.name, "value": each.value, "origin": _source_name(each.source)}
+                    for each in one.synonyms
+                ],
+            }
+            for one in entries
+        ],
+    }
+
+
+def _source_name(source: int) -> str:
+    """`STATIC_BROKER`; the number of a source that is newer than this program."""
+    from ottla.client import ConfigSource
+
+    try:
+        return ConfigSource(source).name
+    except ValueError:
+        return str(source)

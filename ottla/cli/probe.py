@@ -1,0 +1,99 @@
+"""Does a broker answer? One ApiVersions request over a plain socket, the reply checked, and how long that took.
+
+It is what `ottla ping` does, for health checks that run every few seconds: nothing is imported but sockets. The bytes
+are those of ApiVersions version 0, which every broker has understood since Kafka 0.10:
+
+    request    length int32 · api_key int16 = 18 · api_version int16 = 0 · correlation_id int32
+               client_id length int16 + bytes
+    response   length int32 · correlation_id int32 · error_code int16 · count int32, then per API three int16:
+               api_key · min_version · max_version
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+API_VERSIONS = 18
+MAX_RESPONSE_BYTES = 64 * 1024
+DEFAULT_PORT = 9092
+DEFAULT_SERVER = f"localhost:{DEFAULT_PORT}"
+DEFAULT_TIMEOUT_MS = 3_000
+CORRELATION_ID = 0x0771A
+CLIENT_ID = b"ottla-ping"
+
+_HEADER = struct.Struct(">ihhih")
+_ANSWER = struct.Struct(">ihi")
+
+
+class NoAnswer(Exception):
+    """Nobody answered, or what answered is no Kafka broker; the message is one line for people."""
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """(host, port) of `host`, `host:port` or `[::1]:port`. Raises ValueError."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or text.strip().endswith("]"):
+        host, port = text.strip(), str(DEFAULT_PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    return host, int(port)
+
+
+def ping(host: str, port: int, timeout_ms: int) -> tuple[float, int]:
+    """Ask once: (milliseconds from dialling to the answer, number of APIs that the broker has). Raises NoAnswer."""
+    started = time.perf_counter()
+    deadline = started + timeout_ms / 1000
+    try:
+        with socket.create_connection((host, port), timeout=timeout_ms / 1000) as connection:
+            connection.sendall(_request())
+            size = struct.unpack(">i", _read(connection, 4, deadline))[0]
+            if not _ANSWER.size <= size <= MAX_RESPONSE_BYTES:
+                raise NoAnswer("what listens there is no Kafka broker")
+            answer = _read(connection, size, deadline)
+    except TimeoutError:
+        raise NoAnswer(f"no answer within {timeout_ms} ms") from None
+    except OSError as error:
+        raise NoAnswer(str(error.strerror or error)) from None
+    correlation_id, error_code, count = _ANSWER.unpack_from(answer)
+    if correlation_id != CORRELATION_ID or not 0 <= count <= (size - _ANSWER.size) // 6:
+        raise NoAnswer("what listens there is no Kafka broker")
+    if error_code:
+        raise NoAnswer(f"the broker refuses with error {error_code}")
+    return (time.perf_counter() - started) * 1000, count
+
+
+def _request() -> bytes:
+    length_bytes = _HEADER.size - 4 + len(CLIENT_ID)
+    return _HEADER.pack(length_bytes, API_VERSIONS, 0, CORRELATION_ID, len(CLIENT_ID)) + CLIENT_ID
+
+
+def _read(connection: socket.socket, length_bytes: int, deadline: float) -> bytes:
+    """Exactly so many bytes, by `deadline` however slowly they come."""
+    data = b""
+    while len(data) < length_bytes:
+        left_s = deadline - time.perf_counter()
+        if left_s <= 0:
+            raise TimeoutError
+        connection.settimeout(left_s)
+        piece = connection.recv(length_bytes - len(data))
+        if not piece:
+            raise NoAnswer("the connection was closed without an answer; what listens there may be no Kafka broker")
+        data += piece
+    return data
+
+
+def ping_first(servers: list[tuple[str, int]], timeout_ms: int) -> tuple[str, float, int]:
+    """The first of `servers` that answers: (its address, milliseconds, number of APIs). Raises NoAnswer, for all."""
+    problems = []
+    for host, port in servers:
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            elapsed_ms, apis = ping(host, port, timeout_ms)
+        except NoAnswer as error:
+            problems.append(f"{address}: {error}")
+        else:
+            return address, elapsed_ms, apis
+    raise NoAnswer("; ".join(problems))

@@ -1,0 +1,25 @@
+"""Columns for the terminal: numbers to the right with thousands separated, text to the left, two spaces between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def table_lines(rows: Iterable[Sequence[object]], headings: Sequence[str]) -> list[str]:
+    """The lines of a table, headings first, no line with blanks at its end. A column of numbers is one in every row."""
+    rows = list(rows)
+    cells = [[f"{cell:,}" if _is_number(cell) else str(cell) for cell in row] for row in rows]
+    columns = range(len(headings))
+    widths = [max([len(headings[at]), *(len(row[at]) for row in cells)]) for at in columns]
+    is_right = [bool(rows) and all(_is_number(row[at]) for row in rows) for at in columns]
+    return [
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, is_right, strict=True)
+        ).rstrip()
+        for line in (list(headings), *cells)
+    ]
+
+
+def _is_number(cell: object) -> bool:
+    return isinstance(cell, int) and not isinstance(cell, bool)

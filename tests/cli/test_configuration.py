@@ -1,0 +1,127 @@
+"""`topics alter`, `configs describe` and `config`: growing, and who set which key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.broker import BrokerProcess
+from kit.command import Said, run
+
+
+def ask(broker: BrokerProcess, *arguments: str) -> Said:
+    return run(*arguments, "--bootstrap-server", broker.bootstrap)
+
+
+def told(*arguments: object, environment: dict[str, str] | None = None) -> dict[str, dict[str, Any]]:
+    said = run("config", *arguments, "--json", environment=environment)
+    assert said.status == 0, said.err
+    return {row["name"]: row for row in map(json.loads, said.out.splitlines())}
+
+
+# --- topics alter
+
+
+def test_a_topic_grows_and_takes_records_at_once(broker: BrokerProcess, topic: str) -> None:
+    ask(broker, "topics", "create", topic, "-p", "2")
+    assert ask(broker, "topics", "alter", topic, "-p", "3", "--validate-only").out == f"{topic} can have 3 partitions\n"
+    assert ask(broker, "topics", "alter", topic, "-p", "5").out == f"{topic} has 5 partitions\n"
+    described = json.loads(ask(broker, "topics", "describe", topic, "--json").out)
+    assert [one["partition"] for one in described["partitions"]] == [0, 1, 2, 3, 4]
+
+
+def test_a_topic_never_shrinks(broker: BrokerProcess, topic: str) -> None:
+    ask(broker, "topics", "create", topic, "-p", "2")
+    said = ask(broker, "topics", "alter", topic, "-p", "2")
+    assert said.status == 1
+    assert said.line.startswith(f"ottla: {topic}: ")
+    assert said.line.endswith("(INVALID_PARTITIONS)")
+
+
+def test_one_unknown_topic_does_not_keep_the_others_from_growing(broker: BrokerProcess, topic: str) -> None:
+    ask(broker, "topics", "create", topic)
+    said = ask(broker, "topics", "alter", topic, "no-such-topic", "-p", "2")
+    assert (said.status, said.out) == (1, f"{topic} has 2 partitions\n")
+    assert said.line.endswith("(UNKNOWN_TOPIC_OR_PARTITION)")
+
+
+# --- configs describe
+
+
+def test_a_topics_own_keys_are_told_with_who_set_them(broker: BrokerProcess, topic: str) -> None:
+    ask(broker, "topics", "create", topic, "-c", "retention.ms=1000")
+    lines = ask(broker, "configs", "describe", "--topic", topic).out.splitlines()
+    assert lines[0] == f"topic {topic}"
+    assert [line.split() for line in lines[1:]] == [["key", "value", "set", "by"], ["retention.ms", "1000", "topic"]]
+    full = ask(broker, "configs", "describe", "--topic", topic, "--all").out
+    assert "segment.bytes                       1073741824           default\n" in full
+
+
+def test_what_a_topic_inherits_names_the_brokers_key(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", overrides={"log.retention.hours": "3"}) as own:
+        ask(own, "topics", "create", "t")
+        said = ask(own, "configs", "describe", "-t", "t")
+        assert said.out.splitlines()[-1].split() == ["retention.ms", "10800000", "broker", "(log.retention.hours=3)"]
+        (row,) = map(json.loads, ask(own, "configs", "describe", "--broker", "--json").out.splitlines())
+    assert (row["type"], row["name"]) == ("broker", "1")
+    by_name = {one["name"]: one for one in row["configs"]}
+    assert by_name["log.retention.hours"]["origin"] == "STATIC_BROKER"
+    assert "node.id" not in by_name
+
+
+def test_an_unknown_resource_is_one_line(broker: BrokerProcess) -> None:
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in ask(broker, "configs", "describe", "-t", "no-such-topic").line
+    assert ask(broker, "configs", "describe", "--broker", "77").status == 1
+    assert ask(broker, "configs", "describe", "--broker", "x").status == 2
+
+
+# --- config
+
+
+def test_each_key_names_the_place_that_set_it(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\nlog.retention.hours=3\nsasl.jaas.config=secret\n")
+    environment = {"KAFKA_NUM_PARTITIONS": "4", "CLUSTER_ID": "abc"}
+    rows = told(file, "--override", "log.segment.bytes=2048", "--effective", environment=environment)
+    origins = {name: (rows[name]["value"], rows[name]["origin"]) for name in rows}
+    assert origins["num.partitions"] == ("4", "environment KAFKA_NUM_PARTITIONS")
+    assert origins["ottla.cluster.id"] == ("abc", "environment CLUSTER_ID")
+    assert origins["log.segment.bytes"] == ("2048", "--override")
+    assert origins["log.retention.ms"] == ("10800000", "server.properties:2")
+    assert rows["log.retention.ms"]["set_by_key"] == "log.retention.hours"
+    assert origins["message.max.bytes"] == ("1048588", "default")
+    assert origins["sasl.jaas.config"] == ("[hidden]", "server.properties:3")
+
+
+def test_one_variable_makes_no_default_vanish(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("")
+    plain = told(file, "--effective")
+    changed = told(file, "--effective", environment={"KAFKA_LOG_SEGMENT_BYTES": "2048"})
+    assert [name for name in plain if plain[name] != changed[name]] == ["log.segment.bytes"]
+
+
+def test_without_effective_only_what_is_set_is_told() -> None:
+    assert list(told("--override", "num.partitions=4")) == ["num.partitions"]
+    assert run("config").out == "nothing is set; --effective tells every key\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--override", "num.partitions=x"], "num.partitions=x: must be an integer of at least 1 (--override)"),
+        (["nothing.properties"], "nothing.properties: cannot be read"),
+    ],
+)
+def test_a_wrong_configuration_is_one_line(arguments: list[str], words: str) -> None:
+    said = run("config", *arguments)
+    assert (said.status, said.out) == (1, "")
+    assert words in said.line
+
+
+def test_warnings_do_not_mix_with_the_rows() -> None:
+    said = run("config", "--override", "num.partition=4")
+    assert "did you mean num.partitions?" in said.line
+    assert said.status == 0

@@ -1,0 +1,31 @@
+"""The `ottla` command inside of the test's process."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from click.testing import CliRunner
+
+from ottla.cli.main import main
+
+
+class Said(NamedTuple):
+    """What a command has said, and its exit status."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def line(self) -> str:
+        """The one line on standard error."""
+        (line,) = self.err.splitlines()
+        return line
+
+
+def run(*arguments: object, environment: dict[str, str] | None = None) -> Said:
+    """Run a command to its end; a traceback fails the test."""
+    result = CliRunner().invoke(main, [str(one) for one in arguments], env=environment)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Said(result.exit_code, result.stdout, result.stderr)
