@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ottla.broker.fetch_path import FetchForms
     from ottla.broker.node import Node
     from ottla.broker.produce_path import ProduceForms
 
@@ -27,7 +28,7 @@ class Peer:
     (host, port) that it connected to, as the socket tells: the advertised address of a listener without one.
     `sends_maps` says that record bytes may be given as views of mapped files (plaintext on uvloop only: anything that
     reads the bytes in our process would die of a lost page). `close(reason)` ends the connection after this turn with
-    one log line. `produce_forms` belongs to the dispatcher (`produce_path.py`).
+    one log line. The forms belong to the dispatcher (`produce_path.py`, `fetch_path.py`).
     """
 
     listener: str = "PLAINTEXT"
@@ -39,6 +40,7 @@ class Peer:
     software_version: str = "unknown"
     principal: str = "User:ANONYMOUS"
     produce_forms: ProduceForms | None = None
+    fetch_forms: FetchForms | None = None
     close: Callable[[str], None] = field(default=_ignore, repr=False)
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ottla.broker.api import HANDLERS, Handler
 from ottla.broker.context import Context
+from ottla.broker.fetch_path import answer_by_form, learn_fetch_form
 from ottla.broker.pending import Pending
 from ottla.broker.produce_path import learn_form, start_by_form
 from ottla.broker.refusals import refusal
@@ -34,13 +35,16 @@ if TYPE_CHECKING:
 
     from ottla.broker.context import Peer
     from ottla.broker.node import Node
+    from ottla.protocol.api.fetch import FetchRequest
     from ottla.protocol.api.produce import ProduceRequest
     from ottla.protocol.types import Buffer
 
 LOG = logging.getLogger("ottla.dispatch")
 
 _SIZE = struct.Struct(">i")
-_PRODUCE = b"\0\0"
+PRODUCE, FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
+MIN_FORM_BYTES = 16
+"""No request with a short way is shorter."""
 _ADVERTISED_MIN_VERSION = {ApiKey.PRODUCE: 0}
 """Produce 0-2 are advertised and refused, as Kafka 4 does: librdkafka before 2.8.1 reads a higher minimum as "no
 message format 2" and falls back to formats without compression (KAFKA-18659)."""
@@ -92,11 +96,15 @@ class RequestDispatcher:
         Raises CloseConnection with the reason, for the log.
         """
         started_ns = perf_counter_ns()
-        forms = peer.produce_forms
-        if forms is not None and frame[:2] == _PRODUCE:
-            slot = start_by_form(forms, frame, self._node, started_ns)
-            if slot is not None:
-                return slot
+        if len(frame) > MIN_FORM_BYTES and not frame[0]:
+            if frame[1] == PRODUCE and peer.produce_forms is not None:
+                slot = start_by_form(peer.produce_forms, frame, self._node, started_ns)
+                if slot is not None:
+                    return slot
+            elif frame[1] == FETCH and peer.fetch_forms is not None:
+                buffers = answer_by_form(peer.fetch_forms, frame, peer, self._node, started_ns)
+                if buffers is not None:
+                    return buffers
         try:
             header, position = decode_request_header(frame)
         except MalformedMessage as error:
@@ -111,6 +119,8 @@ class RequestDispatcher:
             raise CloseConnection(f"malformed {served.api.name} v{version} of client {client_id!r}: {error}") from error
         if api_key == ApiKey.PRODUCE:
             learn_form(peer, frame, cast("ProduceRequest", request), version, self._node)
+        elif api_key == ApiKey.FETCH:
+            learn_fetch_form(peer, frame, cast("FetchRequest", request), version, self._node)
         context = Context(
             self._node,
             api_key,
