@@ -15,6 +15,7 @@ Nothing here knows of a loop: the node's timers drive all of it, and so does a m
     log start offsets      log.flush.start.offset.checkpoint.interval.ms     log-start-offset-checkpoint
     high watermarks        replica.high.watermark.checkpoint.interval.ms     replication-offset-checkpoint
     full directories       ottla.disk.full.probe.interval.ms                 tries full directories again
+    index files            1 s                                               index entries that are not in files yet
     metadata snapshot      1 s                                               a snapshot if one is due
     producer expiry        producer.id.expiration.check.interval.ms          idle producers of some logs
 """
@@ -155,6 +156,7 @@ class Chores:
         )
         self._add("high watermarks", config.replica_high_watermark_checkpoint_interval_ms, self._write_high_watermarks)
         self._add("full directories", config.ottla_disk_full_probe_interval_ms, self._probe)
+        self._add("index files", HOUSEKEEPING_INTERVAL_MS, self._sweep(self._flush_indexes))
         self._add("metadata snapshot", HOUSEKEEPING_INTERVAL_MS, self._snapshot)
         self._add(
             "producer expiry", config.producer_id_expiration_check_interval_ms, self._sweep(self._expire_producers)
@@ -228,6 +230,9 @@ class Chores:
             return False
         chore = self.chores["metadata snapshot"]
         return chore.in_worker(lambda: catalog.write_snapshot(snapshot), lambda: catalog.end_snapshot(snapshot))
+
+    def _flush_indexes(self, log: Log) -> None:
+        log.flush_indexes()
 
     def _expire_producers(self, log: Log) -> None:
         log.producers.expire(self._node.clock.wall_ms())

@@ -131,4 +131,4 @@ class SegmentRun:
                 segment.offset_index.append(last_offset, position)
                 segment.time_index.maybe_append(timestamp_ms, timestamp_offset)
             segment.count_free_slots()
-            segment.flush_indexes()
+            segment.flush_indexes_behind()

@@ -21,6 +21,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic_ns
 from typing import Final
 
 from ottla.storage.directory_lock import lock_file
@@ -32,6 +33,10 @@ from ottla.storage.residency import ResidencyProbe, address_of
 __all__ = ["IOV_MAX", "Buffer", "File", "Files", "Lock", "OsFile", "OsFiles", "PartialWrite", "write_all"]
 
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+RESIDENT_AHEAD_BYTES: Final = 4 << 20
+RESIDENT_FOR_NS: Final = 500_000_000
+"""How far ahead residency is asked for, and how long the answer is believed. A page that leaves memory in between makes
+one send wait for the disk, which harms nobody's data."""
 _MEMORY_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs"})
 _MOUNTS: Final = "/proc/self/mountinfo"
 
@@ -93,6 +98,7 @@ class OsFile(File):
         self._writes = 0
         self._synced_writes = 0
         self._map: _Map | None = None
+        self._resident = (0, 0, 0)
         self._descriptor: Descriptor | None = None
         descriptor = self._open(self._flags | (os.O_CREAT if create else 0))
         self._device = files.device_of(descriptor.fd)
@@ -150,11 +156,23 @@ class OsFile(File):
 
     def resident_view(self, position: int, length: int) -> memoryview | None:
         mapped = self._mapped(position + length)
-        if not self._device.lives_in_memory:
+        end = position + length
+        if not self._device.lives_in_memory and not self._was_resident(position, end):
             descriptor = self._descriptor or self._open(self._flags)
-            if not self._files.residency.is_resident(descriptor.fd, mapped.address, position, length):
+            residency = self._files.residency
+            # Readers go on from here: where it costs no more, one look answers for what lies ahead too.
+            ahead = end
+            if residency.method == "cachestat":
+                ahead = min(max(end, position + RESIDENT_AHEAD_BYTES), len(mapped.view))
+            if residency.is_resident(descriptor.fd, mapped.address, position, ahead - position):
+                self._resident = (position, ahead, monotonic_ns() + RESIDENT_FOR_NS)
+            elif ahead == end or not residency.is_resident(descriptor.fd, mapped.address, position, length):
                 return None
-        return mapped.view[position : position + length]
+        return mapped.view[position:end]
+
+    def _was_resident(self, position: int, end: int) -> bool:
+        first, last, until_ns = self._resident
+        return first <= position and end <= last and monotonic_ns() < until_ns
 
     def size(self) -> int:
         descriptor = self._descriptor or self._open(self._flags)
@@ -163,6 +181,7 @@ class OsFile(File):
     def truncate(self, size: int) -> None:
         descriptor = self._to_write()
         mapped = self._map
+        self._resident = (0, 0, 0)
         if mapped is not None and len(mapped.view) > size:
             self._map = None
         try:

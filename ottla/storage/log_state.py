@@ -117,6 +117,14 @@ class LogState:
 
     # -- writing
 
+    def flush_indexes(self) -> None:
+        """Bring the active segment's index files up to date: they are written behind. For a chore."""
+        if self.error is None:
+            try:
+                self.segment_list.active.flush_indexes()
+            except OSError as error:
+                self._derived_file_failed(error)
+
     def _begin_write(self) -> BaseException | None:
         """Why nothing can be written, or None. Notes the leader epoch before its first batch."""
         if self.error is not None:

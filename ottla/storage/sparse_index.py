@@ -194,6 +194,11 @@ class SparseIndex(ABC):
 
     # -- changing
 
+    @property
+    def unwritten(self) -> int:
+        """Entries that the file does not have yet."""
+        return 0 if self._entries is None else len(self._entries.keys) - self._flushed
+
     def flush(self) -> None:
         """Append the entries to the file that it does not have yet. Raises OSError; a later flush writes the same bytes
         again.

@@ -32,6 +32,7 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.record import Record
 from ottla.storage.health import IndependentDirectory
 from ottla.storage.log import Log
+from ottla.storage.segment import INDEX_ENTRIES_BEHIND
 
 
 def patched(data: bytearray, position: int, form: str, value: int, *, seal: bool = True) -> bytearray:
@@ -380,15 +381,15 @@ def test_lack_of_descriptors_is_no_fault_of_the_directory() -> None:
 
 
 def test_an_index_that_cannot_be_written_does_not_hold_up_records() -> None:
-    files = disk()
+    files, count = disk(), INDEX_ENTRIES_BEHIND + 5
     log = open_test_log(files, {"index.interval.bytes": "0"})
     files.fail("pwritev", "*.index", errno.ENOSPC, times=2)
-    for number in range(5):
+    for number in range(count):
         append_values(log, b"%d" % number)
     log.close()
     log = open_test_log(files, {"index.interval.bytes": "0"})
-    assert stored(log) == {number: b"%d" % number for number in range(5)}
-    assert len(log.segments[0].offset_index) == 4
+    assert stored(log) == {number: b"%d" % number for number in range(count)}
+    assert len(log.segments[0].offset_index) == count - 1
 
 
 def test_nothing_is_taken_while_the_directory_is_offline() -> None:

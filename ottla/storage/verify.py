@@ -1,0 +1,184 @@
+"""Is what lies in a log directory what was written? Read-only, offline, finding by finding.
+
+What a start does not look at, because it lies below the recovery point (decisions.md 7), is looked at here, byte by
+byte: each batch's header and checksum, the order of offsets, both indexes against the batches, leader epochs, producer
+snapshots, checkpoints, and the small files. `verify_log.py` goes through a partition, `verify_index.py` compares
+indexes; this module knows the directory. Nothing is repaired, locked or written, so a directory may be looked at that
+is not ours, or that a running broker appends to: what it appends meanwhile lies past the recovery point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from ottla.storage import layout
+from ottla.storage.checkpoint import BrokenFile, read_offsets
+from ottla.storage.compacted_topics import compacted_topics
+from ottla.storage.directory_format import FORMAT_VERSION, read_clean_shutdown, read_format
+from ottla.storage.files import Files
+from ottla.storage.kafka_uuid import uuid_to_text
+from ottla.storage.layout import DirectoryKind, TopicPartition
+from ottla.storage.meta_properties import read_meta_properties
+from ottla.storage.partition_metadata import read_partition_metadata
+from ottla.storage.verify_findings import Counts, Finding, Progress, Promises, Severity
+from ottla.storage.verify_log import PartitionVerification
+
+__all__ = ["Counts", "Finding", "NothingToVerify", "Severity", "Verification"]
+
+_CHECKPOINTS: Final = (
+    layout.RECOVERY_POINT_CHECKPOINT_FILE,
+    layout.LOG_START_OFFSET_CHECKPOINT_FILE,
+    layout.REPLICATION_OFFSET_CHECKPOINT_FILE,
+    layout.CLEANER_OFFSET_CHECKPOINT_FILE,
+)
+_MEANINGS: Final = {
+    layout.RECOVERY_POINT_CHECKPOINT_FILE: "offsets below {} are promised to be on disk",
+    layout.LOG_START_OFFSET_CHECKPOINT_FILE: "the log is said to begin at {}",
+    layout.REPLICATION_OFFSET_CHECKPOINT_FILE: "consumers have been shown the offsets below {}",
+    layout.CLEANER_OFFSET_CHECKPOINT_FILE: "offsets below {} are said to be compacted",
+}
+
+
+class NothingToVerify(ValueError):
+    """There is no such directory, or it is no log directory. One line for people."""
+
+
+class Verification:
+    """One look at a log directory, or at one partition of it. `counts` grows while `run` goes on."""
+
+    def __init__(self, files: Files, directory: Path, only: TopicPartition | None = None) -> None:
+        """Raises NothingToVerify."""
+        self.counts = Counts()
+        self._files = files
+        self._directory = directory
+        if not files.is_directory(directory):
+            raise NothingToVerify(f"{directory} is not a directory")
+        parsed = {name: layout.parse_partition_directory(name) for name in files.list_directory(directory)}
+        self._partitions = {
+            found.topic_partition: directory / name
+            for name, found in parsed.items()
+            if found is not None and found.kind is DirectoryKind.PARTITION and files.is_directory(directory / name)
+        }
+        self._strays = [
+            directory / name
+            for name, found in parsed.items()
+            if found is not None and found.kind is DirectoryKind.STRAY
+        ]
+        if only is not None:
+            if only not in self._partitions:
+                raise NothingToVerify(f"{directory / str(only)} is not there")
+            self._partitions = {only: self._partitions[only]}
+            self._strays = []
+        elif not files.exists(directory / layout.META_PROPERTIES_FILE) and not any(
+            map(self._has_log, self._partitions)
+        ):
+            raise NothingToVerify(f"{directory} holds no partition and no {layout.META_PROPERTIES_FILE}")
+        self._is_whole = only is None
+
+    def _has_log(self, partition: TopicPartition) -> bool:
+        names = self._files.list_directory(self._partitions[partition])
+        return any(name.endswith(layout.LOG_SUFFIX) for name in names)
+
+    def size_bytes(self) -> int:
+        """Bytes that `run` looks at: the `.log` files."""
+        return sum(
+            self._files.size(directory / name)
+            for directory in self._partitions.values()
+            for name in self._files.list_directory(directory)
+            if name.endswith(layout.LOG_SUFFIX)
+        )
+
+    def run(self, progress: Progress = lambda size_bytes: None) -> Iterator[Finding]:
+        """Every finding, as it is made. Raises OSError when the disk itself fails."""
+        for finding in self._findings(progress):
+            self.counts.findings[finding.severity] += 1
+            yield finding
+
+    def _findings(self, progress: Progress) -> Iterator[Finding]:
+        checkpoints: dict[str, dict[TopicPartition, int]] = {}
+        for name in _CHECKPOINTS:
+            checkpoints[name], broken = self._checkpoint(name)
+            yield from broken
+        was_clean = read_clean_shutdown(self._files, self._directory) is not None
+        if self._is_whole:
+            yield from self._small_files()
+        compacted = compacted_topics(self._files, self._directory)
+        ids: dict[str, tuple[UUID, Path]] = {}
+        for topic_partition, directory in sorted(self._partitions.items()):
+            self.counts.partitions += 1
+            yield from self._identity(topic_partition, directory, ids)
+            promises = Promises(
+                checkpoints[layout.RECOVERY_POINT_CHECKPOINT_FILE].get(topic_partition, 0),
+                checkpoints[layout.LOG_START_OFFSET_CHECKPOINT_FILE].get(topic_partition, 0),
+                was_clean,
+                None if compacted is None else topic_partition.topic in compacted,
+            )
+            going = PartitionVerification(self._files, directory, promises, self.counts, progress)
+            yield from going.run()
+            if going.is_complete:
+                yield from self._against_the_end(checkpoints, topic_partition, going.log_end_offset)
+        if self._is_whole:
+            yield from self._leftovers(checkpoints)
+
+    def _checkpoint(self, name: str) -> tuple[dict[TopicPartition, int], list[Finding]]:
+        path = self._directory / name
+        try:
+            return read_offsets(self._files, path), []
+        except BrokenFile as error:
+            return {}, [_broken(path, error)]
+
+    def _small_files(self) -> Iterator[Finding]:
+        try:
+            if read_meta_properties(self._files, self._directory) is None:
+                path = self._directory / layout.META_PROPERTIES_FILE
+                yield Finding(Severity.NOTE, path, "the file is not there: no broker has finished a start here")
+        except BrokenFile as error:
+            yield _broken(error.path, error)
+        try:
+            version = read_format(self._files, self._directory)
+        except BrokenFile as error:
+            yield _broken(error.path, error)
+        else:
+            if version is not None and version > FORMAT_VERSION:
+                path = self._directory / layout.FORMAT_FILE
+                yield Finding(Severity.NOTE, path, f"version {version} is newer than this Ottla's {FORMAT_VERSION}")
+
+    def _identity(
+        self, topic_partition: TopicPartition, directory: Path, ids: dict[str, tuple[UUID, Path]]
+    ) -> Iterator[Finding]:
+        path = directory / layout.PARTITION_METADATA_FILE
+        try:
+            topic_id = read_partition_metadata(self._files, directory)
+        except BrokenFile as error:
+            yield _broken(path, error)
+            return
+        if topic_id is None:
+            yield Finding(Severity.NOTE, path, "the file is not there; the broker writes it when it opens the log")
+            return
+        known, where = ids.setdefault(topic_partition.topic, (topic_id, path))
+        if known != topic_id:
+            problem = f"topic id {uuid_to_text(topic_id)}, while {where.parent.name} says {uuid_to_text(known)}"
+            yield Finding(Severity.DAMAGE, path, problem)
+
+    def _against_the_end(
+        self, checkpoints: dict[str, dict[TopicPartition, int]], topic_partition: TopicPartition, log_end_offset: int
+    ) -> Iterator[Finding]:
+        for name in _CHECKPOINTS:
+            offset = checkpoints[name].get(topic_partition, 0)
+            if offset > log_end_offset:
+                problem = f"{topic_partition}: {_MEANINGS[name].format(offset)}, and the log ends at {log_end_offset}"
+                yield Finding(Severity.DAMAGE, self._directory / name, problem, offset=offset)
+
+    def _leftovers(self, checkpoints: dict[str, dict[TopicPartition, int]]) -> Iterator[Finding]:
+        for name, rows in checkpoints.items():
+            for topic_partition in sorted(rows.keys() - self._partitions.keys()):
+                yield Finding(Severity.NOTE, self._directory / name, f"a row for {topic_partition}, which is not here")
+        for path in self._strays:
+            yield Finding(Severity.NOTE, path, "a partition that no catalog knows; not looked at")
+
+
+def _broken(path: Path, error: BrokenFile) -> Finding:
+    return Finding(Severity.DAMAGE, path, str(error).removeprefix(f"{error.path}: "))

@@ -1,0 +1,394 @@
+"""Verification of a directory that a broker has left: sound ones are called sound, and each damage is found."""
+
+from __future__ import annotations
+
+import random
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kit.logs import NOW_MS, batch
+from kit.nodes import DATA, start_node
+from kit.simulated_files import SimulatedFiles
+
+from ottla.broker.catalog import NewTopic
+from ottla.protocol.records.batch import HEADER_BYTES
+from ottla.storage import layout
+from ottla.storage.append import AppendEntry
+from ottla.storage.checkpoint import read_offsets, write_offsets
+from ottla.storage.layout import TopicPartition
+from ottla.storage.leader_epoch_checkpoint import EpochEntry, write_leader_epochs
+from ottla.storage.scan import walk
+from ottla.storage.verify import Finding, NothingToVerify, Severity, Verification
+
+ORDERS = TopicPartition("orders", 0)
+PLACE = DATA / "orders-0"
+BATCHES = 12
+
+
+def left_behind(*, clean: bool = True, configs: tuple[tuple[str, str], ...] = ()) -> SimulatedFiles:
+    """A data directory with 12 batches of 3 records in `orders-0`, several segments, each with index entries."""
+    keys: dict[str, object] = {"log.segment.bytes": 1024, "log.index.interval.bytes": 100}
+    node, files, _ = start_node(**{key.replace(".", "_"): value for key, value in keys.items()})
+    node.catalog.create_topics([NewTopic("orders", configs=configs)], lambda outcomes: None)
+    node.settle()
+    log = node.log_manager.get("orders", 0)
+    assert log is not None
+    for number in range(BATCHES):
+        values = [b"value %d" % n * 5 for n in range(3)]
+        stamps = [NOW_MS + number * 10 + n for n in range(3)]
+        data = batch(*values, stamps=stamps, producer_id=77, producer_epoch=0, base_sequence=number * 3)
+        (result,) = log.append([AppendEntry(memoryview(data), 9)], NOW_MS)
+        assert not result.error_code
+    if clean:
+        node.stop()
+        return files
+    ticket = log.begin_sync()
+    assert ticket is not None
+    ticket.run()
+    log.end_sync(ticket)
+    node.log_manager.write_recovery_points()
+    return files.crash(random.Random(1))
+
+
+def findings(files: SimulatedFiles, only: TopicPartition | None = None) -> list[Finding]:
+    return list(Verification(files, DATA, only).run())
+
+
+def damages(files: SimulatedFiles) -> list[Finding]:
+    return [one for one in findings(files) if one.severity is Severity.DAMAGE]
+
+
+def the_one(found: list[Finding]) -> Finding:
+    (finding,) = found
+    return finding
+
+
+def change(files: SimulatedFiles, path: Path, position: int, data: bytes) -> None:
+    file = files.open(path, writable=True)
+    file.pwritev([data], position)
+    file.close()
+
+
+def flip(files: SimulatedFiles, path: Path, position: int, mask: int = 0xFF) -> None:
+    change(files, path, position, bytes([files.read_bytes(path)[position] ^ mask]))
+
+
+def logs_of(files: SimulatedFiles) -> list[Path]:
+    return [PLACE / name for name in files.list_directory(PLACE) if name.endswith(".log")]
+
+
+def positions_of(files: SimulatedFiles, path: Path) -> list[int]:
+    return [position for position, _ in walk(files.open(path).pread, 0, files.size(path))]
+
+
+# --- sound
+
+
+def test_what_a_broker_leaves_is_sound_and_counted() -> None:
+    files = left_behind()
+    going = Verification(files, DATA)
+    assert list(going.run()) == []
+    assert going.counts.partitions == 2
+    assert going.counts.segments == len(logs_of(files)) + 1 > 3
+    assert going.counts.batches >= BATCHES
+    assert going.counts.size_bytes == going.size_bytes()
+
+
+def test_what_a_crash_leaves_is_sound_up_to_the_recovery_point() -> None:
+    assert damages(left_behind(clean=False)) == []
+
+
+def test_a_verification_writes_nothing() -> None:
+    files = left_behind()
+    flip(files, logs_of(files)[0], 100)
+    before = files.written_state()
+    findings(files)
+    assert files.written_state() == before
+
+
+def test_progress_adds_up_to_the_bytes_of_the_logs() -> None:
+    files = left_behind()
+    seen: list[int] = []
+    going = Verification(files, DATA)
+    list(going.run(seen.append))
+    assert sum(seen) == going.size_bytes()
+
+
+def test_one_partition_is_looked_at_alone() -> None:
+    files = left_behind()
+    flip(files, DATA / "__cluster_metadata-0" / layout.offset_file_name(0, ".log"), 70)
+    going = Verification(files, DATA, ORDERS)
+    assert list(going.run()) == []
+    assert going.counts.partitions == 1
+
+
+def test_what_is_no_log_directory_is_refused_in_one_line() -> None:
+    files = left_behind()
+    for path, only in ((DATA / "nothing", None), (PLACE, None), (DATA, TopicPartition("orders", 7))):
+        with pytest.raises(NothingToVerify):
+            Verification(files, path, only)
+
+
+# --- logs
+
+
+@settings(max_examples=60, deadline=None)
+@given(where=st.floats(min_value=0, max_value=1, exclude_max=True), mask=st.integers(1, 255))
+def test_any_byte_of_a_log_that_changes_is_damage(where: float, mask: int) -> None:
+    files = left_behind()
+    sizes = [(path, files.size(path)) for path in logs_of(files)]
+    at = int(where * sum(size for _, size in sizes))
+    for path, size in sizes:
+        if at < size:
+            flip(files, path, at, mask)
+            break
+        at -= size
+    found = damages(files)
+    assert found, (path, at)
+
+
+def test_a_wrong_checksum_names_place_and_offsets_and_the_rest_is_read_on() -> None:
+    files = left_behind()
+    path = logs_of(files)[1]
+    second = positions_of(files, path)[1]
+    flip(files, path, second + HEADER_BYTES + 2)
+    base = int(path.name[:20])
+    found = the_one(damages(files))
+    assert (found.path, found.position, found.offset) == (path, second, base + 3)
+    assert f"offsets {base + 3} to {base + 5} cannot be read" in found.problem
+    going = Verification(files, DATA)
+    list(going.run())
+    assert going.counts.batches >= BATCHES
+
+
+def test_bytes_that_are_no_batch_are_one_finding_with_the_place_where_reading_goes_on() -> None:
+    files = left_behind()
+    path = logs_of(files)[0]
+    positions = positions_of(files, path)
+    change(files, path, positions[1], bytes(HEADER_BYTES + 5))
+    found = next(one for one in damages(files) if one.path == path)
+    assert (found.position, found.offset) == (positions[1], 3)
+    assert f"the next sound one is at position {positions[2]}" in found.problem
+
+
+def test_a_torn_tail_is_damage_after_a_clean_stop_and_unsure_after_a_crash() -> None:
+    for clean, severity in ((True, Severity.DAMAGE), (False, Severity.UNSURE)):
+        files = left_behind(clean=clean)
+        path = logs_of(files)[-1]
+        size = files.size(path)
+        change(files, path, size, b"torn")
+        found = next(one for one in findings(files) if one.path == path)
+        assert (found.severity, found.position) == (severity, size)
+        assert "the last 4 bytes are no batch" in found.problem
+
+
+def test_damage_below_the_recovery_point_of_a_crashed_broker_is_damage() -> None:
+    files = left_behind(clean=False)
+    assert read_offsets(files, DATA / layout.RECOVERY_POINT_CHECKPOINT_FILE)[ORDERS] == BATCHES * 3
+    flip(files, logs_of(files)[0], HEADER_BYTES + 1)
+    assert the_one(damages(files)).offset == 0
+
+
+def remove_a_segment(files: SimulatedFiles) -> Path:
+    path = logs_of(files)[1]
+    for name in files.list_directory(PLACE):
+        if name.startswith(path.stem):
+            files.unlink(PLACE / name)
+    return logs_of(files)[1]
+
+
+def test_a_segment_that_is_missing_is_damage() -> None:
+    files = left_behind()
+    following = remove_a_segment(files)
+    found = next(one for one in damages(files) if one.path == following)
+    assert "are missing, and the topic is not compacted" in found.problem
+
+
+def test_offsets_may_be_missing_in_a_compacted_topic() -> None:
+    files = left_behind(configs=(("cleanup.policy", "compact"),))
+    following = remove_a_segment(files)
+    assert [one for one in findings(files) if one.path == following] == []
+
+
+def test_missing_offsets_are_a_note_where_nobody_knows_of_compaction() -> None:
+    files = left_behind()
+    following = remove_a_segment(files)
+    for name in files.list_directory(DATA / "__cluster_metadata-0"):
+        files.unlink(DATA / "__cluster_metadata-0" / name)
+    found = next(one for one in findings(files) if one.path == following)
+    assert found.severity is Severity.NOTE
+
+
+def test_a_segment_that_comes_twice_is_damage() -> None:
+    files = left_behind()
+    first, second = logs_of(files)[:2]
+    change(files, first, files.size(first), files.read_bytes(second))
+    assert any("the next segment begins at" in one.problem for one in damages(files))
+
+
+# --- indexes
+
+
+def first_index(files: SimulatedFiles, suffix: str) -> Path:
+    path = logs_of(files)[0].with_suffix(suffix)
+    assert files.size(path) > 0
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_any_byte_of_an_index_that_changes_is_damage(suffix: str) -> None:
+    for position in range(left_behind().size(PLACE / layout.offset_file_name(0, suffix))):
+        files = left_behind()
+        path = first_index(files, suffix)
+        flip(files, path, position)
+        found = damages(files)
+        assert found, position
+        assert {one.path for one in found} == {path}
+        assert found[0].problem.endswith("(the broker makes the index anew)")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "spoil", "words"),
+    [
+        (".index", lambda files, path: files.unlink(path), "the file is not there"),
+        (".index", lambda files, path: change(files, path, files.size(path), b"xx"), "not a multiple of the 8 bytes"),
+        (".timeindex", lambda files, path: files.unlink(path), "the file is not there"),
+    ],
+)
+def test_an_index_that_is_none_is_damage(
+    suffix: str, spoil: Callable[[SimulatedFiles, Path], object], words: str
+) -> None:
+    files = left_behind()
+    path = first_index(files, suffix)
+    spoil(files, path)
+    assert words in the_one(damages(files)).problem
+
+
+def test_an_index_without_its_log_is_damage() -> None:
+    files = left_behind()
+    path = PLACE / layout.offset_file_name(999, ".index")
+    files.write_atomically(path, b"")
+    assert the_one(damages(files)).path == path
+
+
+# --- what stands beside the log
+
+
+@pytest.mark.parametrize("name", [layout.RECOVERY_POINT_CHECKPOINT_FILE, layout.REPLICATION_OFFSET_CHECKPOINT_FILE])
+def test_a_checkpoint_beyond_the_log_end_is_damage(name: str) -> None:
+    files = left_behind()
+    write_offsets(files, DATA / name, {ORDERS: 1000})
+    found = the_one(damages(files))
+    assert (found.path, found.offset) == (DATA / name, 1000)
+    assert f"and the log ends at {BATCHES * 3}" in found.problem
+
+
+def test_a_checkpoint_that_does_not_read_is_damage_with_its_line() -> None:
+    files = left_behind()
+    path = DATA / layout.LOG_START_OFFSET_CHECKPOINT_FILE
+    files.write_atomically(path, b"0\n1\norders 0 x\n")
+    found = the_one(damages(files))
+    assert found.path == path
+    assert found.problem.startswith("line 3: an offset expected")
+
+
+def test_a_checkpoint_row_without_its_partition_is_a_note() -> None:
+    files = left_behind()
+    path = DATA / layout.LOG_START_OFFSET_CHECKPOINT_FILE
+    write_offsets(files, path, {TopicPartition("gone", 3): 5})
+    assert the_one(findings(files)) == Finding(Severity.NOTE, path, "a row for gone-3, which is not here")
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ([EpochEntry(5, 0)], "offset 0 was written in epoch 0, the file says epoch 5"),
+        ([EpochEntry(0, 10)], "the file says no epoch"),
+        ([EpochEntry(0, 0), EpochEntry(1, 500)], "epoch 1 begins at 500, the log ends at 36"),
+    ],
+)
+def test_leader_epochs_that_contradict_the_batches_are_damage(entries: list[EpochEntry], words: str) -> None:
+    files = left_behind()
+    write_leader_epochs(files, PLACE, entries)
+    assert words in the_one(damages(files)).problem
+
+
+def snapshot_of(files: SimulatedFiles) -> Path:
+    return PLACE / layout.offset_file_name(BATCHES * 3, ".snapshot")
+
+
+def test_a_producer_snapshot_that_is_torn_is_damage() -> None:
+    files = left_behind()
+    flip(files, snapshot_of(files), 20)
+    assert "the checksum does not match" in the_one(damages(files)).problem
+
+
+def test_a_producer_snapshot_that_contradicts_the_log_is_damage() -> None:
+    files = left_behind()
+    older = sorted(name for name in files.list_directory(PLACE) if name.endswith(".snapshot"))[0]
+    files.write_atomically(snapshot_of(files), files.read_bytes(PLACE / older))
+    found = the_one(damages(files))
+    assert "producer 77 is said to have ended with offset" in found.problem
+
+
+def test_a_snapshot_beyond_the_log_end_is_damage() -> None:
+    files = left_behind()
+    path = PLACE / layout.offset_file_name(500, ".snapshot")
+    files.write_atomically(path, files.read_bytes(snapshot_of(files)))
+    assert "it speaks of offsets up to 500" in the_one(damages(files)).problem
+
+
+def test_partitions_of_one_topic_with_two_ids_are_damage() -> None:
+    files = left_behind()
+    files.make_directory(DATA / "orders-1")
+    text = b"version: 0\ntopic_id: nhB9nTcrtoJr2B01QqQZ1g\n"
+    files.write_atomically(DATA / "orders-1" / layout.PARTITION_METADATA_FILE, text)
+    found = the_one(damages(files))
+    assert found.problem.startswith("topic id nhB9nTcrtoJr2B01QqQZ1g, while orders-0 says")
+
+
+@pytest.mark.parametrize("name", [layout.META_PROPERTIES_FILE, layout.FORMAT_FILE])
+def test_a_small_file_that_does_not_read_is_damage(name: str) -> None:
+    files = left_behind()
+    files.write_atomically(DATA / name, b"\xff")
+    assert the_one(damages(files)).path == DATA / name
+
+
+def test_what_a_start_has_kept_aside_and_strays_are_notes() -> None:
+    files = left_behind()
+    kept = PLACE / f"{layout.offset_file_name(0, '.log')}.corrupt-1700000000000"
+    files.write_atomically(kept, b"x")
+    files.make_directory(DATA / "old-0-stray")
+    assert {(one.severity, one.path) for one in findings(files)} == {
+        (Severity.NOTE, kept),
+        (Severity.NOTE, DATA / "old-0-stray"),
+    }
+
+
+def test_a_metadata_snapshot_with_a_wrong_checksum_is_damage() -> None:
+    files = left_behind()
+    place = DATA / "__cluster_metadata-0"
+    name = next(one for one in files.list_directory(place) if one.endswith(".checkpoint"))
+    flip(files, place / name, HEADER_BYTES + 3)
+    assert place / name in {one.path for one in damages(files)}
+
+
+def test_old_messages_are_not_looked_into_and_that_is_said() -> None:
+    files = left_behind()
+    for path in logs_of(files)[1:]:
+        files.unlink(path)
+    body = struct.pack(">bbii", 0, 0, -1, 1) + b"x"
+    message = struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
+    path = logs_of(files)[0]
+    file = files.open(path, writable=True)
+    file.truncate(0)
+    file.pwritev([message], 0)
+    file.close()
+    (found,) = (one for one in findings(files) if one.path == path)
+    assert found.severity is Severity.NOTE
+    assert "Kafka before 0.11" in found.problem
