@@ -37,11 +37,13 @@ from ottla.client.errors import (
     NoBrokersAvailable,
     OffsetOutOfRange,
     RecordTooLarge,
+    UndecodableRecord,
     UnsupportedByBroker,
 )
+from ottla.client.interceptors import ConsumerInterceptor, ProducerInterceptor
 from ottla.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndTimestamp
 from ottla.client.producer import Producer
-from ottla.client.structs import BrokerAddress, ConsumerRecord, RecordMetadata, TopicPartition
+from ottla.client.structs import BrokerAddress, ConsumerRecord, ProducerRecord, RecordMetadata, TopicPartition
 from ottla.protocol.errors import ErrorCode
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "ConfigSource",
     "ConnectionLost",
     "Consumer",
+    "ConsumerInterceptor",
     "ConsumerRecord",
     "CorruptRecords",
     "Delivery",
@@ -72,9 +75,12 @@ __all__ = [
     "OffsetOutOfRange",
     "PartitionDescription",
     "Producer",
+    "ProducerInterceptor",
+    "ProducerRecord",
     "RecordMetadata",
     "RecordTooLarge",
     "TopicDescription",
     "TopicPartition",
+    "UndecodableRecord",
     "UnsupportedByBroker",
 ]

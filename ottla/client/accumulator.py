@@ -38,6 +38,7 @@ class Batch:
         "base_offset",
         "builder",
         "deadline",
+        "deliveries",
         "error",
         "expiry",
         "is_closed",
@@ -46,7 +47,9 @@ class Batch:
         "linger_until",
         "log_append_time_ms",
         "maybe_appended",
+        "opened_at",
         "outcome",
+        "parts",
         "queue",
         "record_count",
         "reserved_bytes",
@@ -60,14 +63,15 @@ class Batch:
         self.queue = queue
         self.builder = BatchBuilder()
         self.outcome: asyncio.Future[None] = loop.create_future()
+        self.opened_at = now
         self.linger_until = now + linger_s
         self.deadline = now + delivery_timeout_s
         self.expiry: asyncio.TimerHandle | None = None
         self.attempts = 0
         self.record_count = 0
         self.reserved_bytes = 0
-        self.serial = next(_serials)
-        """The order in which batches were opened."""
+        self.serial: tuple[int, ...] = (next(_serials),)
+        """The order in which batches were opened; the parts of a split one come in its place."""
         self.sequence = NO_SEQUENCE
         self.sealed: bytearray | None = None
         self.is_closed = False
@@ -80,6 +84,10 @@ class Batch:
         self.base_offset = -1
         self.log_append_time_ms = -1
         self.error: KafkaError | None = None
+        self.parts: list[Batch] = []
+        """What the records travel in instead, after the batch was found too large."""
+        self.deliveries: list[Delivery] | None = None
+        """Every record's delivery, kept only where an interceptor wants to hear of each."""
 
     def finish(self, base_offset: int, log_append_time_ms: int) -> None:
         """Tell the deliveries that the broker has the records."""
@@ -90,6 +98,11 @@ class Batch:
     def fail(self, error: KafkaError) -> None:
         """Tell the deliveries that the records are given up."""
         self.error = error
+        self._end()
+
+    def replace(self, parts: list[Batch]) -> None:
+        """Tell the deliveries that their records travel in smaller batches from now on."""
+        self.parts = parts
         self._end()
 
     def _end(self) -> None:
@@ -115,27 +128,45 @@ class Delivery:
         self._timestamp_ms = timestamp_ms
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        if not self._batch.is_finished:
+        while not self.done():
             # Shielded: to give up waiting for one record must not end the batch of others.
             yield from asyncio.shield(self._batch.outcome).__await__()
         return self.result()
 
     def done(self) -> bool:
         """Whether it is known what became of the record."""
+        if self._batch.parts:
+            self._move()
         return self._batch.is_finished
+
+    def _move(self) -> None:
+        """Follow the record into the part of a split batch that has it now."""
+        while parts := self._batch.parts:
+            for part in parts:
+                if self._place < part.record_count:
+                    self._batch = part
+                    break
+                self._place -= part.record_count
 
     def result(self) -> RecordMetadata:
         """Return where the record went, or raise why it did not; asyncio.InvalidStateError while that is open."""
-        batch = self._batch
-        if not batch.is_finished:
+        if not self.done():
             raise asyncio.InvalidStateError("the record is still on its way")
+        batch = self._batch
         batch.is_observed = True
         if batch.error is not None:
             raise batch.error
-        queue = batch.queue
+        return self.place
+
+    @property
+    def place(self) -> RecordMetadata:
+        """Where the record is as far as it is known; its offset is -1 before it is delivered."""
+        if self._batch.parts:
+            self._move()
+        batch = self._batch
         return RecordMetadata(
-            queue.topic,
-            queue.partition,
+            batch.queue.topic,
+            batch.queue.partition,
             batch.base_offset + self._place if batch.base_offset >= 0 else -1,
             self._timestamp_ms if batch.log_append_time_ms < 0 else batch.log_append_time_ms,
         )
@@ -149,6 +180,7 @@ class PartitionQueue:
     """
 
     __slots__ = (
+        "batch_bytes",
         "failed",
         "failures",
         "identity",
@@ -161,13 +193,18 @@ class PartitionQueue:
         "rewind_to",
         "topic",
         "unknown_gap",
+        "used_at",
         "waiting",
         "wants_new_identity",
     )
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, batch_bytes: int) -> None:
         self.topic = topic
         self.partition = partition
+        self.batch_bytes = batch_bytes
+        """How large its batches grow; less than `batch_size` once one was found too large for the topic."""
+        self.used_at = 0.0
+        """When its last batch was opened."""
         self.waiting: deque[Batch] = deque()
         self.in_flight: deque[Batch] = deque()
         self.failed: list[Batch] = []

@@ -29,7 +29,7 @@ from ottla.client.cluster import Cluster, is_worth_retrying
 from ottla.client.connection import Connection
 from ottla.client.errors import ClientClosed, KafkaError, UnsupportedByBroker
 from ottla.client.offsets import OffsetAndTimestamp, list_offsets
-from ottla.client.options import ClientKeywords, ClientOptions, parse_servers
+from ottla.client.options import AdminKeywords, AdminOptions, Servers, read_options
 from ottla.client.structs import BrokerAddress, TopicPartition
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -50,25 +50,24 @@ _FIRST_VERSION_THAT_DELETES_BY_STATE = 6
 class Admin:
     """See the module. Use it as a context manager, or call `start` and `close`.
 
-    `default_api_timeout_ms` bounds each method with its retries; the other options are those of `ClientOptions`.
+    `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
+    `bootstrap.servers` among them. Options as keywords have underscores: `AdminOptions` and `ClientOptions` say what
+    each means. Raises ValueError for an option that does not exist or makes no sense.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str | Iterable[str],
-        *,
-        default_api_timeout_ms: int = 60_000,
-        **options: Unpack[ClientKeywords],
+        bootstrap_servers: Servers | Mapping[str, object] | None = None,
+        **options: Unpack[AdminKeywords],
     ) -> None:
-        self._servers = parse_servers(bootstrap_servers)
-        self._options = ClientOptions(**options)
-        self._timeout_ms = default_api_timeout_ms
+        self._servers, self._options = read_options(AdminOptions, bootstrap_servers, options)
+        self._timeout_ms = self._options.default_api_timeout_ms
         self._cluster: Cluster | None = None
         self._is_closed = False
 
     async def start(self) -> None:
         """Find the cluster; raises NoBrokersAvailable."""
-        cluster = Cluster(self._servers, self._options)
+        cluster = Cluster(self._servers, self._options, retries=self._options.retries)
         try:
             await cluster.start()
         except BaseException:
@@ -90,6 +89,10 @@ class Admin:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+    def metrics(self) -> dict[str, float]:
+        """Return what the admin measured of its connections, by Kafka's metric names; NaN for what did not happen."""
+        return self._started().metrics.snapshot(asyncio.get_running_loop().time())
 
     # Topics -----------------------------------------------------------------------------------------------------
 

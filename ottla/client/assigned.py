@@ -8,8 +8,11 @@ between the two lie the batches in `fetched` and the records in `decoded`. A see
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
-from ottla.client.errors import CorruptRecords, KafkaError
+from ottla.client.consumer_options import ConsumerOptions
+from ottla.client.errors import CorruptRecords, KafkaError, UndecodableRecord
+from ottla.client.metrics import ConsumerMetrics
 from ottla.client.structs import ConsumerRecord, TopicPartition
 from ottla.protocol.records.batch import BatchHeader, CorruptBatch, decode_batch, decode_batch_as
 from ottla.protocol.records.control import ControlType, decode_control_key
@@ -70,7 +73,7 @@ class AssignedPartition:
         self.is_resolving = False
         self.fetched: deque[FetchedBatch] = deque()
         self.buffered_bytes = 0
-        self.decoded: list[ConsumerRecord] = []
+        self.decoded: list[ConsumerRecord[Any, Any]] = []
         self.cursor = 0
         self.aborted: set[int] = set()
         self.failure: KafkaError | None = None
@@ -116,7 +119,7 @@ class AssignedPartition:
         self.fetch_offset = batch.header.next_offset
         self.last_epoch = batch.header.partition_leader_epoch
 
-    def take(self, limit: int) -> list[ConsumerRecord]:
+    def take(self, limit: int) -> list[ConsumerRecord[Any, Any]]:
         """Return up to `limit` records that were decoded already, and step over them."""
         if self.cursor == 0 and limit >= len(self.decoded):
             taken, self.decoded = self.decoded, []
@@ -125,25 +128,55 @@ class AssignedPartition:
         self.cursor += len(taken)
         return taken
 
-    def decode_next(self, *, check_crcs: bool, is_read_committed: bool) -> None:
+    def decode_next(self, options: ConsumerOptions, metrics: ConsumerMetrics, now: float) -> None:
         """Decode fetched batches until one gives records; `decoded` is empty afterwards if none did.
 
-        Raises CorruptRecords, with the batch still the next one, so that the position stays before it.
+        Raises CorruptRecords, with the batch still the next one, so that the position stays before it. A record that a
+        deserializer refuses ends `decoded`, and is the next one: UndecodableRecord is raised once it is the first.
         """
+        is_read_committed = options.isolation_level == "read_committed"
         self.decoded = []
         self.cursor = 0
         while self.fetched and not self.decoded:
             batch = self.fetched[0]
             try:
-                self.decoded = self._decode(batch, check_crcs, is_read_committed)
+                self.decoded = self._decode(batch, options.check_crcs, is_read_committed)
             except CorruptBatch as corrupt:
                 self._drop_fetched()
                 raise CorruptRecords(
                     self.partition, self.position, str(corrupt), next_offset=batch.header.next_offset
                 ) from None
+            if options.key_deserializer is not None or options.value_deserializer is not None:
+                records, self.decoded = self.decoded, []
+                self.decoded = self._deserialize(records, options)
+                if len(self.decoded) < len(records):  # the batch stays: reading goes on at the record that was refused
+                    self.position = records[len(self.decoded)].offset
+                    break
             self.fetched.popleft()
             self.buffered_bytes -= len(batch.view)
             self.position = batch.header.next_offset
+            metrics.consumed_records.add(len(self.decoded), now)
+            metrics.consumed_bytes.add(len(batch.view), now)
+
+    def _deserialize(
+        self, records: list[ConsumerRecord[Any, Any]], options: ConsumerOptions
+    ) -> list[ConsumerRecord[Any, Any]]:
+        """Return the records with what the deserializers make of them, up to the first that one refuses."""
+        make_key, make_value = options.key_deserializer, options.value_deserializer
+        made: list[ConsumerRecord[Any, Any]] = []
+        for topic, partition, offset, timestamp_ms, raw_key, raw_value, headers in records:
+            key, value = raw_key, raw_value
+            try:
+                if key is not None and make_key is not None:
+                    key = make_key(key)
+                if value is not None and make_value is not None:
+                    value = make_value(value)
+            except Exception as refused:  # whatever a program's own code raises
+                if made:
+                    break
+                raise UndecodableRecord(self.partition, offset, raw_key, raw_value, refused) from refused
+            made.append(ConsumerRecord(topic, partition, offset, timestamp_ms, key, value, headers))
+        return made
 
     def _drop_fetched(self) -> None:
         self.fetched.clear()
@@ -153,7 +186,7 @@ class AssignedPartition:
         self.is_fetching = False
         self.generation += 1
 
-    def _decode(self, batch: FetchedBatch, check_crcs: bool, is_read_committed: bool) -> list[ConsumerRecord]:
+    def _decode(self, batch: FetchedBatch, check_crcs: bool, is_read_committed: bool) -> list[ConsumerRecord[Any, Any]]:
         header = batch.header
         if is_read_committed:
             self.aborted.update(batch.aborted)

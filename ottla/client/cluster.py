@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import UUID
 
-from ottla.client.connection import Connection, connect
+from ottla.client.connection import Connection
+from ottla.client.connections import Connections
 from ottla.client.errors import ClientClosed, ClientTimeout, ConnectionLost, NoBrokersAvailable
+from ottla.client.metrics import ConnectionMetrics
 from ottla.client.options import ClientOptions
 from ottla.client.structs import BrokerAddress
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
@@ -64,16 +66,6 @@ class TopicMetadata:
 
 
 @dataclass(slots=True)
-class _Node:
-    """A broker's connection, or the attempt to make one."""
-
-    connection: Connection | None = None
-    dialling: asyncio.Task[Connection] | None = None
-    failures: int = 0
-    not_before: float = 0.0
-
-
-@dataclass(slots=True)
 class _Snapshot:
     """The last answer about the cluster itself."""
 
@@ -82,23 +74,28 @@ class _Snapshot:
     brokers: dict[int, BrokerAddress] = field(default_factory=dict)
 
 
-_NodeKey = tuple[int, int] | tuple[str, int]
-"""A broker by (node id, lane), or a bootstrap server by (host, port)."""
-
-
 class Cluster:
     """See the module. `start` before use, `close` after."""
 
     def __init__(
-        self, servers: list[tuple[str, int]], options: ClientOptions, *, allow_auto_create_topics: bool = False
+        self,
+        servers: list[tuple[str, int]],
+        options: ClientOptions,
+        *,
+        allow_auto_create_topics: bool = False,
+        retries: int = 2**31 - 1,
     ) -> None:
         self.options = options
         self.topics: dict[str, TopicMetadata] = {}
         self.on_update: Callable[[], None] | None = None
         self._allow_auto_create_topics = allow_auto_create_topics
         self._servers = servers
+        self._retries = retries
+        self.metrics = ConnectionMetrics(asyncio.get_running_loop().time())
+        self.asked_at = 0.0
+        """When the metadata that is known was told, by the loop's clock."""
+        self._connections = Connections(options, self.metrics)
         self._known = _Snapshot()
-        self._nodes: dict[_NodeKey, _Node] = {}
         self._wanted: set[str] = set()
         self._is_stale = False
         self._is_closed = False
@@ -133,13 +130,9 @@ class Cluster:
         if self._ageing is not None:
             self._ageing.cancel()
         tasks = [task for task in (self._refreshing, self._stale_refresh) if task is not None]
-        tasks += [node.dialling for node in self._nodes.values() if node.dialling is not None]  # type: ignore[misc]  # both are tasks
         for task in tasks:
             task.cancel()
-        open_connections = [node.connection for node in self._nodes.values() if node.connection is not None]
-        for connection in open_connections:
-            connection.close()
-        await asyncio.gather(*tasks, *(connection.closed for connection in open_connections), return_exceptions=True)
+        await asyncio.gather(*tasks, self._connections.close(), return_exceptions=True)
 
     # Metadata ---------------------------------------------------------------------------------------------------
 
@@ -252,6 +245,7 @@ class Cluster:
         )
         answer = await connection.send(request, MetadataResponse, version)
         self._take(answer)
+        self.asked_at = loop.time()
         if self._ageing is not None:
             self._ageing.cancel()
         if not self._is_closed:
@@ -267,7 +261,7 @@ class Cluster:
                 controller_id=answer.controller_id,
                 brokers={b.node_id: BrokerAddress(b.node_id, b.host, b.port, b.rack) for b in answer.brokers},
             )
-        self._drop_moved_brokers()
+        self._connections.drop_moved(self._known.brokers)
         for told in answer.topics:
             if told.name is None or told.name not in self._wanted:
                 continue
@@ -293,24 +287,11 @@ class Cluster:
                 _keep_newer_leaders(before, found)
             self.topics[told.name] = found
 
-    def _drop_moved_brokers(self) -> None:
-        """Close the connection of a broker that is gone or has another address now."""
-        for key, node in list(self._nodes.items()):
-            if isinstance(key[0], str) or node.connection is None:
-                continue
-            address = self._known.brokers.get(key[0])
-            if address is None or node.connection.address != f"{address.host}:{address.port}":
-                node.connection.close("the broker has moved or left the cluster")
-                del self._nodes[key]
-
     # Connections ------------------------------------------------------------------------------------------------
 
     def open_connection(self, node_id: int, lane: int = 0) -> Connection | None:
         """Return the connection to a broker if one is open."""
-        node = self._nodes.get((node_id, lane))
-        if node is None or node.connection is None or not node.connection.is_open:
-            return None
-        return node.connection
+        return self._connections.open_to(node_id, lane)
 
     async def connection(self, node_id: int, lane: int = 0) -> Connection:
         """Return an open connection to a broker, made now if need be.
@@ -319,58 +300,11 @@ class Cluster:
         Raises ConnectionLost or ClientTimeout when it cannot be made, also while the broker's last failure is so recent
         that it is not dialled again.
         """
-        found = self.open_connection(node_id, lane)
-        if found is not None:
-            return found
-        address = self._known.brokers.get(node_id)
-        if address is None:
-            raise ConnectionLost(f"broker {node_id} is not known")
-        return await self._dial((node_id, lane), address.host, address.port)
+        return await self._connections.to(self._known.brokers.get(node_id), node_id, lane)
 
     async def any_connection(self) -> Connection:
         """Return an open connection to whichever broker answers; raises NoBrokersAvailable when none does."""
-        for key in self._nodes:
-            if isinstance(key[0], int) and key[1] == 0 and (found := self.open_connection(key[0])) is not None:
-                return found
-        reasons: list[str] = []
-        candidates: list[tuple[_NodeKey, str, int]] = [
-            ((address.node_id, 0), address.host, address.port) for address in self._known.brokers.values()
-        ]
-        candidates += [((host, port), host, port) for host, port in self._servers]
-        for key, host, port in candidates:
-            try:
-                return await self._dial(key, host, port)
-            except KafkaError as failed:
-                reasons.append(failed.message)
-        raise NoBrokersAvailable("; ".join(dict.fromkeys(reasons)))
-
-    async def _dial(self, key: _NodeKey, host: str, port: int) -> Connection:
-        if self._is_closed:
-            raise ClientClosed("the client is closed")
-        loop = asyncio.get_running_loop()
-        node = self._nodes.setdefault(key, _Node())
-        if node.connection is not None and node.connection.is_open:
-            return node.connection
-        if node.dialling is None:
-            if loop.time() < node.not_before:
-                raise ConnectionLost(f"{host}:{port} failed a moment ago and is not dialled again yet")
-            node.dialling = asyncio.create_task(connect(host, port, self.options), name=f"ottla-dial-{host}:{port}")
-            node.dialling.add_done_callback(lambda task: self._on_dialled(node, task))
-        return await asyncio.shield(node.dialling)
-
-    def _on_dialled(self, node: _Node, task: asyncio.Task[Connection]) -> None:
-        node.dialling = None
-        if task.cancelled():
-            return
-        if task.exception() is None:
-            node.connection = task.result()
-            node.failures = 0
-            if self._is_closed:
-                node.connection.close()
-            return
-        node.failures += 1
-        loop = asyncio.get_running_loop()
-        node.not_before = loop.time() + self.options.reconnect_pause_s(node.failures)
+        return await self._connections.to_any(self._known.brokers.values(), self._servers)
 
     # Requests ---------------------------------------------------------------------------------------------------
 
@@ -409,7 +343,7 @@ class Cluster:
                 last = failed
             attempts += 1
             pause_s = self.options.retry_pause_s(attempts)
-            if loop.time() + pause_s >= deadline:
+            if attempts > self._retries or loop.time() + pause_s >= deadline:
                 raise last
             await asyncio.sleep(pause_s)
 

@@ -10,11 +10,15 @@ of its own, so that records may be views into it for as long as someone holds th
 from __future__ import annotations
 
 import asyncio
+import functools
+import importlib.metadata
+import socket
 import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from ottla.client.errors import ClientTimeout, ConnectionLost, KafkaError, UnsupportedByBroker
+from ottla.client.metrics import ConnectionMetrics
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.errors import ErrorCode, MalformedMessage
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
 
 SOFTWARE_NAME = "ottla"
-SOFTWARE_VERSION = "0.1.0"
 _HEAD_BYTES = 64 * 1024
 _FIRST_BODY_BYTES = 1024 * 1024
 _MAX_CORRELATION_ID = 2**31 - 1
@@ -36,23 +39,32 @@ _ERROR_CODE = struct.Struct(">h")
 R = TypeVar("R", bound=Response)
 
 
+@functools.cache
+def software_version() -> str:
+    """Return the package's version, in the characters that brokers allow (KIP-511)."""
+    return importlib.metadata.version("ottla").replace("+", "-")
+
+
 class _Waiting(Generic[R]):
     """A request whose answer is awaited."""
 
-    __slots__ = ("answer", "api_key", "response", "timer", "version")
+    __slots__ = ("answer", "api_key", "response", "sent_at", "timer", "version")
 
-    def __init__(self, api_key: int, version: int, response: type[R], answer: asyncio.Future[R]) -> None:
+    def __init__(
+        self, api_key: int, version: int, response: type[R], answer: asyncio.Future[R], sent_at: float
+    ) -> None:
         self.api_key = api_key
         self.version = version
         self.response = response
         self.answer = answer
+        self.sent_at = sent_at
         self.timer: asyncio.TimerHandle | None = None
 
 
 class Connection(asyncio.BufferedProtocol):
     """See the module. Made by `connect`; `is_open` until `close` or the end of the socket."""
 
-    def __init__(self, address: str, options: ClientOptions) -> None:
+    def __init__(self, address: str, options: ClientOptions, metrics: ConnectionMetrics | None = None) -> None:
         self.address = address
         self.is_open = False
         self.is_writable = True
@@ -63,6 +75,9 @@ class Connection(asyncio.BufferedProtocol):
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._options = options
         self._loop = asyncio.get_running_loop()
+        self._metrics = metrics or ConnectionMetrics(self._loop.time())
+        self._used_at = self._loop.time()
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, _Waiting[Response]] = {}
         self._correlation_id = 0
@@ -102,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         correlation_id = self._write(request, version)
         answer: asyncio.Future[R] = self._loop.create_future()
-        waiting = _Waiting(request.message_key, version, response, answer)
+        waiting = _Waiting(request.message_key, version, response, answer, self._used_at)
         limit_ms = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
         waiting.timer = self._loop.call_later(limit_ms / 1000, self._on_timeout, correlation_id, limit_ms)
         self._waiting[correlation_id] = waiting  # type: ignore[assignment]  # a _Waiting[R] for some R: its own decode fills it
@@ -118,7 +133,10 @@ class Connection(asyncio.BufferedProtocol):
         correlation_id = self._correlation_id
         self._correlation_id = 0 if correlation_id == _MAX_CORRELATION_ID else correlation_id + 1
         header = encode_request_header(request.message_key, version, correlation_id, self._options.client_id)
-        self._transport.writelines(frame([header, *encode_buffers(request, version)]))
+        buffers = frame([header, *encode_buffers(request, version)])
+        self._transport.writelines(buffers)
+        self._used_at = self._loop.time()
+        self._metrics.sent_bytes.add(sum(map(len, buffers)), self._used_at)
         return correlation_id
 
     def _on_timeout(self, correlation_id: int, limit_ms: int) -> None:
@@ -136,6 +154,31 @@ class Connection(asyncio.BufferedProtocol):
         """Called by asyncio."""
         self._transport = cast(asyncio.Transport, transport)
         self.is_open = True
+        self._metrics.connections.add(1, self._loop.time())
+        self._size_socket_buffers(transport)
+        self._watch_idleness()
+
+    def _size_socket_buffers(self, transport: asyncio.BaseTransport) -> None:
+        peer = transport.get_extra_info("socket")
+        sizes = (
+            (socket.SO_SNDBUF, self._options.send_buffer_bytes),
+            (socket.SO_RCVBUF, self._options.receive_buffer_bytes),
+        )
+        for which, size_bytes in sizes:
+            if size_bytes >= 0 and peer is not None:
+                peer.setsockopt(socket.SOL_SOCKET, which, size_bytes)
+
+    def _watch_idleness(self) -> None:
+        """Close the connection when no request used it for `connections_max_idle_ms`; look again if one did."""
+        limit_s = self._options.connections_max_idle_ms / 1000
+        if limit_s <= 0 or not self.is_open:
+            return
+        now = self._loop.time()
+        used_at = now if self._waiting else self._used_at
+        if now - used_at >= limit_s:
+            self.close("nobody used the connection for connections_max_idle_ms")
+            return
+        self._idle_timer = self._loop.call_at(used_at + limit_s, self._watch_idleness)
 
     def pause_writing(self) -> None:
         """Called by asyncio: the broker reads more slowly than we write."""
@@ -158,6 +201,9 @@ class Connection(asyncio.BufferedProtocol):
         """End the connection now; whatever waits ends in ConnectionLost with the reason."""
         if self.is_open:
             self.is_open = False
+            self._metrics.connections_closed.add(1, self._loop.time())
+            if self._idle_timer is not None:
+                self._idle_timer.cancel()
             assert self._transport is not None
             self._transport.abort()
         waiting = list(self._waiting.values())
@@ -231,6 +277,9 @@ class Connection(asyncio.BufferedProtocol):
         if waiting is None:
             raise MalformedMessage(f"it has correlation id {correlation_id}, which no request has")
         answer = waiting.answer
+        now = self._loop.time()
+        self._metrics.received_bytes.add(SIZE_BYTES + len(data), now)
+        self._metrics.latency_ms.add((now - waiting.sent_at) * 1000, now)
         if not answer.done():
             message = _decode_answer(waiting, data)
             answer.set_result(message)
@@ -249,7 +298,7 @@ def _decode_answer(waiting: _Waiting[Response], data: Buffer) -> Response:
     return decode(waiting.response, data, version, position)
 
 
-async def connect(host: str, port: int, options: ClientOptions) -> Connection:
+async def connect(host: str, port: int, options: ClientOptions, metrics: ConnectionMetrics | None = None) -> Connection:
     """Connect, agree on versions, and return the open connection.
 
     Raises ConnectionLost, ClientTimeout, or KafkaError when the broker refuses.
@@ -259,7 +308,7 @@ async def connect(host: str, port: int, options: ClientOptions) -> Connection:
     limit_ms = options.socket_connection_setup_timeout_ms
     try:
         async with asyncio.timeout(limit_ms / 1000):
-            _, connection = await loop.create_connection(lambda: Connection(address, options), host, port)
+            _, connection = await loop.create_connection(lambda: Connection(address, options, metrics), host, port)
     except TimeoutError:
         raise ClientTimeout(f"{address} did not accept a connection within {limit_ms} ms") from None
     except OSError as failed:
@@ -273,7 +322,7 @@ async def connect(host: str, port: int, options: ClientOptions) -> Connection:
 
 
 async def _negotiate(connection: Connection, timeout_ms: int) -> dict[int, tuple[int, int]]:
-    request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
+    request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=software_version())
     answer = await connection.send(request, ApiVersionsResponse, 3, timeout_ms)
     if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
         answer = await connection.send(ApiVersionsRequest(), ApiVersionsResponse, 0, timeout_ms)

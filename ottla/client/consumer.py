@@ -8,99 +8,67 @@ its relatives, otherwise `auto_offset_reset`. Groups and commits are not part of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Literal, Self, Unpack
+from typing import Generic, Self, Unpack
 
 from ottla.client.assigned import AssignedPartition
 from ottla.client.cluster import Cluster
+from ottla.client.consumer_options import ISOLATION_LEVELS, RESETS, ConsumerKeywords, ConsumerOptions
 from ottla.client.errors import ClientClosed, ClientTimeout, KafkaError
 from ottla.client.fetcher import Fetcher
+from ottla.client.interceptors import before_consuming, close_all
+from ottla.client.metrics import ConsumerMetrics
 from ottla.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
-from ottla.client.options import ClientKeywords, ClientOptions, parse_servers
-from ottla.client.structs import ConsumerRecord, TopicPartition
+from ottla.client.options import Servers, read_options
+from ottla.client.structs import ConsumerRecord, K, TopicPartition, V
 from ottla.protocol.errors import ErrorCode
 
-AutoOffsetReset = Literal["latest", "earliest", "none"]
-IsolationLevel = Literal["read_uncommitted", "read_committed"]
-
-_RESETS: dict[str, int | None] = {"latest": LATEST, "earliest": EARLIEST, "none": None}
-_ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 _NO_LIMIT = 2**63
 
 
-class Consumer:
+class Consumer(Generic[K, V]):
     """See the module. Use it as a context manager, or call `start` and `close`.
 
-    Options, beside those of `ClientOptions`:
-
-    - `auto_offset_reset`: where to read when no position was chosen or it is out of range: "latest" (the end),
-      "earliest", or "none", which raises instead.
-    - `isolation_level`: "read_committed" hides records of open and aborted transactions.
-    - `check_crcs`: whether each batch's checksum is verified.
-    - `fetch_min_bytes`, `fetch_max_wait_ms`: the broker answers when it has so much, or after that time.
-    - `fetch_max_bytes`, `max_partition_fetch_bytes`: bounds of one answer, altogether and for a partition; a single
-      batch may be larger.
-    - `max_poll_records`: how many records `getmany` returns at most; None for what was fetched.
-    - `default_api_timeout_ms`: how long looking up offsets and topics may take.
+    `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
+    `bootstrap.servers` among them. Options as keywords have underscores: `ConsumerOptions` and `ClientOptions` say what
+    each means. The deserializers make keys and values of bytes, and with them the type of the records. Raises
+    ValueError for an option that does not exist or makes no sense.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str | Iterable[str],
+        bootstrap_servers: Servers | Mapping[str, object] | None = None,
         *,
-        auto_offset_reset: AutoOffsetReset = "latest",
-        isolation_level: IsolationLevel = "read_uncommitted",
-        check_crcs: bool = True,
-        fetch_min_bytes: int = 1,
-        fetch_max_wait_ms: int = 500,
-        fetch_max_bytes: int = 50 * 1024 * 1024,
-        max_partition_fetch_bytes: int = 1024 * 1024,
-        max_poll_records: int | None = None,
-        default_api_timeout_ms: int = 60_000,
-        allow_auto_create_topics: bool = False,
-        **options: Unpack[ClientKeywords],
+        key_deserializer: Callable[[bytes], K] | None = None,
+        value_deserializer: Callable[[bytes], V] | None = None,
+        **options: Unpack[ConsumerKeywords],
     ) -> None:
-        if auto_offset_reset not in _RESETS:
-            raise ValueError(f"auto_offset_reset must be one of {', '.join(_RESETS)}, not {auto_offset_reset!r}")
-        if isolation_level not in _ISOLATION_LEVELS:
-            raise ValueError(f"isolation_level must be one of {', '.join(_ISOLATION_LEVELS)}, not {isolation_level!r}")
-        if max_poll_records is not None and max_poll_records < 1:
-            raise ValueError(f"max_poll_records must be 1 or more, not {max_poll_records}")
-        self._servers = parse_servers(bootstrap_servers)
-        self._options = ClientOptions(**options)
-        self._reset_to = _RESETS[auto_offset_reset]
-        self._isolation_level = _ISOLATION_LEVELS[isolation_level]
-        self._check_crcs = check_crcs
-        self._fetch_min_bytes = fetch_min_bytes
-        self._fetch_max_wait_ms = fetch_max_wait_ms
-        self._fetch_max_bytes = fetch_max_bytes
-        self._max_partition_fetch_bytes = max_partition_fetch_bytes
-        self._max_poll_records = max_poll_records
-        self._timeout_ms = default_api_timeout_ms
-        self._allow_auto_create_topics = allow_auto_create_topics
+        given: dict[str, object] = {**options}
+        if key_deserializer is not None:
+            given["key_deserializer"] = key_deserializer
+        if value_deserializer is not None:
+            given["value_deserializer"] = value_deserializer
+        self._servers, self._options = read_options(ConsumerOptions, bootstrap_servers, given)
+        self._reset_to = RESETS[self._options.auto_offset_reset]
+        self._isolation_level = ISOLATION_LEVELS[self._options.isolation_level]
+        self._max_partition_fetch_bytes = self._options.max_partition_fetch_bytes
+        self._timeout_ms = self._options.default_api_timeout_ms
+        self._interceptors = self._options.interceptors
         self._partitions: dict[TopicPartition, AssignedPartition] = {}
         self._current: AssignedPartition | None = None
         self._waiters: set[asyncio.Future[None]] = set()
         self._cluster: Cluster | None = None
         self._fetcher: Fetcher | None = None
+        self._metrics = ConsumerMetrics(0)
         self._is_closed = False
 
     async def start(self) -> None:
         """Find the cluster; raises NoBrokersAvailable."""
-        cluster = Cluster(self._servers, self._options, allow_auto_create_topics=self._allow_auto_create_topics)
-        fetcher = Fetcher(
-            cluster,
-            self._partitions,
-            fetch_min_bytes=self._fetch_min_bytes,
-            fetch_max_wait_ms=self._fetch_max_wait_ms,
-            fetch_max_bytes=self._fetch_max_bytes,
-            max_partition_fetch_bytes=self._max_partition_fetch_bytes,
-            isolation_level=self._isolation_level,
-            reset_to=self._reset_to,
-            default_api_timeout_ms=self._timeout_ms,
-            on_data=self._wake_readers,
-        )
+        self._loop = asyncio.get_running_loop()
+        self._metrics = ConsumerMetrics(self._loop.time())
+        cluster = Cluster(self._servers, self._options, allow_auto_create_topics=self._options.allow_auto_create_topics)
+        fetcher = Fetcher(cluster, self._partitions, self._options, self._metrics, on_data=self._wake_readers)
         cluster.on_update = fetcher.wake
         try:
             await cluster.start()
@@ -118,6 +86,7 @@ class Consumer:
         if self._fetcher is not None and self._cluster is not None:
             await self._fetcher.close()
             await self._cluster.close()
+        close_all(self._interceptors)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -230,6 +199,27 @@ class Consumer:
         """Return the high watermark that the last answer told, -1 before the first."""
         return self._find(partition).high_watermark
 
+    def lag(self, partition: tuple[str, int]) -> int:
+        """Return how many offsets lie between the program and the end of the log; -1 before that is known."""
+        assigned = self._find(partition)
+        end = assigned.last_stable_offset if self._isolation_level == 1 else assigned.high_watermark
+        return max(0, end - assigned.next_offset) if end >= 0 and assigned.next_offset >= 0 else -1
+
+    def metrics(self) -> dict[str, float]:
+        """Return what the consumer measured of itself, by Kafka's metric names; NaN for what has not happened yet.
+
+        Times are in ms, sizes in bytes; rates, averages and maxima are of the last half to whole minute.
+        """
+        cluster, _ = self._started()
+        now = self._loop.time()
+        lags = {partition: self.lag(partition) for partition in self._partitions}
+        return {
+            **cluster.metrics.snapshot(now),
+            **self._metrics.snapshot(now, {partition: lag for partition, lag in lags.items() if lag >= 0}),
+            "assigned-partitions": len(self._partitions),
+            "metadata-age": now - cluster.asked_at,
+        }
+
     def pause(self, *partitions: tuple[str, int]) -> None:
         """Return no records of these partitions until `resume`; what was fetched stays."""
         for partition in partitions:
@@ -255,16 +245,14 @@ class Consumer:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> ConsumerRecord:
+    async def __anext__(self) -> ConsumerRecord[K, V]:
         return await self.getone()
 
-    async def getone(self) -> ConsumerRecord:
+    async def getone(self) -> ConsumerRecord[K, V]:
         """Return the next record; waits for it. Raises ClientClosed, and what is the matter with a partition."""
         while True:
-            assigned = self._current
-            if assigned is not None and assigned.cursor < len(assigned.decoded):
-                record = assigned.decoded[assigned.cursor]
-                assigned.cursor += 1
+            record = self._take_decoded()
+            if record is not None:
                 return record
             self._current = None
             self._started()
@@ -276,26 +264,40 @@ class Consumer:
                 self._raise_failures()
                 await self._await_data()
 
+    def _take_decoded(self) -> ConsumerRecord[K, V] | None:
+        """Return the next record if it is decoded already."""
+        assigned = self._current
+        while assigned is not None and assigned.cursor < len(assigned.decoded):
+            record: ConsumerRecord[K, V] = assigned.decoded[assigned.cursor]
+            assigned.cursor += 1
+            if not self._interceptors:
+                return record
+            left = before_consuming(self._interceptors, {assigned.partition: [record]}).get(assigned.partition)
+            if left:
+                return left[0]
+        return None
+
     async def getmany(
         self, *partitions: tuple[str, int], timeout_ms: int = 0, max_records: int | None = None
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+    ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
         """Return records that are there, by partition; waits up to `timeout_ms` for the first ones.
 
         Only of `partitions` when some are named. At most `max_records` (None: `max_poll_records`). An empty dict when
         nothing came. Raises what is the matter with a partition once there is nothing else to return.
         """
-        loop = asyncio.get_running_loop()
+        self._started()
+        loop = self._loop
         deadline = loop.time() + timeout_ms / 1000
-        limit = max_records or self._max_poll_records or _NO_LIMIT
+        limit = max_records or self._options.max_poll_records or _NO_LIMIT
         chosen = {self._find(partition).partition for partition in partitions}
         while True:
             self._started()
-            taken: dict[TopicPartition, list[ConsumerRecord]] = {}
+            taken: dict[TopicPartition, list[ConsumerRecord[K, V]]] = {}
             room = limit
             for assigned in self._in_turn():
                 if chosen and assigned.partition not in chosen:
                     continue
-                records: list[ConsumerRecord] = []
+                records: list[ConsumerRecord[K, V]] = []
                 while room > 0 and self._fill(assigned):
                     records += assigned.take(room)
                     room = limit - len(records) - sum(map(len, taken.values()))
@@ -303,6 +305,11 @@ class Consumer:
                     taken[assigned.partition] = records
                 if room <= 0:
                     break
+            if taken and self._interceptors:
+                seen = before_consuming(self._interceptors, taken)
+                taken = {partition: list(some) for partition, some in seen.items() if some}
+                if not taken:
+                    continue  # they left nothing of it: look for more
             if taken:
                 return taken
             self._raise_failures()
@@ -345,7 +352,7 @@ class Consumer:
             return False
         _, fetcher = self._started()
         try:
-            assigned.decode_next(check_crcs=self._check_crcs, is_read_committed=self._isolation_level == 1)
+            assigned.decode_next(self._options, self._metrics, self._loop.time())
         except KafkaError as failed:
             assigned.failure = failed
         if assigned.buffered_bytes < self._max_partition_fetch_bytes:

@@ -23,6 +23,7 @@ __all__ = [
     "NoBrokersAvailable",
     "OffsetOutOfRange",
     "RecordTooLarge",
+    "UndecodableRecord",
     "UnsupportedByBroker",
 ]
 
@@ -98,6 +99,19 @@ class CorruptRecords(PartitionFailure):
         self.next_offset = next_offset
         """Where the batch behind the broken one begins, if its header tells; -1 if not."""
         super().__init__(ErrorCode.CORRUPT_MESSAGE, partition, offset, message)
+
+
+class UndecodableRecord(PartitionFailure):
+    """A deserializer raised; the exception is the `__cause__`. Seek to `offset + 1` to go on (Kafka's KIP-334)."""
+
+    def __init__(
+        self, partition: TopicPartition, offset: int, key: bytes | None, value: bytes | None, cause: Exception
+    ) -> None:
+        self.key = key
+        self.value = value
+        super().__init__(
+            ErrorCode.INVALID_RECORD, partition, offset, f"a deserializer raised {type(cause).__name__}: {cause}"
+        )
 
 
 class LogTruncated(PartitionFailure):

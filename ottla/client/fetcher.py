@@ -17,6 +17,7 @@ from uuid import UUID
 from ottla.client.assigned import AssignedPartition, FetchedBatch
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
+from ottla.client.consumer_options import ISOLATION_LEVELS, RESETS, ConsumerOptions
 from ottla.client.errors import (
     ClientTimeout,
     CorruptRecords,
@@ -25,6 +26,7 @@ from ottla.client.errors import (
     OffsetOutOfRange,
     PartitionFailure,
 )
+from ottla.client.metrics import ConsumerMetrics
 from ottla.client.offsets import list_offsets
 from ottla.client.structs import TopicPartition
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
@@ -50,25 +52,21 @@ class Fetcher:
         self,
         cluster: Cluster,
         partitions: dict[TopicPartition, AssignedPartition],
+        options: ConsumerOptions,
+        metrics: ConsumerMetrics,
         *,
-        fetch_min_bytes: int,
-        fetch_max_wait_ms: int,
-        fetch_max_bytes: int,
-        max_partition_fetch_bytes: int,
-        isolation_level: int,
-        reset_to: int | None,
-        default_api_timeout_ms: int,
         on_data: Callable[[], None],
     ) -> None:
         self._cluster = cluster
         self._partitions = partitions
-        self._fetch_min_bytes = fetch_min_bytes
-        self._fetch_max_wait_ms = fetch_max_wait_ms
-        self._fetch_max_bytes = fetch_max_bytes
-        self._max_partition_fetch_bytes = max_partition_fetch_bytes
-        self._isolation_level = isolation_level
-        self._reset_to = reset_to
-        self._timeout_ms = default_api_timeout_ms
+        self._metrics = metrics
+        self._fetch_min_bytes = options.fetch_min_bytes
+        self._fetch_max_wait_ms = options.fetch_max_wait_ms
+        self._fetch_max_bytes = options.fetch_max_bytes
+        self._max_partition_fetch_bytes = options.max_partition_fetch_bytes
+        self._isolation_level = ISOLATION_LEVELS[options.isolation_level]
+        self._reset_to = RESETS[options.auto_offset_reset]
+        self._timeout_ms = options.default_api_timeout_ms
         self._on_data = on_data
         self._loop = asyncio.get_running_loop()
         self._busy: set[tuple[int, int]] = set()
@@ -219,7 +217,7 @@ class Fetcher:
         for assigned in wanted:
             assigned.is_fetching = True
         names = {topic_id: topic for topic, topic_id in ids.items()} if version > 12 else None
-        answer.add_done_callback(partial(self._on_answer, place, asked_in, names))
+        answer.add_done_callback(partial(self._on_answer, place, asked_in, names, self._loop.time()))
 
     # Answers ----------------------------------------------------------------------------------------------------
 
@@ -228,6 +226,7 @@ class Fetcher:
         place: tuple[int, int],
         asked: dict[TopicPartition, tuple[AssignedPartition, int]],
         names_by_id: dict[UUID, str] | None,
+        asked_at: float,
         answer: asyncio.Future[FetchResponse],
     ) -> None:
         self._busy.discard(place)
@@ -249,6 +248,7 @@ class Fetcher:
             error = failed if isinstance(failed, KafkaError) else KafkaError(ErrorCode.NETWORK_EXCEPTION, str(failed))
             self._back_off_or_fail([assigned for assigned, _ in asked.values()], error)
         else:
+            self._measure(answer.result(), asked_at)
             for topic in answer.result().responses:
                 name = topic.topic if names_by_id is None else names_by_id.get(topic.topic_id, "")
                 for told in topic.partitions:
@@ -263,6 +263,13 @@ class Fetcher:
                 for assigned, _ in asked.values():
                     assigned.not_before = max(assigned.not_before, until)
         self.wake()
+
+    def _measure(self, answer: FetchResponse, asked_at: float) -> None:
+        now = self._loop.time()
+        records_bytes = sum(len(told.records or b"") for topic in answer.responses for told in topic.partitions)
+        self._metrics.fetched_bytes.add(records_bytes, now)
+        self._metrics.fetch_latency_ms.add((now - asked_at) * 1000, now)
+        self._metrics.throttle_ms.add(answer.throttle_time_ms, now)
 
     def _take(self, assigned: AssignedPartition, told: FetchResponse.PartitionData) -> None:
         if told.error_code:

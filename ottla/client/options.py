@@ -1,57 +1,118 @@
-"""The options that Producer, Consumer and Admin share, by Kafka's names with underscores, and what they default to."""
+"""What can be set on a client: the options that Producer, Consumer and Admin share, and how options are read.
+
+An option is one field of a dataclass, with Kafka's name (underscores for dots), its default, its bounds and what it
+means. It may be given as a keyword argument, or in a mapping under Kafka's dotted name, where numbers and booleans may
+be text as in a properties file. A name that no option has is refused, with the nearest one that exists.
+"""
 
 from __future__ import annotations
 
+import difflib
 import random
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TypedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypedDict, TypeVar
+
+from ottla.client.option_kinds import choice, integer, text
 
 DEFAULT_PORT = 9092
+
+Servers = str | Iterable[str]
+"""`host:port`, with commas or as a list."""
+
+ALIASES = {
+    "request_required_acks": "acks",
+    "interceptor_classes": "interceptors",
+    "partitioner_class": "partitioner",
+    "metadata_broker_list": "bootstrap_servers",
+    "queue_buffering_max_ms": "linger_ms",
+    "message_timeout_ms": "delivery_timeout_ms",
+    "message_send_max_retries": "retries",
+    "max_in_flight": "max_in_flight_requests_per_connection",
+    "compression_codec": "compression_type",
+    "fetch_message_max_bytes": "max_partition_fetch_bytes",
+    "topic_metadata_refresh_interval_ms": "metadata_max_age_ms",
+}
+"""Other names of the same things: older ones of Kafka's, and librdkafka's."""
+_NOT_OURS_PREFIXES = ("sasl_", "ssl_", "group_", "metrics_", "metric_", "auto_commit_", "transaction", "share_")
+_NOT_OURS = frozenset(
+    {
+        "auto_include_jmx_reporter",
+        "bootstrap_controllers",
+        "client_dns_lookup",
+        "client_rack",
+        "config_providers",
+        "enable_auto_commit",
+        "enable_metrics_push",
+        "exclude_internal_topics",
+        "heartbeat_interval_ms",
+        "max_poll_interval_ms",
+        "partition_assignment_strategy",
+        "partitioner_adaptive_partitioning_enable",
+        "partitioner_availability_timeout_ms",
+        "security_providers",
+        "session_timeout_ms",
+    }
+)
 
 
 class ClientKeywords(TypedDict, total=False):
     """The shared options as keyword arguments; `ClientOptions` says what each means."""
 
     client_id: str
+    security_protocol: str
     request_timeout_ms: int
     metadata_max_age_ms: int
+    metadata_max_idle_ms: int
     reconnect_backoff_ms: int
     reconnect_backoff_max_ms: int
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     socket_connection_setup_timeout_ms: int
+    connections_max_idle_ms: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
     receive_message_max_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
     """The shared options, checked. Raises ValueError for one that makes no sense."""
 
-    client_id: str = "ottla"
+    client_id: str = text("ottla")
     """What the broker's log calls this client."""
-    request_timeout_ms: int = 30_000
+    security_protocol: str = choice("PLAINTEXT", ("PLAINTEXT",))
+    """How the connection is secured."""
+    request_timeout_ms: int = integer(30_000)
     """How long one request may take before its connection is given up."""
-    metadata_max_age_ms: int = 300_000
+    metadata_max_age_ms: int = integer(300_000)
     """After this time metadata is asked for again, even without a reason."""
-    reconnect_backoff_ms: int = 50
+    metadata_max_idle_ms: int = integer(300_000)
+    """A producer stops asking about a topic to which it sent nothing for so long."""
+    reconnect_backoff_ms: int = integer(50)
     """The pause before a broker that failed is dialled again; doubles with each failure."""
-    reconnect_backoff_max_ms: int = 1_000
+    reconnect_backoff_max_ms: int = integer(1_000)
     """The longest such pause."""
-    retry_backoff_ms: int = 100
+    retry_backoff_ms: int = integer(100)
     """The pause before a request that failed is sent again; doubles with each failure."""
-    retry_backoff_max_ms: int = 1_000
+    retry_backoff_max_ms: int = integer(1_000)
     """The longest such pause."""
-    socket_connection_setup_timeout_ms: int = 10_000
+    socket_connection_setup_timeout_ms: int = integer(10_000)
     """How long the making of a connection may take."""
-    receive_message_max_bytes: int = 128 * 1024 * 1024
+    connections_max_idle_ms: int = integer(540_000, -1)
+    """A connection without a request for so long is closed, and made again when it is needed; -1: never."""
+    send_buffer_bytes: int = integer(-1, -1)
+    """The socket's send buffer; -1 leaves it to the system."""
+    receive_buffer_bytes: int = integer(-1, -1)
+    """The socket's receive buffer; -1 leaves it to the system, which sizes it by need."""
+    receive_message_max_bytes: int = integer(128 * 1024 * 1024, 1)
     """A response that announces more than this ends its connection."""
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if name != "client_id" and (not isinstance(value, int) or value < 0):
-                raise ValueError(f"{name} must be a number of 0 or more, not {value!r}")
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value is not one.default:
+                object.__setattr__(self, one.name, _convert(one.name, one.metadata, value))
 
     def retry_pause_s(self, attempts: int) -> float:
         """Return how long to wait after `attempts` failures, in seconds: exponential, with 20 % of chance."""
@@ -62,12 +123,90 @@ class ClientOptions:
         return _pause_s(self.reconnect_backoff_ms, self.reconnect_backoff_max_ms, attempts)
 
 
+class AdminKeywords(ClientKeywords, total=False):
+    """The options of an Admin as keyword arguments; `AdminOptions` says what each means."""
+
+    default_api_timeout_ms: int
+    retries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminOptions(ClientOptions):
+    """The options of an Admin, beside the shared ones."""
+
+    default_api_timeout_ms: int = integer(60_000)
+    """How long a method may take with all its retries."""
+    retries: int = integer(2**31 - 1)
+    """How often at most what failed in passing is tried again."""
+
+
+O = TypeVar("O", bound=ClientOptions)  # noqa: E741  # the options of one kind of client
+
+
+def read_options(
+    kind: type[O], servers: Servers | Mapping[str, object] | None, keywords: Mapping[str, object]
+) -> tuple[list[tuple[str, int]], O]:
+    """Return the addresses and the options that a program gave; a keyword goes before the same name in a mapping.
+
+    Raises ValueError for no address, an unknown name, a name given twice, and a value that makes no sense.
+    """
+    given: dict[str, object] = {}
+    if isinstance(servers, Mapping):
+        given.update(_named(kind, servers))
+    elif servers is not None:
+        given["bootstrap_servers"] = servers
+    given.update(_named(kind, keywords))
+    addresses = given.pop("bootstrap_servers", None)
+    if addresses is None:
+        raise ValueError("bootstrap_servers is missing: which broker shall be asked first?")
+    if not isinstance(addresses, Iterable):
+        raise ValueError(f"bootstrap_servers must be host:port, not {addresses!r}")
+    make: Callable[..., O] = kind  # what `given` holds was converted for the fields of `kind`
+    return parse_servers(addresses), make(**given)
+
+
+def _named(kind: type[ClientOptions], given: Mapping[str, object]) -> dict[str, object]:
+    """Return the options by their names here, converted."""
+    known = {one.name: one.metadata for one in fields(kind)}
+    found: dict[str, object] = {}
+    spelled: dict[str, str] = {}
+    for given_name, value in given.items():
+        name = given_name.replace(".", "_")
+        name = ALIASES.get(name, name)
+        if name != "bootstrap_servers" and name not in known:
+            raise ValueError(_unknown(given_name, known))
+        if name in found:
+            raise ValueError(f"{spelled[name]} and {given_name} are two names of one option: give one of them")
+        spelled[name] = given_name
+        found[name] = value if name == "bootstrap_servers" else _convert(given_name, known[name], value)
+    return found
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    plain = name.replace(".", "_")
+    if plain in _NOT_OURS or plain.startswith(_NOT_OURS_PREFIXES):
+        return f"{name} is an option of Kafka's that this client does not have"
+    names = [*known, "bootstrap_servers", *ALIASES]
+    near = difflib.get_close_matches(plain, names, n=1)
+    meant = ALIASES.get(near[0], near[0]) if near else ""
+    shown = meant.replace("_", ".") if "." in name else meant
+    return f"unknown option {name}" + (f": did you mean {shown}?" if shown else "")
+
+
+def _convert(name: str, metadata: Mapping[str, Any], value: object) -> object:
+    try:
+        converted: object = metadata["convert"](value)
+    except ValueError as wrong:
+        raise ValueError(f"{name} {wrong}, not {value!r}") from None
+    return converted
+
+
 def _pause_s(first_ms: int, largest_ms: int, attempts: int) -> float:
     pause_ms: float = min(largest_ms, first_ms * 2 ** min(max(attempts, 1) - 1, 30))
     return pause_ms * random.uniform(0.8, 1.2) / 1000
 
 
-def parse_servers(servers: str | Iterable[str]) -> list[tuple[str, int]]:
+def parse_servers(servers: Servers) -> list[tuple[str, int]]:
     """Return (host, port) of each `host[:port]`, given as a list or with commas; IPv6 addresses stand in brackets.
 
     Raises ValueError for an empty list and for a port that is none.

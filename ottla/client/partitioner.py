@@ -11,11 +11,15 @@ import struct
 import zlib
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
-PartitionerName = Literal["murmur2", "consistent", "random", "roundrobin", "sticky"]
+PartitionerName = Literal[
+    "murmur2", "murmur2_random", "consistent", "consistent_random", "random", "roundrobin", "sticky"
+]
 PartitionerFunction = Callable[[str, bytes | None, int], int]
 """(topic, key, number of partitions) to a partition."""
+
+RULES = ("murmur2", "murmur2_random", "consistent", "consistent_random", "random", "roundrobin", "sticky")
 
 _MULTIPLIER = 0x5BD1E995
 _SEED = 0x9747B28C
@@ -44,31 +48,53 @@ def positive_murmur2(key: bytes) -> int:
     return murmur2(key) & 0x7FFFFFFF
 
 
+def to_rule(given: Any) -> Any:
+    """Return a rule by its one name (`round-robin` is `roundrobin`), or the function that was given.
+
+    Raises ValueError for anything else.
+    """
+    if callable(given):
+        return given
+    name = given.strip().lower().replace("-", "_") if isinstance(given, str) else ""
+    name = "roundrobin" if name == "round_robin" else name
+    if name not in RULES:
+        raise ValueError(f"must be one of {', '.join(RULES)}, or a function")
+    return name
+
+
 class Partitioner:
     """Chooses partitions by one of the named rules or by a function.
 
     - `murmur2`: records with a key by its hash, others stick to a partition until their batch is closed (KIP-480).
+      This is what Java does, and librdkafka under the name `murmur2_random`, which is accepted too.
     - `sticky`: every record sticks so, whatever its key.
-    - `consistent`: records with a key by CRC-32 (librdkafka's default), others stick.
+    - `consistent`: by CRC-32 of the key; records without a key, or with an empty one, all go to one partition, as
+      librdkafka's rule of that name has it. `consistent_random`, librdkafka's default, lets those stick instead.
     - `random`, `roundrobin`: as they say, whatever the key.
+
+    With `ignores_keys` every record is treated as one without a key (Kafka's `partitioner.ignore.keys`).
     """
 
-    def __init__(self, rule: PartitionerName | PartitionerFunction = "murmur2") -> None:
-        rules = ("murmur2", "consistent", "random", "roundrobin", "sticky")
-        if not callable(rule) and rule not in rules:
-            raise ValueError(f"partitioner {rule!r} is not one of {', '.join(rules)}, nor a function")
-        self._rule = rule
+    def __init__(self, rule: PartitionerName | PartitionerFunction = "murmur2", *, ignores_keys: bool = False) -> None:
+        try:
+            chosen: PartitionerName | PartitionerFunction = to_rule(rule)
+        except ValueError as wrong:
+            raise ValueError(f"partitioner {wrong}, not {rule!r}") from None
+        self._rule = "murmur2" if chosen == "murmur2_random" else chosen
+        self._ignores_keys = ignores_keys and not callable(chosen)
         self._stuck: dict[str, int] = {}
         self._turns: dict[str, int] = {}
 
     def choose(self, topic: str, key: bytes | None, partitions: int) -> int:
         """Return the partition for a record; ValueError when a function of the user's chooses one that is not there."""
         rule = self._rule
-        if key is not None:
+        if key is not None and not self._ignores_keys:
             if rule == "murmur2":
                 return positive_murmur2(key) % partitions
-            if rule == "consistent":
+            if rule == "consistent" or (key and rule == "consistent_random"):
                 return zlib.crc32(key) % partitions
+        if rule == "consistent":
+            return 0  # the CRC-32 of nothing
         if rule == "random":
             return random.randrange(partitions)
         if rule == "roundrobin":

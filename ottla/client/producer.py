@@ -12,21 +12,21 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Literal, Self, Unpack
+from typing import Self, Unpack
 
 from ottla.client.accumulator import Batch, Delivery, PartitionQueue
 from ottla.client.cluster import Cluster
 from ottla.client.errors import BufferExhausted, ClientClosed, KafkaError, RecordTooLarge
-from ottla.client.options import ClientKeywords, ClientOptions, parse_servers
-from ottla.client.partitioner import Partitioner, PartitionerFunction, PartitionerName
+from ottla.client.interceptors import before_sending, close_all, tell_acknowledgement
+from ottla.client.metrics import ProducerMetrics
+from ottla.client.options import Servers, read_options
+from ottla.client.partitioner import Partitioner
+from ottla.client.producer_options import ProducerKeywords, ProducerOptions, Serializer
 from ottla.client.sender import Sender
-from ottla.client.structs import RecordMetadata
+from ottla.client.structs import ProducerRecord, RecordMetadata
 from ottla.protocol.records.builder import BatchBuilder
-from ottla.protocol.records.compression import Compression
-
-Acks = Literal[0, 1, -1, "0", "1", "-1", "all"]
 
 _HEADER_ALLOWANCE_BYTES = 61
 _PLAIN_ALLOWANCE_BYTES = 40
@@ -38,65 +38,28 @@ _HURRIED_CLOSE_MS = 10_000
 class Producer:
     """See the module. Use it as a context manager, or call `start` and `close`.
 
-    Options, beside those of `ClientOptions`:
-
-    - `acks`: "all" (-1), 1 or 0: who must have a batch before it counts as delivered. With 0 offsets are unknown.
-    - `enable_idempotence`: None means: when `acks` is "all". True with other acks is a ValueError.
-    - `compression_type`: "none", "gzip", "snappy", "lz4" or "zstd"; `compression_level`: the codec's own.
-    - `batch_size`: a batch is sent when it has this many bytes (before compression). Ours is 64 KiB, Kafka's 16 KiB.
-    - `linger_ms`: how long a batch that is not full waits for more records.
-    - `max_request_size`: the largest record, and the largest request, in bytes.
-    - `buffer_memory`: the bytes of records that may wait; `send` waits for room, at most `max_block_ms`.
-    - `max_in_flight_requests_per_connection`: at most 5 with idempotence.
-    - `retries`, `delivery_timeout_ms`: how often, and for how long altogether, a batch is tried.
-    - `partitioner`: see `Partitioner`.
+    `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
+    `bootstrap.servers` among them. Options as keywords have underscores: `ProducerOptions` and `ClientOptions` say what
+    each means. Raises ValueError for an option that does not exist or makes no sense.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str | Iterable[str],
-        *,
-        acks: Acks = "all",
-        enable_idempotence: bool | None = None,
-        compression_type: str = "none",
-        compression_level: int | None = None,
-        batch_size: int = 64 * 1024,
-        linger_ms: float = 5,
-        max_request_size: int = 1024 * 1024,
-        buffer_memory: int = 32 * 1024 * 1024,
-        max_block_ms: int = 60_000,
-        max_in_flight_requests_per_connection: int = 5,
-        retries: int = 2**31 - 1,
-        delivery_timeout_ms: int = 120_000,
-        partitioner: PartitionerName | PartitionerFunction = "murmur2",
-        **options: Unpack[ClientKeywords],
+        bootstrap_servers: Servers | Mapping[str, object] | None = None,
+        **options: Unpack[ProducerKeywords],
     ) -> None:
-        self._servers = parse_servers(bootstrap_servers)
-        self._options = ClientOptions(**options)
-        self._acks = _parse_acks(acks)
-        self._is_idempotent = self._acks == -1 if enable_idempotence is None else enable_idempotence
-        if self._is_idempotent and self._acks != -1:
-            raise ValueError("enable_idempotence needs acks='all'")
-        if max_in_flight_requests_per_connection < 1 or (
-            self._is_idempotent and max_in_flight_requests_per_connection > 5
-        ):
-            raise ValueError("max_in_flight_requests_per_connection must be 1 to 5 (any number without idempotence)")
-        for name, number in (("batch_size", batch_size), ("linger_ms", linger_ms), ("retries", retries)):
-            if number < 0:
-                raise ValueError(f"{name} must be 0 or more, not {number}")
-        if delivery_timeout_ms < linger_ms + self._options.request_timeout_ms:
-            raise ValueError("delivery_timeout_ms must be at least linger_ms + request_timeout_ms")
-        self._compression = Compression.named(compression_type)
-        self._level = compression_level
-        self._batch_bytes = batch_size
-        self._linger_s = linger_ms / 1000
-        self._max_request_bytes = max_request_size
-        self._buffer_bytes = buffer_memory
-        self._max_block_ms = max_block_ms
-        self._max_in_flight = max_in_flight_requests_per_connection
-        self._retries = retries
-        self._delivery_timeout_s = delivery_timeout_ms / 1000
-        self._partitioner = Partitioner(partitioner)
+        self._servers, self._options = read_options(ProducerOptions, bootstrap_servers, options)
+        self._batch_bytes = self._options.batch_size
+        self._linger_s = self._options.linger_ms / 1000
+        self._max_request_bytes = self._options.max_request_size
+        self._buffer_bytes = self._options.buffer_memory
+        self._max_block_ms = self._options.max_block_ms
+        self._delivery_timeout_s = self._options.delivery_timeout_ms / 1000
+        self._partitioner = Partitioner(self._options.partitioner, ignores_keys=self._options.partitioner_ignore_keys)
+        self._interceptors = self._options.interceptors
+        self._key_serializer = self._options.key_serializer
+        self._value_serializer = self._options.value_serializer
+        self._is_plain = not (self._interceptors or self._key_serializer or self._value_serializer)
         self._queues: dict[str, list[PartitionQueue]] = {}
         self._buffered_bytes = 0
         self._room: deque[asyncio.Future[None]] = deque()
@@ -106,23 +69,21 @@ class Producer:
         self._waiting_flushes = 0
         self._cluster: Cluster | None = None
         self._sender: Sender | None = None
+        self._metrics = ProducerMetrics(0)
         self._is_closed = False
 
     async def start(self) -> None:
         """Find the cluster and get a producer id; raises KafkaError when that fails within `max_block_ms`."""
         self._loop = asyncio.get_running_loop()
         cluster = Cluster(self._servers, self._options, allow_auto_create_topics=True)
+        self._metrics = ProducerMetrics(self._loop.time())
         sender = Sender(
             cluster,
-            acks=self._acks,
-            is_idempotent=self._is_idempotent,
-            compression=self._compression,
-            level=self._level,
-            max_in_flight=self._max_in_flight,
-            max_request_bytes=self._max_request_bytes,
-            retries=self._retries,
+            self._options,
+            self._metrics,
             on_closed=self._on_closed,
             on_finished=self._on_finished,
+            on_split=self._on_split,
         )
         try:
             await cluster.start()
@@ -154,6 +115,7 @@ class Producer:
                 batch.fail(ClientClosed("the producer was closed before the record was delivered"))
                 self._on_finished(batch)
             await self._cluster.close()
+            close_all(self._interceptors)
         self._raise_failure()
 
     async def __aenter__(self) -> Self:
@@ -174,19 +136,49 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: object = None,
         *,
-        key: bytes | None = None,
+        key: object = None,
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> Delivery:
         """Put a record on its way and return its delivery.
 
-        `timestamp_ms` is since 1970 (None: now); `partition` None leaves the choice to the partitioner. Raises
-        RecordTooLarge, BufferExhausted, ClientClosed, KafkaError when the topic cannot be had within `max_block_ms`,
-        ValueError for a partition that the topic does not have, TypeError for keys and values that are not bytes.
+        Key and value are bytes, or what the serializers take. `timestamp_ms` is since 1970 (None: now); `partition`
+        None leaves the choice to the partitioner. Raises RecordTooLarge, BufferExhausted, ClientClosed, KafkaError when
+        the topic cannot be had within `max_block_ms`, ValueError for a partition that the topic does not have,
+        TypeError for keys and values that are not bytes, and what a serializer raises.
         """
+        if self._is_plain:
+            return await self._put(topic, value, key, headers, timestamp_ms, partition)
+        record = before_sending(self._interceptors, ProducerRecord(topic, value, key, headers, timestamp_ms, partition))
+        try:
+            return await self._put(
+                record.topic,
+                _serialize(self._value_serializer, record.value),
+                _serialize(self._key_serializer, record.key),
+                record.headers,
+                record.timestamp_ms,
+                record.partition,
+            )
+        except Exception as failed:
+            if self._interceptors:
+                place = -1 if record.partition is None else record.partition
+                nowhere = RecordMetadata(record.topic, place, -1, record.timestamp_ms or -1)
+                tell_acknowledgement(self._interceptors, nowhere, failed)
+            raise
+
+    async def _put(  # noqa: PLR0915  # one path in one place: a call per step would cost as much as the step
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        headers: Sequence[tuple[str, bytes | None]],
+        timestamp_ms: int | None,
+        partition: int | None,
+    ) -> Delivery:
+        """Put bytes into the batch of their partition."""
         if self._is_closed or self._sender is None:
             raise ClientClosed("the producer is closed" if self._is_closed else "the producer was not started")
         if type(value) is not bytes and value is not None:
@@ -204,6 +196,7 @@ class Producer:
             raise RecordTooLarge(f"{topic}: a record of up to {bound} bytes, above max_request_size or buffer_memory")
         if self._buffered_bytes + bound > self._buffer_bytes:
             await self._await_room(bound)
+            queues = self._queues.get(topic) or await self._open_topic(topic)  # it may have been idle for too long
         if partition is None:
             partition = self._partitioner.choose(topic, key, len(queues))
         elif not 0 <= partition < len(queues):
@@ -218,7 +211,7 @@ class Producer:
         is_full = False
         if batch is None or batch.is_closed:
             batch = self._open_batch(queue)
-        elif batch.builder.size_bytes + bound > self._batch_bytes and batch.record_count:
+        elif batch.builder.size_bytes + bound > queue.batch_bytes and batch.record_count:
             self._sender.close_batch(batch)
             is_full = True
             batch = self._open_batch(queue)
@@ -229,21 +222,24 @@ class Producer:
         batch.record_count = place + 1
         batch.reserved_bytes += added
         self._buffered_bytes += added
-        if builder.size_bytes >= self._batch_bytes:
+        if builder.size_bytes >= queue.batch_bytes:
             self._sender.close_batch(batch)
             is_full = True
+        delivery = Delivery(batch, place, timestamp_ms)
+        if batch.deliveries is not None:
+            batch.deliveries.append(delivery)
         if is_full:
             self._sender.wake()
             # A program that sends in a loop lets answers in once per batch, or nothing would leave before the end.
             await asyncio.sleep(0)
-        return Delivery(batch, place, timestamp_ms)
+        return delivery
 
     async def send_and_wait(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: object = None,
         *,
-        key: bytes | None = None,
+        key: object = None,
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
@@ -267,12 +263,33 @@ class Producer:
         """Return the partitions of a topic, which is created if the broker does so; raises as `send`."""
         return list(range(len(self._queues.get(topic) or await self._open_topic(topic))))
 
+    def metrics(self) -> dict[str, float]:
+        """Return what the producer measured of itself, by Kafka's metric names; NaN for what has not happened yet.
+
+        Times are in ms, sizes in bytes; rates, averages and maxima are of the last half to whole minute.
+        """
+        if self._cluster is None or self._sender is None:
+            raise ClientClosed("the producer was not started")
+        now = self._loop.time()
+        return {
+            **self._cluster.metrics.snapshot(now),
+            **self._metrics.snapshot(now),
+            "buffer-total-bytes": self._buffer_bytes,
+            "buffer-available-bytes": self._buffer_bytes - self._buffered_bytes,
+            "waiting-threads": len(self._room),
+            "requests-in-flight": self._sender.requests_in_flight,
+            "metadata-age": now - self._cluster.asked_at,
+        }
+
     # Batches ----------------------------------------------------------------------------------------------------
 
     def _open_batch(self, queue: PartitionQueue) -> Batch:
         assert self._sender is not None
         batch = Batch(queue, self._loop.time(), self._linger_s, self._delivery_timeout_s)
         batch.expiry = self._loop.call_at(batch.deadline, self._sender.expire, batch)
+        if self._interceptors:
+            batch.deliveries = []
+        queue.used_at = batch.opened_at
         self._unfinished[batch] = None
         queue.waiting.append(batch)
         self._sender.activate(queue)
@@ -290,10 +307,23 @@ class Producer:
         batch.sealed = None
         if batch.error is not None:
             self._failures.append(batch)
+        if batch.deliveries is not None:
+            for delivery in batch.deliveries:
+                tell_acknowledgement(self._interceptors, delivery.place, batch.error)
+            batch.deliveries = None
         while self._room:
             waiter = self._room.popleft()
             if not waiter.done():
                 waiter.set_result(None)
+
+    def _on_split(self, batch: Batch) -> None:
+        """Look after the parts of a batch instead of it."""
+        self._unfinished.pop(batch, None)
+        self._unfinished |= dict.fromkeys(batch.parts)
+        self._buffered_bytes += sum(part.reserved_bytes for part in batch.parts) - batch.reserved_bytes
+        batch.reserved_bytes = 0
+        batch.sealed = None
+        batch.deliveries = None
 
     async def _await_room(self, bound: int) -> None:
         assert self._sender is not None
@@ -314,12 +344,14 @@ class Producer:
             raise ClientClosed("the producer is closed")
 
     async def _await_all(self, timeout_s: float | None) -> None:
-        outcomes = [batch.outcome for batch in self._unfinished]
-        if not outcomes:
-            return
+        deadline = None if timeout_s is None else self._loop.time() + timeout_s
+        awaited = list(self._unfinished)
         self._hurry(1)
         try:
-            await asyncio.wait(outcomes, timeout=timeout_s)
+            while awaited and (deadline is None or self._loop.time() <= deadline):
+                left_s = None if deadline is None else deadline - self._loop.time()
+                await asyncio.wait([batch.outcome for batch in awaited], timeout=left_s)
+                awaited = [part for batch in awaited for part in batch.parts]
         finally:
             self._hurry(-1)
 
@@ -357,23 +389,29 @@ class Producer:
     def _on_metadata(self) -> None:
         assert self._cluster is not None
         assert self._sender is not None
+        self._forget_idle_topics(self._loop.time() - self._options.metadata_max_idle_ms / 1000)
         for topic, queues in self._queues.items():
             known = self._cluster.topics.get(topic)
             if known is not None and known.is_usable:
                 self._fit(topic, queues, len(known.partitions))
         self._sender.wake()
 
+    def _forget_idle_topics(self, before: float) -> None:
+        """Stop asking about topics to which nothing was sent for `metadata_max_idle_ms`."""
+        assert self._cluster is not None
+        for topic, queues in list(self._queues.items()):
+            if all(queue.is_idle and queue.used_at < before for queue in queues):
+                del self._queues[topic]
+                self._cluster.forget(topic)
+
     def _fit(self, topic: str, queues: list[PartitionQueue], partitions: int) -> None:
         """Have as many queues as there are partitions; a topic that was created anew may have fewer."""
-        queues.extend(PartitionQueue(topic, index) for index in range(len(queues), partitions))
+        queues.extend(PartitionQueue(topic, index, self._batch_bytes) for index in range(len(queues), partitions))
         del queues[partitions:]
 
 
-def _parse_acks(acks: Acks) -> int:
-    parsed = {"all": -1, "-1": -1, "0": 0, "1": 1, -1: -1, 0: 0, 1: 1}.get(acks)
-    if parsed is None:
-        raise ValueError(f"acks must be 'all', 1 or 0, not {acks!r}")
-    return parsed
+def _serialize(serializer: Serializer | None, data: object) -> object:
+    return data if serializer is None or data is None else serializer(data)
 
 
 def _to_bytes(data: object, name: str) -> bytes:

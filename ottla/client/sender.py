@@ -20,11 +20,14 @@ from collections.abc import Callable
 from functools import partial
 from uuid import UUID
 
-from ottla.client.accumulator import NO_IDENTITY, NO_SEQUENCE, Batch, PartitionQueue, ProducerIdentity
+from ottla.client.accumulator import NO_IDENTITY, NO_SEQUENCE, Batch, PartitionQueue
 from ottla.client.cluster import Cluster, is_worth_retrying
 from ottla.client.connection import Connection
 from ottla.client.errors import ClientTimeout, ConnectionLost, KafkaError
-from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.client.identity import IdentityKeeper
+from ottla.client.metrics import ProducerMetrics
+from ottla.client.producer_options import ProducerOptions
+from ottla.client.splitting import may_be_split, size_after, split
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.compression import Compression
@@ -33,7 +36,6 @@ from ottla.protocol.types import ZERO_UUID
 logger = logging.getLogger(__name__)
 
 _LAST_VERSION_WITH_TOPIC_NAMES = 12
-_LARGEST_EPOCH = 2**15 - 1
 _UNKNOWN_OUTCOME = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -64,37 +66,34 @@ _LOST_IDENTITY = frozenset({ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRO
 
 class Sender:
     """See the module. The producer fills queues and calls `activate` and `wake`; `on_closed` hears that
-    a batch takes no more records, `on_finished` that its memory is free."""
+    a batch takes no more records, `on_finished` that its memory is free, `on_split` that it has parts instead."""
 
     def __init__(
         self,
         cluster: Cluster,
+        options: ProducerOptions,
+        metrics: ProducerMetrics,
         *,
-        acks: int,
-        is_idempotent: bool,
-        compression: Compression,
-        level: int | None,
-        max_in_flight: int,
-        max_request_bytes: int,
-        retries: int,
         on_closed: Callable[[Batch], None],
         on_finished: Callable[[Batch], None],
+        on_split: Callable[[Batch], None],
     ) -> None:
         self.is_hurried = False
         """Somebody waits (flush, close, a full buffer): batches do not linger."""
         self._cluster = cluster
-        self._acks = acks
-        self._is_idempotent = is_idempotent
-        self._compression = compression
-        self._level = level
-        self._max_in_flight = max_in_flight
-        self._max_request_bytes = max_request_bytes
-        self._retries = retries
+        self._metrics = metrics
+        self._acks = options.acks
+        self._is_idempotent = bool(options.enable_idempotence)
+        self._compression = Compression.named(options.compression_type)
+        self._level = options.compression_level
+        self._max_in_flight = options.max_in_flight_requests_per_connection
+        self._max_request_bytes = options.max_request_size
+        self._retries = options.retries
         self._on_closed = on_closed
         self._on_finished = on_finished
+        self._on_split = on_split
         self._loop = asyncio.get_running_loop()
-        self._identity = NO_IDENTITY
-        self._renewing: asyncio.Task[None] | None = None
+        self._identity = IdentityKeeper(cluster, on_renewed=self.wake)
         self._active: dict[PartitionQueue, None] = {}
         self._in_flight: dict[int, int] = defaultdict(int)
         self._connecting: dict[int, asyncio.Task[None]] = {}
@@ -106,17 +105,17 @@ class Sender:
     async def start(self, timeout_ms: int) -> None:
         """Get a producer id, if sequences are wanted."""
         if self._is_idempotent:
-            self._identity = await self._cluster.retry(self._init_producer_id, timeout_ms)
+            await self._identity.start(timeout_ms)
 
     async def close(self) -> None:
         """Stop sending. What was not finished is left to the producer."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [*self._connecting.values(), *([self._renewing] if self._renewing is not None else [])]
+        tasks = list(self._connecting.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, self._identity.close(), return_exceptions=True)
 
     def activate(self, queue: PartitionQueue) -> None:
         """Look after a queue that has a batch now, and come back when the batch has lingered."""
@@ -128,6 +127,11 @@ class Sender:
         if not batch.is_closed:
             batch.is_closed = True
             self._on_closed(batch)
+
+    @property
+    def requests_in_flight(self) -> int:
+        """How many requests wait for their answer."""
+        return sum(self._in_flight.values())
 
     def wake(self) -> None:
         """Pump as soon as the loop is free."""
@@ -209,7 +213,7 @@ class Sender:
         if now < queue.not_before:
             self._wake_at(queue.not_before)
             return False
-        if self._is_idempotent and queue.identity == NO_IDENTITY and self._renewing is not None:
+        if self._is_idempotent and queue.identity == NO_IDENTITY and self._identity.is_renewing:
             return False
         batch = queue.waiting[0]
         if batch.is_closed or self.is_hurried or now >= batch.linger_until:
@@ -279,6 +283,7 @@ class Sender:
                 self._on_failed(batch, failed, is_unknown=False)
             return
         self._in_flight[leader_id] += 1
+        self._metrics.records_per_request.add(sum(batch.record_count for batch in batches), self._loop.time())
         names = {topic_id: topic for topic, topic_id in ids.items()}
         answer.add_done_callback(partial(self._on_answer, leader_id, batches, names if version > 12 else None))
 
@@ -287,7 +292,7 @@ class Sender:
         batch.attempts += 1
         queue = batch.queue
         if self._is_idempotent:
-            queue.number(batch, self._identity)
+            queue.number(batch, self._identity.current)
         if batch.sealed is None:
             batch.sealed = batch.builder.seal(
                 compression=self._compression,
@@ -296,7 +301,16 @@ class Sender:
                 producer_epoch=queue.identity.epoch,
                 base_sequence=batch.sequence,
             )
+        if batch.attempts == 1:
+            self._measure(batch, len(batch.sealed))
         return ProduceRequest.PartitionProduceData(index=queue.partition, records=batch.sealed)
+
+    def _measure(self, batch: Batch, sealed_bytes: int) -> None:
+        now = self._loop.time()
+        self._metrics.records_sent.add(batch.record_count, now)
+        self._metrics.batch_bytes.add(sealed_bytes, now)
+        self._metrics.compression_rate.add(sealed_bytes / batch.builder.size_bytes, now)
+        self._metrics.queue_ms.add((now - batch.opened_at) * 1000, now)
 
     # Answers ----------------------------------------------------------------------------------------------------
 
@@ -318,6 +332,7 @@ class Sender:
         else:
             self._take(batches, names_by_id, answer.result())
             throttle_ms = answer.result().throttle_time_ms
+            self._metrics.throttle_ms.add(throttle_ms, self._loop.time())
             if throttle_ms > 0:
                 self._throttled_until[leader_id] = self._loop.time() + throttle_ms / 1000
         if not self._is_closed:
@@ -357,7 +372,10 @@ class Sender:
         batch.maybe_appended |= is_unknown
         if error.code in _STALE_METADATA:
             self._cluster.mark_stale()
-        if not batch.is_finished and self._is_to_be_retried(batch, error):
+        if error.code == ErrorCode.MESSAGE_TOO_LARGE and may_be_split(batch):
+            self._split(batch)
+        elif not batch.is_finished and self._is_to_be_retried(batch, error):
+            self._metrics.record_retries.add(batch.record_count, self._loop.time())
             logger.info("%s-%d: %s; will be sent again", queue.topic, queue.partition, error)
             queue.failures += 1
             queue.not_before = self._loop.time() + self._cluster.options.retry_pause_s(queue.failures)
@@ -368,18 +386,41 @@ class Sender:
             self._conclude(batch, error)
         queue.settle()
 
+    def _split(self, batch: Batch) -> None:
+        """Let the records of a batch that is too large for its topic go again in two; those behind it move up."""
+        queue = batch.queue
+        now = self._loop.time()
+        logger.info(
+            "%s-%d: a batch of %d bytes is too large for the topic and is split",
+            queue.topic,
+            queue.partition,
+            batch.builder.size_bytes,
+        )
+        batch.maybe_appended = False
+        queue.note_given_up(batch)
+        queue.batch_bytes = min(queue.batch_bytes, size_after(batch))
+        parts = split(batch, now)
+        for part in parts:
+            part.expiry = self._loop.call_at(part.deadline, self.expire, part)
+        batch.replace(parts)
+        self._on_split(batch)
+        queue.failed += parts
+        queue.failed.sort(key=lambda failed: failed.serial)
+        self._active[queue] = None
+        self._metrics.batch_splits.add(1, now)
+
     def _is_to_be_retried(self, batch: Batch, error: KafkaError) -> bool:
         """Whether a batch goes again; decides also about the identity, which some refusals call into question."""
         queue = batch.queue
         if batch.attempts > self._retries:
             return False
         if self._is_idempotent and error.code in _LOST_IDENTITY:
-            self._change_identity(queue, by_epoch=error.code == ErrorCode.UNKNOWN_PRODUCER_ID)
+            self._identity.change(queue, by_epoch=error.code == ErrorCode.UNKNOWN_PRODUCER_ID)
             return True
         if self._is_idempotent and error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             if self._has_earlier(queue, batch) or queue.rewind_to is not None:
                 return True  # the one before it failed: it had to be refused
-            self._change_identity(queue, by_epoch=True)
+            self._identity.change(queue, by_epoch=True)
             return (
                 queue.unknown_gap is not None
             )  # without a gap of ours, acknowledged records are gone: that is to be told
@@ -400,47 +441,9 @@ class Sender:
             batch.record_count,
             error,
         )
+        self._metrics.record_errors.add(batch.record_count, self._loop.time())
         batch.fail(error)
         self._on_finished(batch)
-
-    # Identity ---------------------------------------------------------------------------------------------------
-
-    def _change_identity(self, queue: PartitionQueue, *, by_epoch: bool) -> None:
-        """Let a queue go on under another identity, once nothing of it is in flight.
-
-        Raising the epoch needs no broker (KIP-360); an id that was fenced, or ran out of epochs, is asked for anew.
-        """
-        if queue.wants_new_identity:
-            return
-        queue.wants_new_identity = True
-        current = self._identity
-        if queue.identity not in (current, NO_IDENTITY):
-            return  # the producer has moved on already, this queue has not
-        if by_epoch and current.epoch < _LARGEST_EPOCH:
-            self._identity = ProducerIdentity(current.producer_id, current.epoch + 1)
-        elif self._renewing is None:
-            self._renewing = asyncio.create_task(self._renew(), name="ottla-producer-id")
-
-    async def _renew(self) -> None:
-        while not self._is_closed:
-            try:
-                self._identity = await self._cluster.retry(
-                    self._init_producer_id, self._cluster.options.request_timeout_ms
-                )
-                break
-            except KafkaError as failed:
-                logger.warning("no new producer id: %s", failed)
-                await asyncio.sleep(self._cluster.options.retry_backoff_max_ms / 1000)
-        self._renewing = None
-        self.wake()
-
-    async def _init_producer_id(self) -> ProducerIdentity:
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
-        answer = await self._cluster.ask(None, request, InitProducerIdResponse)
-        if answer.error_code:
-            code = ErrorCode.of(answer.error_code)
-            raise KafkaError(code, f"no producer id: {code.message}")
-        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
 
 def _explain(batch: Batch, told: ProduceResponse.PartitionProduceResponse, code: ErrorCode) -> str:

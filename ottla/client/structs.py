@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Generic, NamedTuple
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=bytes | None)
+    V = TypeVar("V", default=bytes | None)
+else:  # Python's own TypeVar has no default before 3.13, and nothing at run time asks for it
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 
 class TopicPartition(NamedTuple):
@@ -34,13 +46,30 @@ class RecordMetadata(NamedTuple):
     timestamp_ms: int
 
 
-class ConsumerRecord(NamedTuple):
-    """A record as it was read. `timestamp_ms` is -1 when it has none; header keys are text, values bytes or None."""
+class ProducerRecord(NamedTuple):
+    """A record on its way to be sent, as interceptors see it: key and value are not serialized yet.
+
+    `timestamp_ms` None means now, `partition` None leaves the choice to the partitioner.
+    """
+
+    topic: str
+    value: object = None
+    key: object = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp_ms: int | None = None
+    partition: int | None = None
+
+
+class ConsumerRecord(NamedTuple, Generic[K, V]):
+    """A record as it was read; key and value are what the consumer's deserializers made, bytes or None without them.
+
+    `timestamp_ms` is -1 when it has none; header keys are text, values bytes or None.
+    """
 
     topic: str
     partition: int
     offset: int
     timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
+    key: K
+    value: V
     headers: tuple[tuple[str, bytes | None], ...] = ()

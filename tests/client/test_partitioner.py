@@ -7,8 +7,10 @@ import zlib
 
 import pytest
 from aiokafka.partitioner import murmur2 as aiokafka_murmur2
+from confluent_kafka import Producer as ConfluentProducer
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
+from ottla.client import Admin
 from ottla.client.partitioner import Partitioner, murmur2, positive_murmur2
 
 
@@ -69,3 +71,42 @@ def test_a_rule_that_does_not_exist_or_misses_the_topic_is_refused():
         Partitioner("murmur3")
     with pytest.raises(ValueError, match="chose 9"):
         Partitioner(lambda topic, key, count: 9).choose("t", None, 3)
+
+
+@pytest.mark.parametrize(
+    ("rule", "librdkafkas"),
+    [("murmur2", "murmur2_random"), ("consistent", "consistent"), ("consistent_random", "consistent_random")],
+)
+async def test_keys_land_where_librdkafka_puts_them(broker, topic, rule, librdkafkas):
+    """The other implementation is the real one: confluent-kafka writes, and what it chose is read back."""
+    partitions = 7
+    async with Admin(broker.bootstrap) as admin:
+        await admin.create_topic(topic, partitions=partitions, replication_factor=1)
+    chance = random.Random(2)
+    keys = [b"%d" % number for number in range(100)] + [chance.randbytes(length) for length in range(1, 60)]
+    if rule == "consistent":
+        keys += [b"", None]
+    theirs = ConfluentProducer({"bootstrap.servers": broker.bootstrap, "partitioner": librdkafkas})
+    chosen = {}
+    for key in keys:
+        theirs.produce(topic, b"", key, on_delivery=lambda _, message: chosen.update({message.key(): message}))
+    assert theirs.flush(30) == 0
+    ours = Partitioner(rule)
+    wrong = {
+        key: (message.partition(), ours.choose(topic, key, partitions))
+        for key, message in chosen.items()
+        if message.partition() != ours.choose(topic, key, partitions)
+    }
+    assert not wrong
+    assert len(chosen) == len(set(keys))
+
+
+def test_keys_may_be_ignored():
+    partitioner = Partitioner("murmur2", ignores_keys=True)
+    assert len({partitioner.choose("t", b"%d" % n, 50) for n in range(20)}) == 1
+
+
+def test_names_of_rules_are_read_leniently():
+    for name in ("round-robin", "ROUNDROBIN", "round_robin"):
+        assert [Partitioner(name).choose("t", None, 3)] == [0]
+    assert Partitioner("murmur2_random").choose("t", b"21", 10) == (-973932308 & 0x7FFFFFFF) % 10

@@ -51,6 +51,7 @@ class FakePartition:
     """(epoch, next sequence) by producer id."""
     faults: deque[Fault | None] = field(default_factory=deque)
     first_offsets: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    max_message_bytes: int = 2**31
 
     @property
     def values(self) -> list[bytes | None]:
@@ -58,6 +59,8 @@ class FakePartition:
 
     def append(self, records: memoryview) -> tuple[ErrorCode, int]:
         header = parse_header(records)
+        if len(records) > self.max_message_bytes:
+            return ErrorCode.MESSAGE_TOO_LARGE, -1
         if header.producer_id >= 0:
             name = (header.producer_id, header.producer_epoch, header.base_sequence)
             if name in self.first_offsets:

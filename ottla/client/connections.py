@@ -1,0 +1,123 @@
+"""The connections of one client: one per broker and lane, made when they are needed, given up when the broker moves.
+
+Several who want the same connection share one attempt. A broker that failed is not dialled again before its pause is
+over, which grows with each failure; who asks meanwhile hears at once that it failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ottla.client.connection import Connection, connect
+from ottla.client.errors import ClientClosed, ConnectionLost, KafkaError, NoBrokersAvailable
+from ottla.client.metrics import ConnectionMetrics
+from ottla.client.options import ClientOptions
+from ottla.client.structs import BrokerAddress
+
+_NodeKey = tuple[int, int] | tuple[str, int]
+"""A broker by (node id, lane), or a bootstrap server by (host, port)."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """A broker's connection, or the attempt to make one."""
+
+    connection: Connection | None = None
+    dialling: asyncio.Task[Connection] | None = None
+    failures: int = 0
+    not_before: float = 0.0
+
+
+class Connections:
+    """See the module."""
+
+    def __init__(self, options: ClientOptions, metrics: ConnectionMetrics) -> None:
+        self._options = options
+        self._metrics = metrics
+        self._nodes: dict[_NodeKey, _Node] = {}
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """End every connection and every attempt at once."""
+        self._is_closed = True
+        dialling = [node.dialling for node in self._nodes.values() if node.dialling is not None]
+        for task in dialling:
+            task.cancel()
+        open_connections = [node.connection for node in self._nodes.values() if node.connection is not None]
+        for connection in open_connections:
+            connection.close()
+        await asyncio.gather(*dialling, *(connection.closed for connection in open_connections), return_exceptions=True)
+
+    def open_to(self, node_id: int, lane: int) -> Connection | None:
+        """Return the connection to a broker if one is open."""
+        node = self._nodes.get((node_id, lane))
+        if node is None or node.connection is None or not node.connection.is_open:
+            return None
+        return node.connection
+
+    async def to(self, address: BrokerAddress | None, node_id: int, lane: int) -> Connection:
+        """Return an open connection to a broker, made now if need be; raises ConnectionLost or ClientTimeout."""
+        found = self.open_to(node_id, lane)
+        if found is not None:
+            return found
+        if address is None:
+            raise ConnectionLost(f"broker {node_id} is not known")
+        return await self._dial((node_id, lane), address.host, address.port)
+
+    async def to_any(self, brokers: Iterable[BrokerAddress], servers: Sequence[tuple[str, int]]) -> Connection:
+        """Return an open connection to a broker, or to a bootstrap server; raises NoBrokersAvailable, with reasons."""
+        for key in self._nodes:
+            if isinstance(key[0], int) and key[1] == 0 and (found := self.open_to(key[0], 0)) is not None:
+                return found
+        reasons: list[str] = []
+        candidates: list[tuple[_NodeKey, str, int]] = [
+            ((address.node_id, 0), address.host, address.port) for address in brokers
+        ]
+        candidates += [((host, port), host, port) for host, port in servers]
+        for key, host, port in candidates:
+            try:
+                return await self._dial(key, host, port)
+            except KafkaError as failed:
+                reasons.append(failed.message)
+        raise NoBrokersAvailable("; ".join(dict.fromkeys(reasons)))
+
+    def drop_moved(self, brokers: Mapping[int, BrokerAddress]) -> None:
+        """Close the connection of a broker that is gone or has another address now."""
+        for key, node in list(self._nodes.items()):
+            if isinstance(key[0], str) or node.connection is None:
+                continue
+            address = brokers.get(key[0])
+            if address is None or node.connection.address != f"{address.host}:{address.port}":
+                node.connection.close("the broker has moved or left the cluster")
+                del self._nodes[key]
+
+    async def _dial(self, key: _NodeKey, host: str, port: int) -> Connection:
+        if self._is_closed:
+            raise ClientClosed("the client is closed")
+        loop = asyncio.get_running_loop()
+        node = self._nodes.setdefault(key, _Node())
+        if node.connection is not None and node.connection.is_open:
+            return node.connection
+        if node.dialling is None:
+            if loop.time() < node.not_before:
+                raise ConnectionLost(f"{host}:{port} failed a moment ago and is not dialled again yet")
+            attempt = connect(host, port, self._options, self._metrics)
+            node.dialling = asyncio.create_task(attempt, name=f"ottla-dial-{host}:{port}")
+            node.dialling.add_done_callback(lambda task: self._on_dialled(node, task))
+        return await asyncio.shield(node.dialling)
+
+    def _on_dialled(self, node: _Node, task: asyncio.Task[Connection]) -> None:
+        node.dialling = None
+        if task.cancelled():
+            return
+        if task.exception() is None:
+            node.connection = task.result()
+            node.failures = 0
+            if self._is_closed:
+                node.connection.close()
+            return
+        node.failures += 1
+        loop = asyncio.get_running_loop()
+        node.not_before = loop.time() + self._options.reconnect_pause_s(node.failures)

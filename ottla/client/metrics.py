@@ -1,0 +1,178 @@
+"""What a client measures of itself, under Kafka's metric names, as a plain dict of numbers.
+
+Totals count since the start. Averages, maxima and rates look back over the last half to whole minute, as Kafka's do
+with two samples of 30 seconds. Things are counted per batch and per request, not per record, so that it is not felt.
+The time is passed in, in seconds of a clock that never goes back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+SAMPLE_S = 30.0
+"""Kafka's `metrics.sample.window.ms`, of which it keeps two."""
+
+
+class Spread:
+    """How large something was, lately: its average and maximum, how often it came, and its sum since the start."""
+
+    __slots__ = ("_began", "_now", "_past", "_past_began", "count", "total")
+
+    def __init__(self, now: float) -> None:
+        self.count = 0
+        self.total = 0.0
+        self._began = now
+        self._past_began = now
+        self._now = (0, 0.0, -math.inf)
+        self._past = (0, 0.0, -math.inf)
+
+    def add(self, value: float, now: float) -> None:
+        """Record that something came, and its size."""
+        if now - self._began >= SAMPLE_S:
+            self._turn(now)
+        count, total, largest = self._now
+        self._now = (count + 1, total + value, value if value > largest else largest)
+        self.count += 1
+        self.total += value
+
+    def _turn(self, now: float) -> None:
+        is_recent = now - self._began < 2 * SAMPLE_S
+        self._past = self._now if is_recent else (0, 0.0, -math.inf)
+        self._past_began = self._began if is_recent else now - SAMPLE_S
+        self._now = (0, 0.0, -math.inf)
+        self._began = now
+
+    def lately(self, now: float) -> tuple[int, float, float, float]:
+        """Return (count, sum, maximum, seconds) of the last one or two samples; the maximum is NaN without any."""
+        if now - self._began >= SAMPLE_S:
+            self._turn(now)
+        count, total, largest = (
+            self._now[0] + self._past[0],
+            self._now[1] + self._past[1],
+            max(self._now[2], self._past[2]),
+        )
+        return count, total, largest if count else math.nan, max(now - self._past_began, 1.0)
+
+    def average(self, now: float) -> float:
+        """Return the average of late, NaN when nothing came."""
+        count, total, _, _ = self.lately(now)
+        return total / count if count else math.nan
+
+    def largest(self, now: float) -> float:
+        """Return the maximum of late, NaN when nothing came."""
+        return self.lately(now)[2]
+
+    def rate(self, now: float) -> float:
+        """Return how often it came per second, of late."""
+        count, _, _, seconds = self.lately(now)
+        return count / seconds
+
+    def sum_rate(self, now: float) -> float:
+        """Return how much of it came per second, of late."""
+        _, total, _, seconds = self.lately(now)
+        return total / seconds
+
+
+class ConnectionMetrics:
+    """What all connections of a client count."""
+
+    def __init__(self, now: float) -> None:
+        self.sent_bytes = Spread(now)
+        self.received_bytes = Spread(now)
+        self.latency_ms = Spread(now)
+        self.connections = Spread(now)
+        self.connections_closed = Spread(now)
+
+    def snapshot(self, now: float) -> dict[str, float]:
+        """Return the numbers by name."""
+        return {
+            "connection-creation-total": self.connections.count,
+            "connection-close-total": self.connections_closed.count,
+            "connection-count": self.connections.count - self.connections_closed.count,
+            "request-total": self.sent_bytes.count,
+            "request-rate": self.sent_bytes.rate(now),
+            "request-size-avg": self.sent_bytes.average(now),
+            "request-size-max": self.sent_bytes.largest(now),
+            "outgoing-byte-total": self.sent_bytes.total,
+            "outgoing-byte-rate": self.sent_bytes.sum_rate(now),
+            "response-total": self.received_bytes.count,
+            "response-rate": self.received_bytes.rate(now),
+            "incoming-byte-total": self.received_bytes.total,
+            "incoming-byte-rate": self.received_bytes.sum_rate(now),
+            "request-latency-avg": self.latency_ms.average(now),
+            "request-latency-max": self.latency_ms.largest(now),
+        }
+
+
+class ProducerMetrics:
+    """What a producer's batches count."""
+
+    def __init__(self, now: float) -> None:
+        self.records_sent = Spread(now)
+        self.record_errors = Spread(now)
+        self.record_retries = Spread(now)
+        self.batch_bytes = Spread(now)
+        self.compression_rate = Spread(now)
+        self.queue_ms = Spread(now)
+        self.records_per_request = Spread(now)
+        self.batch_splits = Spread(now)
+        self.throttle_ms = Spread(now)
+
+    def snapshot(self, now: float) -> dict[str, float]:
+        """Return the numbers by name."""
+        batch_bytes = self.batch_bytes.average(now)
+        batches, _, _, _ = self.batch_bytes.lately(now)
+        records = self.records_sent.lately(now)[1]
+        return {
+            "record-send-total": self.records_sent.total,
+            "record-send-rate": self.records_sent.sum_rate(now),
+            "record-error-total": self.record_errors.total,
+            "record-error-rate": self.record_errors.sum_rate(now),
+            "record-retry-total": self.record_retries.total,
+            "record-retry-rate": self.record_retries.sum_rate(now),
+            "record-size-avg": batch_bytes * batches / records if records else math.nan,
+            "batch-size-avg": batch_bytes,
+            "batch-size-max": self.batch_bytes.largest(now),
+            "byte-total": self.batch_bytes.total,
+            "byte-rate": self.batch_bytes.sum_rate(now),
+            "compression-rate-avg": self.compression_rate.average(now),
+            "record-queue-time-avg": self.queue_ms.average(now),
+            "record-queue-time-max": self.queue_ms.largest(now),
+            "records-per-request-avg": self.records_per_request.average(now),
+            "batch-split-total": self.batch_splits.count,
+            "batch-split-rate": self.batch_splits.rate(now),
+            "produce-throttle-time-avg": self.throttle_ms.average(now),
+            "produce-throttle-time-max": self.throttle_ms.largest(now),
+        }
+
+
+class ConsumerMetrics:
+    """What a consumer's fetches count."""
+
+    def __init__(self, now: float) -> None:
+        self.fetched_bytes = Spread(now)
+        self.fetch_latency_ms = Spread(now)
+        self.consumed_bytes = Spread(now)
+        self.consumed_records = Spread(now)
+        self.throttle_ms = Spread(now)
+
+    def snapshot(self, now: float, lags: Mapping[tuple[str, int], int]) -> dict[str, float]:
+        """Return the numbers by name; `lags` are records by partition."""
+        found = {
+            "fetch-total": self.fetch_latency_ms.count,
+            "fetch-rate": self.fetch_latency_ms.rate(now),
+            "fetch-latency-avg": self.fetch_latency_ms.average(now),
+            "fetch-latency-max": self.fetch_latency_ms.largest(now),
+            "fetch-size-avg": self.fetched_bytes.average(now),
+            "fetch-size-max": self.fetched_bytes.largest(now),
+            "fetch-throttle-time-avg": self.throttle_ms.average(now),
+            "fetch-throttle-time-max": self.throttle_ms.largest(now),
+            "bytes-consumed-total": self.consumed_bytes.total,
+            "bytes-consumed-rate": self.consumed_bytes.sum_rate(now),
+            "records-consumed-total": self.consumed_records.total,
+            "records-consumed-rate": self.consumed_records.sum_rate(now),
+            "records-lag-max": max(lags.values(), default=math.nan),
+        }
+        found |= {f"records-lag{{topic={topic},partition={index}}}": lag for (topic, index), lag in lags.items()}
+        return found

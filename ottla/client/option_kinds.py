@@ -1,0 +1,106 @@
+"""The kinds of options: each makes a dataclass field whose value is converted from what a program gives, and checked.
+
+A converter takes any object and returns the value, or raises ValueError("must be ..."); who calls it adds the name.
+Numbers and booleans may be text, as they are in properties files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from functools import partial
+from typing import Any, cast
+
+_LARGEST_INT = 2**31 - 1
+
+
+def integer(default: int, low: int = 0, high: int = _LARGEST_INT) -> int:
+    """Make an option that is a whole number."""
+    return cast(int, _option(default, partial(_to_integer, low, high)))
+
+
+def milliseconds(default: float, low: float = 0) -> float:
+    """Make an option that is a time and may have a fraction."""
+    return cast(float, _option(default, partial(_to_number, low)))
+
+
+def boolean(default: bool) -> bool:
+    """Make an option that is on or off."""
+    return cast(bool, _option(default, to_boolean))
+
+
+def text(default: str) -> str:
+    """Make an option that is any text."""
+    return cast(str, _option(default, _to_text))
+
+
+def choice(default: str, choices: Sequence[str]) -> str:
+    """Make an option that is one of some words."""
+    return cast(str, _option(default, partial(_to_choice, choices)))
+
+
+def option_of(default: Any, convert: Callable[[object], object]) -> Any:
+    """Make an option of a kind of its own; `convert` raises ValueError("must be ...") for what makes no sense."""
+    return _option(default, convert)
+
+
+def optional(default: None, convert: Callable[[object], object]) -> Any:
+    """Make an option that may be left open: None passes, anything else is converted."""
+    return _option(default, lambda value: None if value is None else convert(value))
+
+
+def _option(default: Any, convert: Callable[[object], object]) -> Any:
+    return field(default=default, metadata={"convert": convert})
+
+
+def _to_integer(low: int, high: int, value: object) -> int:
+    if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        bounds = f"{low} or more" if high == _LARGEST_INT else f"{low} to {high}"
+        raise ValueError(f"must be a number, {bounds}")
+    return value
+
+
+def _to_number(low: float, value: object) -> float:
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            value = None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= _LARGEST_INT:
+        raise ValueError(f"must be a number, {low} or more")
+    return value
+
+
+def to_boolean(value: object) -> bool:
+    """Take true and false, also as text."""
+    if isinstance(value, str):
+        value = {"true": True, "false": False}.get(value.strip().lower())
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+def _to_text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be text")
+    return value
+
+
+def _to_choice(choices: Sequence[str], value: object) -> str:
+    if value not in choices:
+        raise ValueError(f"must be one of {', '.join(choices)}")
+    return str(value)
+
+
+def to_function(value: object) -> object:
+    """Let functions pass."""
+    if not callable(value):
+        raise ValueError("must be a function")
+    return value
+
+
+def to_integer(low: int, high: int = _LARGEST_INT) -> Callable[[object], int]:
+    """Return a converter to whole numbers within bounds."""
+    return partial(_to_integer, low, high)
