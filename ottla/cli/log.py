@@ -1,4 +1,4 @@
-"""`ottla log`: look into the files of a data directory, without a broker and without changing anything."""
+"""`ottla log`: the group, and what looks into the files of a data directory: dump and explain."""
 
 from __future__ import annotations
 
@@ -16,11 +16,18 @@ from ottla.cli.lazy import LazyGroup
     commands_by_name={
         "dump": ("ottla.cli.log:dump", "Print what is in a log, index, checkpoint or snapshot file."),
         "explain": ("ottla.cli.log:explain", "Tell every step by which a record is found."),
+        "verify": ("ottla.cli.log_verify:verify", "Check every batch, index, checkpoint and snapshot."),
+        "roll": ("ottla.cli.log_operations:roll", "Begin a new segment, on a running broker."),
+        "retain": ("ottla.cli.log_operations:retain", "Delete now what retention would, on a running broker."),
     },
-    short_help="Look into the log files on disk.",
+    short_help="Look into the log files on disk; roll and retain on a running broker.",
 )
 def log() -> None:
-    """Look into the files of a data directory: read-only, without a broker, also beside a running one."""
+    """Look into the files of a data directory.
+
+    dump, explain and verify need no broker and only read, so also beside a running one. roll and retain ask a running
+    broker, at its ottla.http.listener.
+    """
 
 
 @click.command()
@@ -79,21 +86,14 @@ def explain(partition: str, log_dir: Path | None, offset: int | None, timestamp:
     """
     from ottla.cli.explain_json import explanation_to_json
     from ottla.cli.explain_text import explanation_lines
+    from ottla.cli.partitions import find_partition
     from ottla.cli.show import parse_time
     from ottla.storage.explain import Ending, NoSuchPartition, explain_offset, explain_timestamp
     from ottla.storage.files import OsFiles
-    from ottla.storage.layout import DirectoryKind, parse_partition_directory
 
     if (offset is None) == (timestamp is None):
         raise click.UsageError("give one of --offset and --timestamp")
-    path = Path(partition)
-    parsed = parse_partition_directory(path.name)
-    if parsed is None or parsed.kind is not DirectoryKind.PARTITION:
-        raise click.BadParameter(
-            f"{partition!r} is not a topic and a partition, such as orders-0", param_hint="TOPIC-N"
-        )
-    directory = log_dir or (path.parent if "/" in partition else Path("data"))
-    topic, number = parsed.topic_partition
+    directory, (topic, number) = find_partition(partition, log_dir)
     with file_errors(), closed_pipe_ends_quietly():
         try:
             if offset is not None:

@@ -1,4 +1,7 @@
-"""How far a transfer has come, on standard error, where somebody watches; silent where nobody does."""
+"""How far work has come, on standard error, where somebody watches; silent where nobody does.
+
+`Progress` counts a transfer that nobody knows the end of, `Bar` shows how much of a known amount is done.
+"""
 
 from __future__ import annotations
 
@@ -45,5 +48,52 @@ class Progress:
         return f"{self._verb} {self.records:,} record{plural}, {show_size(self.size_bytes)}{rate}"
 
     def _write(self, line: str) -> None:
+        click.echo("\r" + line.ljust(self._width), nl=False, err=True)
+        self._width = len(line)
+
+
+class Bar:
+    """A bar for bytes out of a known number, for work that takes longer than `_REFRESH_S`. Lines that are printed
+    meanwhile go through `above`, so that the bar stays below them.
+    """
+
+    _WIDTH = 30
+
+    def __init__(self, label: str, all_bytes: int, *, is_shown: bool = True) -> None:
+        self._label = label
+        self._all_bytes = max(all_bytes, 1)
+        self._done_bytes = 0
+        self._is_shown = is_shown and sys.stderr.isatty()
+        self._started = self._refreshed = time.monotonic()
+        self._width = 0
+
+    def add(self, size_bytes: int) -> None:
+        """So many more bytes are done."""
+        self._done_bytes += size_bytes
+        now = time.monotonic()
+        if self._is_shown and now - self._refreshed >= _REFRESH_S:
+            self._refreshed = now
+            self._write()
+
+    def above(self) -> None:
+        """Take the bar away, so that a line can be printed; the next `add` brings it back."""
+        if self._width:
+            click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
+            self._width = 0
+
+    def end(self) -> None:
+        """Take the bar away for good."""
+        self.above()
+        self._is_shown = False
+
+    def _write(self) -> None:
+        share = min(self._done_bytes / self._all_bytes, 1.0)
+        filled = int(share * self._WIDTH)
+        elapsed_s = time.monotonic() - self._started
+        left_s = elapsed_s / share - elapsed_s if share else 0
+        line = (
+            f"{self._label} [{'#' * filled}{'-' * (self._WIDTH - filled)}] {share:4.0%}  "
+            f"{show_size(self._done_bytes)}, {left_s:,.0f} s left"
+        )
         click.echo("\r" + line.ljust(self._width), nl=False, err=True)
         self._width = len(line)

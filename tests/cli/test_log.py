@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from kit.broker import BrokerProcess
 from kit.seed_examples import SEED_EXAMPLES, TIMESTAMP_MS, SeedExample, make_seed_example
 
 from ottla.cli.main import main
@@ -202,3 +203,67 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     assert done.stderr == ""
     assert done.returncode == 0
     assert done.stdout.count("\n") == 1
+
+
+# --- verify
+
+
+def verified(*arguments: object) -> tuple[int, list[dict[str, Any]]]:
+    result = ottla("log", "verify", *arguments, "--json")
+    return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.fixture
+def left_behind(tmp_path: Path) -> Path:
+    """A data directory with 100 records in `orders-0`, of a broker that has stopped."""
+    with BrokerProcess(tmp_path / "data") as broker:
+        lines = "".join(f"record {number}\n" for number in range(100))
+        result = CliRunner().invoke(main, ["produce", "orders", "-b", broker.bootstrap], input=lines)
+        assert result.exit_code == 0, result.output
+    return tmp_path / "data"
+
+
+def spoil(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0xFF
+    path.write_bytes(data)
+
+
+def test_verify_calls_a_sound_directory_sound(left_behind: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = ottla("log", "verify", left_behind)
+    assert result.exit_code == 0
+    assert result.output.endswith(": sound\n")
+    monkeypatch.chdir(left_behind.parent)  # ./data is the default
+    for arguments in ((), ("orders-0",), ("data/orders-0",), ("orders-0", "--log-dir", left_behind)):
+        status, told = verified(*arguments)
+        assert (status, told[-1]["partitions"]) == (0, 1 if arguments else 2)
+    assert ottla("log", "verify", "--quiet").output == ""
+
+
+def test_verify_names_damage_by_file_position_and_offset_and_ends_with_status_1(left_behind: Path) -> None:
+    path = left_behind / "orders-0" / layout.offset_file_name(0, ".log")
+    spoil(path, 100)
+    status, told = verified(left_behind)
+    assert status == 1
+    assert [(one["severity"], one["file"], one["position"], one["offset"]) for one in told[:-1]] == [
+        ("damage", str(path), 0, 0)
+    ]
+    assert told[-1]["findings_damage"] == 1
+    result = ottla("log", "verify", left_behind)
+    line = f"damage  orders-0/{path.name}, position 0, offset 0: the checksum does not match"
+    assert result.output.startswith(line)
+    assert result.output.endswith(": 1 damage\n")
+
+
+@pytest.mark.parametrize("arguments", [["nothing"], ["orders-7"], ["nothing/orders-0"]])
+def test_verify_of_what_is_not_there_is_one_line(tmp_path: Path, arguments: list[str]) -> None:
+    result = CliRunner().invoke(main, ["log", "verify", *arguments])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("ottla: ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_verify_says_when_a_name_is_no_partition() -> None:
+    result = ottla("log", "verify", "orders", "--log-dir", "data")
+    assert result.exit_code == 2
+    assert "'orders' is not a topic and a partition" in result.output

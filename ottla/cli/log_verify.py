@@ -1,0 +1,128 @@
+"""`ottla log verify`: is what lies on disk what was written?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors
+from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY, parse_partition
+from ottla.cli.progress import Bar
+from ottla.cli.show import show_size
+
+if TYPE_CHECKING:
+    from ottla.storage.layout import TopicPartition
+    from ottla.storage.verify import Counts, Finding
+
+_COLOURS = {"damage": "red", "unsure": "yellow", "note": "cyan"}
+
+
+@click.command(short_help="Check every batch, index, checkpoint and snapshot.")
+@click.argument("what", metavar="[DIR|TOPIC-N]", required=False)
+@click.option(
+    "--log-dir",
+    type=click.Path(path_type=Path),
+    help="The data directory (one of log.dirs) that holds the partition.  [default: ./data]",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per finding, and one for the end.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress bar, no notes, no closing line.")
+def verify(what: str | None, log_dir: Path | None, as_json: bool, quiet: bool) -> None:
+    """Check every batch of a data directory, or of one partition: headers, checksums, offsets, both indexes, leader
+    epochs, producer snapshots and checkpoints. Nothing is changed, and no broker is needed.
+
+    A broker checks at its start what it has not promised yet (past the recovery point); this is for the rest. Each
+    finding names file, byte position and offset, and how bad it is: `damage`; `unsure`, what the next start will mend;
+    `note`, what a person may want to know. Exit status 1 when there is damage.
+
+    \b
+    Examples:
+      ottla log verify
+      ottla log verify orders-0 --log-dir /var/lib/ottla
+      ottla log verify /var/lib/ottla --json | jq 'select(.severity == "damage")'
+    """
+    from ottla.storage.files import OsFiles
+    from ottla.storage.verify import NothingToVerify, Severity, Verification
+
+    directory, partition = _find(what, log_dir)
+    with file_errors(), closed_pipe_ends_quietly():
+        try:
+            going = Verification(OsFiles(), directory, partition)
+        except NothingToVerify as error:
+            raise Failure(str(error)) from None
+        bar = Bar("verifying", going.size_bytes(), is_shown=not quiet)
+        try:
+            for finding in going.run(bar.add):
+                if quiet and finding.severity is Severity.NOTE:
+                    continue
+                bar.above()
+                click.echo(json.dumps(_to_json(finding)) if as_json else _line(finding, directory))
+        except KeyboardInterrupt:
+            raise SystemExit(130) from None
+        finally:
+            bar.end()
+        if not quiet:
+            click.echo(json.dumps(_counts_to_json(going.counts)) if as_json else _closing(going.counts))
+    if going.counts.findings[Severity.DAMAGE]:
+        raise SystemExit(1)
+
+
+def _find(what: str | None, log_dir: Path | None) -> tuple[Path, TopicPartition | None]:
+    """A partition by name or path, or a log directory. A directory that is called like one wins over `./data`."""
+    if what is None:
+        return log_dir or DEFAULT_LOG_DIRECTORY, None
+    path = Path(what)
+    partition = parse_partition(path.name)
+    if partition is None:
+        if log_dir is not None:
+            raise click.BadParameter(f"{what!r} is not a topic and a partition, such as orders-0", param_hint="TOPIC-N")
+        return path, None
+    if log_dir is not None:
+        return log_dir, partition
+    if "/" not in what:
+        return DEFAULT_LOG_DIRECTORY, partition
+    is_log_directory = (path / "meta.properties").exists()
+    return (path, None) if is_log_directory else (path.parent, partition)
+
+
+def _line(finding: Finding, directory: Path) -> str:
+    path = finding.path.relative_to(directory) if finding.path.is_relative_to(directory) else finding.path
+    places = [str(path)]
+    if finding.position is not None:
+        places.append(f"position {finding.position}")
+    if finding.offset is not None:
+        places.append(f"offset {finding.offset}")
+    word = click.style(f"{finding.severity:<6}", fg=_COLOURS[finding.severity])
+    return f"{word}  {', '.join(places)}: {finding.problem}"
+
+
+def _to_json(finding: Finding) -> dict[str, object]:
+    return {
+        "type": "finding",
+        "severity": str(finding.severity),
+        "file": str(finding.path),
+        "position": finding.position,
+        "offset": finding.offset,
+        "problem": finding.problem,
+    }
+
+
+def _counts_to_json(counts: Counts) -> dict[str, object]:
+    return {
+        "type": "verified",
+        "partitions": counts.partitions,
+        "segments": counts.segments,
+        "batches": counts.batches,
+        "size_bytes": counts.size_bytes,
+        **{f"findings_{severity}": number for severity, number in counts.findings.items()},
+    }
+
+
+def _closing(counts: Counts) -> str:
+    counted = ((counts.partitions, "partition"), (counts.segments, "segment"), (counts.batches, "batch"))
+    words = [f"{number:,} {word}{'' if number == 1 else 'es' if word == 'batch' else 's'}" for number, word in counted]
+    looked = ", ".join([*words, show_size(counts.size_bytes)])
+    found = [f"{number:,} {severity}" for severity, number in counts.findings.items() if number]
+    return f"{looked}: {', '.join(found) if found else 'sound'}"
