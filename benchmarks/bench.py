@@ -153,6 +153,7 @@ def main() -> int:
         f"Python {platform.python_version()} ({platform.python_compiler()}), {os.cpu_count()} cores, "
         f"kernel {platform.release()}; load {os.getloadavg()[0]:.1f}; medians of {options.rounds} interleaved rounds"
     )
+    servers.warm_memory()
     missed: list[str] = []
     if not options.only:
         starts = [first_produce("sync") for _ in range(options.rounds)]
