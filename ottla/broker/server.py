@@ -218,11 +218,12 @@ class Server:
         address = self.config.ottla_http_listener
         if address is None:
             return
+        from ottla.broker.http.operations import operations_of
         from ottla.broker.http.pages import pages_of
         from ottla.broker.http.server import HttpServer
 
         host, port = address
-        http = HttpServer(host, port, pages_of(self.node, lambda: self._is_accepting))
+        http = HttpServer(host, port, pages_of(self.node, lambda: self._is_accepting), operations_of(self.node))
         try:
             await http.start()
         except OSError as error:
@@ -230,7 +231,8 @@ class Server:
             raise StartError(f"ottla.http.listener={host}:{port}: {explain(error)}") from error
         self._http = http
         self.http_address = http.address
-        LOG.info("health and metrics at http://%s:%d (/livez /readyz /metrics)", *http.address)
+        where = _shown(*http.address)
+        LOG.info("health and metrics at http://%s (/livez /readyz /metrics; for this machine: POST /log/...)", where)
 
     def _log_summary(self, elapsed_ms: int) -> None:
         node = self.node

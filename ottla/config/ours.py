@@ -69,7 +69,8 @@ class Limits(Options):
         kind=ConfigType.STRING,
         allowed="host:port, or empty",
         show=show_optional_address,
-        doc="Where `/livez`, `/readyz` and `/metrics` are served, as host:port; empty for nowhere.",
+        doc="Where `/livez`, `/readyz`, `/metrics` and, for this machine only, `ottla log roll` and "
+        "`ottla log retain` are served, as host:port; empty for nowhere.",
     )
     ottla_connection_max_pending_requests = int32(
         512, at_least=1, doc="Requests of one connection that may wait for an answer before reading from it pauses."

@@ -117,9 +117,9 @@ class LogDirectory:
         """A write found no room: ONLINE becomes FULL."""
         self._move(DirectoryState.FULL, error, only_from=DirectoryState.ONLINE)
 
-    def mark_offline(self, error: OSError) -> None:
-        """A write, sync or truncate failed: OFFLINE until restart."""
-        self._move(DirectoryState.OFFLINE, error)
+    def mark_offline(self, error: OSError, *, is_told: bool = True) -> None:
+        """A write, sync or truncate failed: OFFLINE until restart. `is_told` False: the caller says so."""
+        self._move(DirectoryState.OFFLINE, error, is_told=is_told)
 
     def mark_failed(self, error: OSError) -> None:
         """The one or the other, by what the error says. Not for a failed sync, which is always OFFLINE."""
@@ -150,7 +150,18 @@ class LogDirectory:
         self._move(DirectoryState.ONLINE, None, only_from=DirectoryState.FULL)
         return self.is_online
 
-    def _move(self, state: DirectoryState, error: OSError | None, only_from: DirectoryState | None = None) -> None:
+    def tell_offline(self) -> None:
+        """Say in the log that it is offline, and why."""
+        logger.error("log directory %s is %s: %s", self.path, self.state.value, self.error)
+
+    def _move(
+        self,
+        state: DirectoryState,
+        error: OSError | None,
+        only_from: DirectoryState | None = None,
+        *,
+        is_told: bool = True,
+    ) -> None:
         with self._guard:
             if self.state is state or (only_from is not None and self.state is not only_from):
                 return
@@ -158,8 +169,8 @@ class LogDirectory:
             self.error = error
         if state is DirectoryState.ONLINE:
             logger.warning("log directory %s has room again and takes writes", self.path)
-        else:
-            logger.error("log directory %s is %s: %s", self.path, state.value, error)
+        elif is_told:
+            self.tell_offline()
         if self.on_change is not None:
             self.on_change(self)
 

@@ -73,6 +73,11 @@ class LoadedLogs:
     strays: list[Path] = field(default_factory=list)
 
 
+def _reason(error: Exception | None) -> str:
+    """What the operating system says, without the name of the file in the directory that it was met at."""
+    return str((error.strerror if isinstance(error, OSError) else None) or error)
+
+
 class LogManager:
     """See the module. `directories` are in the order of `log.dirs`; `logs` holds every open log."""
 
@@ -104,7 +109,7 @@ class LogManager:
                 try:
                     found[directory.path] = directory.open()
                 except OSError as error:
-                    directory.mark_offline(error)
+                    directory.mark_offline(error, is_told=False)
             self._demand_one_online()
             identities = {path: properties for path, properties in found.items() if properties is not None}
             agreed = check_identities(identities, self._config.node_id, cluster_id)
@@ -115,8 +120,11 @@ class LogManager:
                     directory.begin(self.cluster_id, self._config.node_id, found[directory.path])
                     remove_leftovers(self._files, directory)
                 except OSError as error:
-                    directory.mark_offline(error)
+                    directory.mark_offline(error, is_told=False)
             self._demand_one_online()
+            for directory in self.directories:
+                if directory.is_offline:
+                    directory.tell_offline()
         except BaseException:
             self._release()
             raise
@@ -152,7 +160,7 @@ class LogManager:
 
     def _demand_one_online(self) -> None:
         if not self._not_offline():
-            reasons = "; ".join(f"{directory.path}: {directory.error}" for directory in self.directories)
+            reasons = "; ".join(f"{directory.path}: {_reason(directory.error)}" for directory in self.directories)
             raise StorageError(f"no log directory can be used: {reasons}")
 
     def _refuse_shared_ids(self) -> None:

@@ -1,11 +1,13 @@
-"""A small HTTP/1.1 server for people and probes, on a port of its own: `/livez`, `/readyz`, `/metrics`.
+"""A small HTTP/1.1 server for people and probes, on a port of its own: `/livez`, `/readyz`, `/metrics`, operations.
 
-It answers GET and HEAD only, one request after the other on a connection, and knows no bodies. Everything a client may
-send is bounded: the head in bytes (431), the time until the head is complete (the connection is closed), requests per
-connection, and connections. What it cannot understand is 400, an unknown path 404, another method 405.
+It answers GET and HEAD for pages and POST for operations, one request after the other on a connection, and knows no
+bodies. An operation is refused (403) unless it is asked from a loopback address, and not by a web page
+(`operations.py`). Everything a client may send is bounded: the head in bytes (431), the time until the head is complete
+(the connection is closed), requests per connection, and connections. What it cannot understand is 400, an unknown path
+404, another method 405.
 
 Own code instead of a library: it is one page, needs no dependency, and starts in no time; the broker's port never
-speaks HTTP. Asyncio lives here and in `ottla.broker.server` only. Paths are served by `pages.py`.
+speaks HTTP. Asyncio lives here and in `ottla.broker.server` only. Paths are served by `pages.py` and `operations.py`.
 """
 
 from __future__ import annotations
@@ -28,14 +30,19 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 
 class Page(NamedTuple):
-    """An answer: status, type and body."""
+    """An answer: status, type and body; `allow` names the methods to a 405."""
 
     status: HTTPStatus
     content_type: str
     body: bytes
+    allow: str = ""
 
 
 Pages = Mapping[str, Callable[[], Page]]
+Operations = Mapping[str, Callable[[Mapping[str, str]], Page]]
+"""What is done, by path; an operation is given the fields of the query."""
+
+MAX_QUERY_FIELDS = 10
 
 
 class BadRequest(Exception):
@@ -46,15 +53,27 @@ class _Head(NamedTuple):
     method: str
     path: str
     keeps_alive: bool
+    query: str = ""
+    is_from_a_page: bool = False
+    """Whether a browser says that a web page has made the request."""
 
 
 class HttpServer:
-    """Serves `pages` by path. `start` binds, `stop` closes the port and every connection."""
+    """Serves `pages` and `operations` by path. `start` binds, `stop` closes the port and every connection."""
 
-    def __init__(self, host: str, port: int, pages: Pages, *, head_timeout_s: float = HEAD_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        pages: Pages,
+        operations: Operations | None = None,
+        *,
+        head_timeout_s: float = HEAD_TIMEOUT_S,
+    ) -> None:
         self._host = host
         self._port = port
         self._pages = pages
+        self._operations = operations or {}
         self._head_timeout_s = head_timeout_s
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -110,7 +129,7 @@ class HttpServer:
                 return
             if head is None:
                 return
-            page = self._answer(head)
+            page = self._answer(head, str((writer.get_extra_info("peername") or [""])[0]))
             await self._write(writer, page, with_body=head.method != "HEAD", keeps_alive=head.keeps_alive)
             if not head.keeps_alive:
                 return
@@ -126,13 +145,15 @@ class HttpServer:
             return None
         return parse_head(data)
 
-    def _answer(self, head: _Head) -> Page:
-        page = self._pages.get(head.path)
-        if page is None:
-            return plain(HTTPStatus.NOT_FOUND, f"there is: {' '.join(sorted(self._pages))}")
-        if head.method not in ("GET", "HEAD"):
-            return plain(HTTPStatus.METHOD_NOT_ALLOWED, "GET and HEAD only")
+    def _answer(self, head: _Head, peer_host: str) -> Page:
+        page, operation = self._pages.get(head.path), self._operations.get(head.path)
+        if page is None and operation is None:
+            return plain(HTTPStatus.NOT_FOUND, f"there is: {' '.join(sorted([*self._pages, *self._operations]))}")
         try:
+            if operation is not None:
+                return _operate(operation, head, peer_host)
+            if page is None or head.method not in ("GET", "HEAD"):
+                return plain(HTTPStatus.METHOD_NOT_ALLOWED, "GET and HEAD only", allow="GET, HEAD")
             return page()
         except Exception:  # a bug in a page must not end the server; it is loud in the log
             logger.exception("the page %s failed", head.path)
@@ -146,8 +167,8 @@ class HttpServer:
             "Cache-Control: no-store",
             f"Connection: {'keep-alive' if keeps_alive else 'close'}",
         ]
-        if page.status is HTTPStatus.METHOD_NOT_ALLOWED:
-            lines.append("Allow: GET, HEAD")
+        if page.allow:
+            lines.append(f"Allow: {page.allow}")
         head = "\r\n".join(lines).encode("latin-1") + _END_OF_HEAD
         writer.write(head + page.body if with_body else head)
         async with asyncio.timeout(WRITE_TIMEOUT_S):
@@ -174,15 +195,41 @@ def parse_head(data: bytes) -> _Head:
     connection = headers.get(b"connection", b"")
     keeps_alive = connection != b"close" if version == b"HTTP/1.1" else connection == b"keep-alive"
     try:
-        path = target.split(b"?", 1)[0].decode("ascii")
+        path, _, query = target.decode("ascii").partition("?")
     except UnicodeDecodeError:
         raise BadRequest("the path is not ASCII") from None
-    return _Head(method.decode("ascii").upper(), path, keeps_alive)
+    is_from_a_page = b"origin" in headers or headers.get(b"sec-fetch-site", b"none") != b"none"
+    return _Head(method.decode("ascii").upper(), path, keeps_alive, query, is_from_a_page)
 
 
-def plain(status: HTTPStatus, text: str) -> Page:
+def is_loopback(host: str) -> bool:
+    """Whether a peer's address is this machine's own."""
+    return host == "::1" or host.removeprefix("::ffff:").startswith("127.")
+
+
+def _operate(operation: Callable[[Mapping[str, str]], Page], head: _Head, peer_host: str) -> Page:
+    if head.method != "POST":
+        return plain(HTTPStatus.METHOD_NOT_ALLOWED, "POST only", allow="POST")
+    if not is_loopback(peer_host):
+        return plain(HTTPStatus.FORBIDDEN, f"operations are asked from this machine, not from {peer_host}")
+    if head.is_from_a_page:
+        return plain(HTTPStatus.FORBIDDEN, "operations are not asked by web pages")
+    from urllib.parse import parse_qsl  # not for a start that serves pages only
+
+    try:
+        fields = parse_qsl(
+            head.query, keep_blank_values=True, strict_parsing=bool(head.query), max_num_fields=MAX_QUERY_FIELDS
+        )
+    except ValueError:
+        return plain(HTTPStatus.BAD_REQUEST, "the query is broken")
+    if len(dict(fields)) != len(fields):
+        return plain(HTTPStatus.BAD_REQUEST, "a field of the query comes twice")
+    return operation(dict(fields))
+
+
+def plain(status: HTTPStatus, text: str, *, allow: str = "") -> Page:
     """A page of one line of text."""
-    return Page(status, "text/plain; charset=utf-8", f"{status.value} {status.phrase}: {text}\n".encode())
+    return Page(status, "text/plain; charset=utf-8", f"{status.value} {status.phrase}: {text}\n".encode(), allow)
 
 
 async def close_quietly(server: HttpServer | None) -> None:

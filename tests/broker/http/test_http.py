@@ -145,9 +145,9 @@ async def test_stopping_closes_open_connections() -> None:
 
 
 def test_a_head_is_parsed_to_method_path_and_persistence() -> None:
-    assert parse_head(get("/a?b=c")) == ("GET", "/a", True)
-    assert parse_head(get("/a", "connection: Close")) == ("GET", "/a", False)
-    assert parse_head(get("/a", "Connection: keep-alive", version="HTTP/1.0")) == ("GET", "/a", True)
+    assert parse_head(get("/a?b=c")) == ("GET", "/a", True, "b=c", False)
+    assert parse_head(get("/a", "connection: Close")) == ("GET", "/a", False, "", False)
+    assert parse_head(get("/a", "Connection: keep-alive", version="HTTP/1.0")) == ("GET", "/a", True, "", False)
     with pytest.raises(BadRequest):
         parse_head(b"\r\n\r\n")
 

@@ -1,0 +1,116 @@
+"""`ottla log roll` and `ottla log retain`: asked of a running broker, at its HTTP port."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from ottla.cli import probe
+from ottla.cli.failures import Failure, closed_pipe_ends_quietly
+from ottla.cli.partitions import require_partition
+from ottla.cli.show import show_size
+
+DEFAULT_HTTP = "127.0.0.1:9644"
+TIMEOUT_S = 60
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+
+_http = click.option(
+    "--http",
+    "address",
+    default=DEFAULT_HTTP,
+    show_default=True,
+    metavar="HOST:PORT",
+    help="The broker's ottla.http.listener; it tells the address when it starts.",
+)
+
+
+@click.command(short_help="Begin a new segment, on a running broker.")
+@click.argument("partition", metavar="TOPIC-N")
+@_http
+@click.option("--json", "as_json", is_flag=True, help="The broker's answer, one JSON object.")
+def roll(partition: str, address: str, as_json: bool) -> None:
+    """Let the running broker begin a new segment of TOPIC-N, such as orders-0, though the active one is not full.
+
+    Whole segments only can be deleted by retention: rolling makes the records there are deletable. The broker takes
+    this from its own machine only, at ottla.http.listener, which must be set.
+
+    \b
+    Example:
+      ottla log roll orders-0
+    """
+    told = post(address, "/log/roll", {"partition": str(require_partition(partition))})
+    if as_json:
+        click.echo(json.dumps(told))
+    elif told["is_rolled"]:
+        click.echo(f"{told['partition']}: a new segment begins at offset {told['base_offset']}")
+    else:
+        click.echo(f"{told['partition']}: the active segment, at offset {told['base_offset']}, holds nothing to roll")
+
+
+@click.command(short_help="Delete now what retention would, on a running broker.")
+@click.argument("topic", required=False, metavar="[TOPIC]")
+@_http
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per partition.")
+def retain(topic: str | None, address: str, as_json: bool) -> None:
+    """Let the running broker apply retention to TOPIC, or to all topics, without waiting for its next check.
+
+    Nothing is deleted that retention.ms and retention.bytes would not delete anyway. The broker takes this from its
+    own machine only, at ottla.http.listener, which must be set.
+
+    \b
+    Examples:
+      ottla log retain
+      ottla log retain orders --json
+    """
+    told = post(address, "/log/retain", {} if topic is None else {"topic": topic})["partitions"]
+    with closed_pipe_ends_quietly():
+        for one in told:
+            if as_json:
+                click.echo(json.dumps(one))
+            elif one["deleted_segments"]:
+                click.echo(
+                    f"{one['partition']}: {_count(len(one['deleted_segments']), 'segment')} deleted "
+                    f"({show_size(one['deleted_bytes'])}), the log starts at {one['log_start_offset']}"
+                )
+        if not as_json:
+            deleted = sum(len(one["deleted_segments"]) for one in told)
+            click.echo(f"{_count(deleted, 'segment')} deleted, in {_count(len(told), 'partition')}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def post(address: str, path: str, fields: Mapping[str, str]) -> dict[str, Any]:
+    """What the broker answers. Raises Failure, also for what it refuses."""
+    from http.client import HTTPConnection, HTTPException
+    from urllib.parse import urlencode
+
+    try:
+        host, port = probe.parse_address(address)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--http") from None
+    connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
+    try:
+        connection.request("POST", f"{path}?{urlencode(fields)}" if fields else path, headers={"Content-Length": "0"})
+        response = connection.getresponse()
+        body = response.read(MAX_ANSWER_BYTES)
+    except ConnectionRefusedError:
+        raise Failure(f"nobody listens at {address}; the broker does where ottla.http.listener says so") from None
+    except (OSError, HTTPException) as error:
+        raise Failure(f"{address}: {error}") from None
+    finally:
+        connection.close()
+    if response.headers.get_content_type() != "application/json":
+        words = body[:200].decode("utf-8", "replace").strip().partition("\n")[0]
+        raise Failure(f"{address}: {words or 'no answer of an Ottla broker'}")
+    try:
+        told: dict[str, Any] = json.loads(body)
+    except ValueError:
+        raise Failure(f"{address}: no answer of an Ottla broker") from None
+    if response.status != 200:
+        raise Failure(str(told.get("error", f"{address}: {response.status} {response.reason}")))
+    return told

@@ -1,0 +1,163 @@
+"""Operations over HTTP: what they do to logs, and whom they are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+from kit.clock import ManualClock
+from kit.logs import batch
+from kit.nodes import start_node
+
+from ottla.broker.catalog import NewTopic
+from ottla.broker.http import server as http
+from ottla.broker.http.operations import operations_of, retain, roll
+from ottla.broker.http.server import HttpServer, Page, is_loopback
+from ottla.broker.node import Node
+from ottla.storage.append import AppendEntry
+
+
+def fill(node: Node, clock: ManualClock, topic: str, batches: int) -> None:
+    node.catalog.create_topics([NewTopic(topic, configs=(("retention.ms", "1000"),))], lambda outcomes: None)
+    node.settle()
+    partition = node.catalog.partition(topic, 0)
+    assert partition is not None
+    log = partition.log
+    for _ in range(batches):
+        log.append([AppendEntry(memoryview(batch(b"value", stamps=[clock.wall_ms()])), 9)], clock.wall_ms())
+    ticket = log.begin_sync()
+    assert ticket is not None
+    ticket.run()
+    log.end_sync(ticket)
+
+
+def told(page: Page) -> tuple[int, dict[str, Any]]:
+    return page.status.value, json.loads(page.body)
+
+
+def test_roll_begins_a_segment_at_the_log_end_once() -> None:
+    node, _, clock = start_node()
+    fill(node, clock, "orders", 3)
+    assert told(roll(node, {"partition": "orders-0"})) == (
+        200,
+        {"partition": "orders-0", "is_rolled": True, "base_offset": 3},
+    )
+    assert told(roll(node, {"partition": "orders-0"}))[1]["is_rolled"] is False
+    partition = node.catalog.partition("orders", 0)
+    assert partition is not None
+    assert [segment.base_offset for segment in partition.log.segments] == [0, 3]
+
+
+def test_retain_deletes_what_is_due_and_nothing_else() -> None:
+    node, _, clock = start_node()
+    fill(node, clock, "orders", 3)
+    fill(node, clock, "others", 2)
+    roll(node, {"partition": "orders-0"})
+    assert told(retain(node, {}))[1]["partitions"][0]["deleted_segments"] == []
+    clock.advance(1_001)
+    status, body = told(retain(node, {"topic": "orders"}))
+    assert status == 200
+    (row,) = body["partitions"]
+    assert (row["partition"], row["deleted_segments"], row["log_start_offset"]) == ("orders-0", [0], 3)
+    assert row["deleted_bytes"] > 0
+    others = node.catalog.partition("others", 0)
+    assert others is not None
+    assert others.log.log_start_offset == 0
+    assert [one["partition"] for one in told(retain(node, {}))[1]["partitions"]] == ["orders-0", "others-0"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "asked", "status", "words"),
+    [
+        (roll, {}, 400, "partition=TOPIC-N"),
+        (roll, {"partition": "orders"}, 400, "partition=TOPIC-N"),
+        (roll, {"partition": "orders-0", "more": ""}, 400, "partition=TOPIC-N"),
+        (roll, {"partition": "orders-1"}, 404, "there is no partition orders-1"),
+        (roll, {"partition": "nothing-0"}, 404, "there is no partition nothing-0"),
+        (roll, {"partition": "__cluster_metadata-0"}, 404, "there is no partition"),
+        (retain, {"topic": "nothing"}, 404, "there is no topic nothing"),
+        (retain, {"topics": "orders"}, 400, "topic=NAME"),
+    ],
+)
+def test_what_is_asked_wrongly_is_refused(operation: Any, asked: Mapping[str, str], status: int, words: str) -> None:
+    node, _, clock = start_node()
+    fill(node, clock, "orders", 1)
+    code, body = told(operation(node, asked))
+    assert code == status
+    assert words in body["error"]
+
+
+def test_a_log_that_takes_no_writes_is_not_rolled() -> None:
+    node, _, clock = start_node()
+    fill(node, clock, "orders", 1)
+    (directory,) = node.log_manager.directories
+    directory.mark_offline(OSError(5, "the disk is gone"))
+    status, body = told(roll(node, {"partition": "orders-0"}))
+    assert status == 503
+    assert body["error"].startswith("orders-0: ")
+
+
+# --- over a socket
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[HttpServer]:
+    node, _, clock = start_node()
+    fill(node, clock, "orders", 1)
+    running = HttpServer("127.0.0.1", 0, {}, operations_of(node))
+    await running.start()
+    yield running
+    await running.stop()
+
+
+async def ask(server: HttpServer, target: str, *headers: str, method: str = "POST") -> bytes:
+    reader, writer = await asyncio.open_connection(*server.address)
+    lines = [f"{method} {target} HTTP/1.1", "Host: x", "Connection: close", *headers, "", ""]
+    writer.write("\r\n".join(lines).encode())
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def test_an_operation_is_asked_by_post(server: HttpServer) -> None:
+    answer = await ask(server, "/log/roll?partition=orders-0", "Content-Length: 0")
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b'"is_rolled": true' in answer
+    answer = await ask(server, "/log/roll?partition=orders-0", method="GET")
+    assert answer.startswith(b"HTTP/1.1 405 ")
+    assert b"Allow: POST\r\n" in answer
+
+
+@pytest.mark.parametrize("header", ["Origin: http://evil.example", "Sec-Fetch-Site: cross-site"])
+async def test_a_web_page_may_not_ask(server: HttpServer, header: str) -> None:
+    assert (await ask(server, "/log/retain", header)).startswith(b"HTTP/1.1 403 ")
+
+
+async def test_another_machine_may_not_ask(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "is_loopback", lambda host: False)
+    assert (await ask(server, "/log/retain")).startswith(b"HTTP/1.1 403 ")
+
+
+@pytest.mark.parametrize("query", ["partition", "partition=a&partition=b", "&".join(f"f{n}=" for n in range(11))])
+async def test_a_broken_query_is_400(server: HttpServer, query: str) -> None:
+    assert (await ask(server, f"/log/roll?{query}")).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.0.1", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("10.0.0.1", False),
+        ("::ffff:10.0.0.1", False),
+        ("", False),
+        ("::", False),
+    ],
+)
+def test_loopback_addresses_are_known(host: str, is_local: bool) -> None:
+    assert is_loopback(host) is is_local

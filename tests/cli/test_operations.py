@@ -1,0 +1,74 @@
+"""`log roll` and `log retain` on a broker that runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from click.testing import CliRunner
+from kit.broker import BrokerProcess
+from kit.command import run
+
+from ottla.cli.main import main
+
+
+class Served(NamedTuple):
+    broker: BrokerProcess
+    http: str
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A broker with its HTTP port, which is read from what it prints."""
+    overrides = {"ottla.http.listener": "127.0.0.1:0"}
+    with BrokerProcess(tmp_path_factory.mktemp("served"), overrides=overrides) as broker:
+        found = re.search(r"health and metrics at http://(\S+) ", broker.output)
+        assert found is not None
+        yield Served(broker, found[1])
+
+
+def fill(served: Served, topic: str) -> None:
+    bootstrap = served.broker.bootstrap
+    run("topics", "create", topic, "-c", "retention.ms=1", "-b", bootstrap)
+    result = CliRunner().invoke(main, ["produce", topic, "-b", bootstrap], input="a\nb\nc\n")
+    assert result.exit_code == 0
+
+
+def test_what_is_rolled_can_be_retained_at_once(served: Served, topic: str) -> None:
+    fill(served, topic)
+    assert run("log", "roll", f"{topic}-0", "--http", served.http).out == (
+        f"{topic}-0: a new segment begins at offset 3\n"
+    )
+    again = run("log", "roll", f"{topic}-0", "--http", served.http).out
+    assert again == f"{topic}-0: the active segment, at offset 3, holds nothing to roll\n"
+    lines = run("log", "retain", topic, "--http", served.http).out.splitlines()
+    assert re.fullmatch(rf"{topic}-0: 1 segment deleted \(\d+ bytes\), the log starts at 3", lines[0])
+    assert lines[1] == "1 segment deleted, in 1 partition"
+    (row,) = map(json.loads, run("log", "retain", topic, "--json", "--http", served.http).out.splitlines())
+    assert (row["deleted_segments"], row["log_start_offset"]) == ([], 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["roll", "nothing-0"], "ottla: there is no partition nothing-0"),
+        (["retain", "nothing"], "ottla: there is no topic nothing"),
+    ],
+)
+def test_what_is_not_there_is_one_line(served: Served, arguments: list[str], words: str) -> None:
+    said = run("log", *arguments, "--http", served.http)
+    assert (said.status, said.line) == (1, words)
+
+
+def test_a_broker_without_its_http_port_is_one_line(served: Served, tmp_path: Path) -> None:
+    said = run("log", "roll", "orders-0", "--http", "127.0.0.1:1")
+    assert said.line == ("ottla: nobody listens at 127.0.0.1:1; the broker does where ottla.http.listener says so")
+    said = run("log", "retain", "--http", served.broker.bootstrap)
+    assert said.status == 1
+    assert said.line.startswith(f"ottla: {served.broker.bootstrap}: ")
+    assert run("log", "roll", "orders", "--http", served.http).status == 2
+    assert run("log", "retain", "--http", "nonsense:x").status == 2
