@@ -13,6 +13,8 @@ from ottla.cli.failures import Failure, client_errors, closed_pipe_ends_quietly,
 from ottla.cli.show import json_bytes, parse_time, printable, show_time
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.cli.progress import Progress
     from ottla.client import Consumer, ConsumerRecord, TopicPartition
 
@@ -70,6 +72,15 @@ class Fields(NamedTuple):
 @click.option("-v", "--verbose", is_flag=True, help="Print all four.")
 @click.option("-s", "--separator", default="\t", show_default="a tab", help="What stands between the fields.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option(
+    "-f",
+    "--format",
+    "template",
+    metavar="TEXT",
+    help=r"How a record is written, as in kcat: %s value, %S its length, %k key, %K its length, %t topic, "
+    r"%p partition, %o offset, %T timestamp in milliseconds, %D as a date, %h headers, %% percent; "
+    r"\n \r \t \\ \xHH. Nothing is added.",
+)
 def consume(
     topic: str,
     servers: str,
@@ -86,6 +97,7 @@ def consume(
     verbose: bool,
     separator: str,
     as_json: bool,
+    template: str | None,
 ) -> None:
     """Write the records of TOPIC to standard output, a line each, until Ctrl-C.
 
@@ -96,10 +108,12 @@ def consume(
     Examples:
       ottla consume orders --from-beginning --exit-at-end
       ottla consume orders --partition 0 --offset 368776 --max-messages 1 --json
+      ottla consume orders -B -e --format '%p:%o %k=%s\\n'
     """
     import asyncio
 
     from ottla.cli.progress import Progress
+    from ottla.cli.record_format import compile_format
 
     if sum((from_beginning, offset is not None, timestamp is not None)) > 1:
         raise click.UsageError("give one of --from-beginning, --offset and --timestamp")
@@ -107,8 +121,14 @@ def consume(
     if start.timestamp is not None and start.timestamp < 0:
         raise click.BadParameter("must not lie before 1970", param_hint="--timestamp")
     fields = Fields(timestamps or verbose, offsets or verbose, keys or verbose, headers or verbose, separator.encode())
+    if template is not None and (as_json or any(fields[:4])):
+        raise click.UsageError("--format says all that is written; it goes without --json and the fields' options")
+    try:
+        write = None if template is None else compile_format(template, for_terminal=sys.stdout.isatty())
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--format") from None
     progress = Progress("received", is_shown=not sys.stdout.isatty())
-    reading = _Reading(topic, partitions, start, max_messages, exit_at_end, fields, as_json, progress)
+    reading = _Reading(topic, partitions, start, max_messages, exit_at_end, write, fields, as_json, progress)
     try:
         with closed_pipe_ends_quietly(), client_errors():
             asyncio.run(reading.run(servers))
@@ -135,6 +155,7 @@ class _Reading:
         start: _Start,
         max_messages: int | None,
         exit_at_end: bool,
+        write: Callable[[ConsumerRecord], bytes] | None,
         fields: Fields,
         as_json: bool,
         progress: Progress,
@@ -145,6 +166,7 @@ class _Reading:
         self._left = max_messages
         self._exit_at_end = exit_at_end
         self._fields = fields
+        self._line = write or self._plain_line
         self._as_json = as_json
         self._progress = progress
         self._out = sys.stdout.buffer
@@ -224,7 +246,7 @@ class _Reading:
             self._left -= len(records)
         self._progress.add(len(records), len(lines))
 
-    def _line(self, record: ConsumerRecord) -> bytes:
+    def _plain_line(self, record: ConsumerRecord) -> bytes:
         if self._as_json:
             return json.dumps(_record_to_json(record)).encode() + b"\n"
         fields = self._fields
