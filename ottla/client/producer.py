@@ -23,7 +23,7 @@ from ottla.client.interceptors import before_sending, close_all, tell_acknowledg
 from ottla.client.metrics import ProducerMetrics
 from ottla.client.options import Servers, read_options
 from ottla.client.partitioner import Partitioner
-from ottla.client.producer_options import ProducerKeywords, ProducerOptions, Serializer
+from ottla.client.producer_options import ProducerKeywords, ProducerOptions
 from ottla.client.sender import Sender
 from ottla.client.structs import ProducerRecord, RecordMetadata
 from ottla.protocol.records.builder import BatchBuilder
@@ -152,22 +152,39 @@ class Producer:
         """
         if self._is_plain:
             return await self._put(topic, value, key, headers, timestamp_ms, partition)
-        record = before_sending(self._interceptors, ProducerRecord(topic, value, key, headers, timestamp_ms, partition))
+        return await self._put_told(self._prepare(ProducerRecord(topic, value, key, headers, timestamp_ms, partition)))
+
+    def _prepare(self, record: ProducerRecord) -> ProducerRecord:
+        """Let interceptors and serializers have the record; key and value are bytes or None afterwards.
+
+        Needs no loop: the blocking producer does it in the thread that sends.
+        """
+        record = before_sending(self._interceptors, record)
+        try:
+            value, key = record.value, record.key
+            if self._value_serializer is not None and value is not None:
+                value = self._value_serializer(value)
+            if self._key_serializer is not None and key is not None:
+                key = self._key_serializer(key)
+            return record._replace(value=_to_bytes(value, "value"), key=_to_bytes(key, "key"))
+        except Exception as failed:  # whatever a program's own code raises
+            self._tell_refused(record, failed)
+            raise
+
+    async def _put_told(self, record: ProducerRecord) -> Delivery:
+        """Put a prepared record into its batch, and let interceptors hear when that is refused."""
         try:
             return await self._put(
-                record.topic,
-                _serialize(self._value_serializer, record.value),
-                _serialize(self._key_serializer, record.key),
-                record.headers,
-                record.timestamp_ms,
-                record.partition,
+                record.topic, record.value, record.key, record.headers, record.timestamp_ms, record.partition
             )
         except Exception as failed:
-            if self._interceptors:
-                place = -1 if record.partition is None else record.partition
-                nowhere = RecordMetadata(record.topic, place, -1, record.timestamp_ms or -1)
-                tell_acknowledgement(self._interceptors, nowhere, failed)
+            self._tell_refused(record, failed)
             raise
+
+    def _tell_refused(self, record: ProducerRecord, failed: Exception) -> None:
+        partition = -1 if record.partition is None else record.partition
+        timestamp_ms = -1 if record.timestamp_ms is None else record.timestamp_ms
+        tell_acknowledgement(self._interceptors, RecordMetadata(record.topic, partition, -1, timestamp_ms), failed)
 
     async def _put(  # noqa: PLR0915  # one path in one place: a call per step would cost as much as the step
         self,
@@ -410,11 +427,9 @@ class Producer:
         del queues[partitions:]
 
 
-def _serialize(serializer: Serializer | None, data: object) -> object:
-    return data if serializer is None or data is None else serializer(data)
-
-
-def _to_bytes(data: object, name: str) -> bytes:
+def _to_bytes(data: object, name: str) -> bytes | None:
+    if data is None or type(data) is bytes:
+        return data
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)
     raise TypeError(f"the {name} must be bytes or None, not {type(data).__name__}")

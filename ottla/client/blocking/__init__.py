@@ -1,0 +1,26 @@
+"""The blocking client: Producer, Consumer and Admin for programs without an event loop, usable from several threads.
+
+    with Producer("localhost:9092") as producer:
+        producer.send("greetings", b"hello", key=b"world")
+
+    with Consumer("localhost:9092", auto_offset_reset="earliest") as consumer:
+        consumer.assign_topics("greetings")
+        for record in consumer:
+            print(record.offset, record.value)
+
+Each is a twin of the asyncio client of the same name, which does the work in one background thread: the same methods,
+options and errors. After a fork clients are to be made anew. At exit, clients that are still open are closed.
+"""
+
+from __future__ import annotations
+
+from ottla.client.blocking.consumer import Consumer
+from ottla.client.blocking.producer import Delivery, Producer
+from ottla.client.blocking.twins import AdminMethods
+
+
+class Admin(AdminMethods):
+    """The blocking twin of `ottla.client.Admin`: the same options and methods, which wait. A context manager."""
+
+
+__all__ = ["Admin", "Consumer", "Delivery", "Producer"]

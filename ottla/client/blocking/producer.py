@@ -1,0 +1,258 @@
+"""The blocking Producer: `send` hands records over in handfuls, because a visit to the loop thread for each would cost
+ten times what sending it costs.
+
+A record waits in the inbox until the loop thread takes all that is there at once, in the order of the calls. The inbox
+is bounded: when it is full, senders wait. Interceptors, serializers and the check of types run where the program sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Unpack
+
+from ottla.client.accumulator import Delivery as AsyncDelivery
+from ottla.client.blocking.loop_thread import EXIT_LIMIT_MS
+from ottla.client.blocking.twins import ProducerMethods
+from ottla.client.errors import BufferExhausted, ClientClosed, ClientTimeout, KafkaError
+from ottla.client.options import Servers
+from ottla.client.producer_options import ProducerKeywords
+from ottla.client.structs import ProducerRecord, RecordMetadata
+
+_INBOX_BYTES = 256 * 1024
+"""How much may wait to be handed over before senders wait."""
+_RECORD_BYTES = 100
+"""What a record weighs in the inbox beside its key and value, so that empty ones are bounded too."""
+_REMEMBERED_FAILURES = 100
+_HURRIED_CLOSE_MS = 10_000
+
+
+class Delivery:
+    """What becomes of one sent record: `result` waits for its `RecordMetadata`, or raises what ended it.
+
+    It need not be asked: `flush` and `close` raise the error of records whose delivery nobody asked.
+    """
+
+    __slots__ = ("_error", "_inner", "_is_observed", "_producer", "_record")
+
+    def __init__(self, producer: Producer, record: ProducerRecord) -> None:
+        self._producer = producer
+        self._record = record
+        self._inner: AsyncDelivery | None = None
+        self._error: Exception | None = None
+        self._is_observed = False
+
+    def done(self) -> bool:
+        """Whether it is known what became of the record."""
+        inner = self._inner
+        return self._error is not None or (inner is not None and inner.done())
+
+    def result(self, timeout_ms: float | None = None) -> RecordMetadata:
+        """Return where the record went, or raise why it did not go; ClientTimeout when that is open after `timeout_ms`.
+
+        None waits for as long as the producer's `delivery_timeout_ms` lets it.
+        """
+        if not self.done():
+            self._producer.await_delivery(self, timeout_ms)
+        if self._error is not None:
+            self._is_observed = True
+            raise self._error
+        assert self._inner is not None
+        return self._inner.result()
+
+
+class Producer(ProducerMethods):
+    """The blocking twin of `ottla.client.Producer`: the same options and methods, which wait. A context manager.
+
+    Only `send` differs: it waits for nothing but a new topic and room; what is wrong with a record its delivery tells.
+    """
+
+    def __init__(
+        self, bootstrap_servers: Servers | Mapping[str, object] | None = None, **options: Unpack[ProducerKeywords]
+    ) -> None:
+        super().__init__(bootstrap_servers, **options)
+        self._max_block_ms = self._inner._options.max_block_ms
+        self._known: set[str] = set()
+        self._changed = threading.Condition()
+        """Guards what follows; notified when the inbox was emptied, and at the end."""
+        self._inbox: list[Delivery] = []
+        self._inbox_bytes = 0
+        self._is_draining = False
+        self._is_closing = False
+        self._draining: asyncio.Task[None] | None = None
+        self._refused: deque[Delivery] = deque(maxlen=_REMEMBERED_FAILURES)
+
+    def send(
+        self,
+        topic: str,
+        value: object = None,
+        *,
+        key: object = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Put a record on its way and return its delivery.
+
+        Key and value are bytes, or what the serializers take. `timestamp_ms` is since 1970 (None: now); `partition`
+        None leaves the choice to the partitioner. Raises ClientClosed, KafkaError when the topic cannot be had within
+        `max_block_ms`, BufferExhausted when there is no room for so long, TypeError for keys and values that are not
+        bytes, and what a serializer raises. Everything else that is wrong with a record its delivery tells.
+        """
+        thread = self._running()
+        if timestamp_ms is None:
+            timestamp_ms = int(time.time() * 1000)
+        record = self._inner._prepare(ProducerRecord(topic, value, key, headers, timestamp_ms, partition))
+        if record.topic not in self._known:
+            self.partitions_for(record.topic)
+            self._known.add(record.topic)
+        delivery = Delivery(self, record)
+        with self._changed:
+            if self._inbox_bytes >= _INBOX_BYTES:
+                self._await_room()
+            if self._is_closing:
+                raise ClientClosed("the producer is closed")
+            self._inbox.append(delivery)
+            self._inbox_bytes += _weigh(record)
+            must_wake = not self._is_draining
+            self._is_draining = True
+        if must_wake:
+            thread.loop.call_soon_threadsafe(self._start_draining)
+        return delivery
+
+    def send_and_wait(
+        self,
+        topic: str,
+        value: object = None,
+        *,
+        key: object = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> RecordMetadata:
+        """Send one record and return where it went; see `send`."""
+        return self.send(
+            topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
+        ).result()
+
+    def flush(self) -> None:
+        """Wait until everything that was sent is delivered or given up, without lingering.
+
+        Raises the error of a record that was given up since the last flush and whose delivery nobody asked.
+        """
+        self._await(self._flush())
+        self._raise_refused()
+
+    def close(self, timeout_ms: int | None = None) -> None:
+        """Deliver what was sent, then end; after `timeout_ms` the rest is given up (None: after the delivery timeout).
+
+        Raises, once all is closed, the error of a record that was not delivered and whose delivery nobody asked. In a
+        forked child, where the producer does not work, nothing happens.
+        """
+        if self._thread is not None and self._thread.pid == os.getpid():
+            with self._changed:
+                self._is_closing = True
+                self._changed.notify_all()
+        self._end(self._close(timeout_ms))
+        self._raise_refused()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        with contextlib.suppress(KafkaError):  # the program's own error is the one to be seen
+            self.close(_HURRIED_CLOSE_MS)
+
+    def await_delivery(self, delivery: Delivery, timeout_ms: float | None) -> None:
+        """Wait until it is known what became of a record; `Delivery.result` calls it."""
+        self._await(self._await_delivery(delivery, timeout_ms))
+
+    async def close_at_exit(self) -> None:
+        """End because the program does; what cannot be delivered in a few seconds is given up, and logged."""
+        await self._close(EXIT_LIMIT_MS)
+
+    def _await_room(self) -> None:
+        """Wait, holding the lock, until the inbox was emptied."""
+        has_room = self._changed.wait_for(
+            lambda: self._inbox_bytes < _INBOX_BYTES or self._is_closing, self._max_block_ms / 1000
+        )
+        if not has_room:
+            raise BufferExhausted(f"buffer_memory stayed full for {self._max_block_ms} ms")
+
+    def _raise_refused(self) -> None:
+        refused = [delivery for delivery in self._refused if not delivery._is_observed]
+        self._refused.clear()
+        if refused and refused[0]._error is not None:
+            raise refused[0]._error
+
+    # In the loop thread -----------------------------------------------------------------------------------------
+
+    def _start_draining(self) -> None:
+        if self._draining is None or self._draining.done():
+            self._draining = asyncio.create_task(self._drain(), name="ottla-inbox")
+
+    async def _drain(self) -> None:
+        """Put what is in the inbox into batches, in order, until it is empty."""
+        while True:
+            with self._changed:
+                taken, self._inbox, self._inbox_bytes = self._inbox, [], 0
+                self._is_draining = bool(taken)
+                self._changed.notify_all()
+            if not taken:
+                return
+            for delivery in taken:
+                try:
+                    delivery._inner = await self._inner._put_told(delivery._record)
+                except Exception as refused:  # whatever it is, who sent the record has to hear it
+                    delivery._error = refused
+                    self._refused.append(delivery)
+
+    async def _drained(self) -> None:
+        """Wait until all that was sent before is in batches."""
+        while self._is_draining:
+            self._start_draining()
+            assert self._draining is not None
+            await asyncio.wait([self._draining])
+
+    async def _flush(self) -> None:
+        await self._drained()
+        await self._inner.flush()
+
+    async def _await_delivery(self, delivery: Delivery, timeout_ms: float | None) -> None:
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                while delivery._inner is None and delivery._error is None:
+                    await self._drained()
+                if delivery._inner is not None:
+                    await _end_of(delivery._inner)
+        except TimeoutError:
+            raise ClientTimeout(f"it is not known after {timeout_ms} ms what became of the record") from None
+
+    async def _close(self, timeout_ms: int | None) -> None:
+        with contextlib.suppress(TimeoutError):  # what is not in a batch by then is refused by the closed producer
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await self._drained()
+        await self._inner.close(timeout_ms)
+        await self._drained()
+
+
+async def _end_of(delivery: AsyncDelivery) -> None:
+    """Wait for the end, whichever it is: `Delivery.result` tells it."""
+    with contextlib.suppress(KafkaError):
+        await delivery
+
+
+def _weigh(record: ProducerRecord) -> int:
+    weight = _RECORD_BYTES
+    for data in (record.key, record.value):
+        if isinstance(data, bytes):
+            weight += len(data)
+    return weight

@@ -1,0 +1,246 @@
+"""The blocking clients' methods, made from the asyncio ones by scripts/generate-blocking; not to be edited.
+
+An ordinary file all the same, so that editors show signatures and docstrings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, Unpack
+
+from ottla.client.admin import Admin as AsyncAdmin
+from ottla.client.admin_results import (
+    ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    TopicDescription,
+)
+from ottla.client.blocking.loop_thread import Twin
+from ottla.client.consumer import Consumer as AsyncConsumer
+from ottla.client.consumer_options import ConsumerKeywords
+from ottla.client.offsets import OffsetAndTimestamp
+from ottla.client.options import AdminKeywords, Servers
+from ottla.client.producer import Producer as AsyncProducer
+from ottla.client.producer_options import ProducerKeywords
+from ottla.client.structs import K, TopicPartition, V
+
+
+class ProducerMethods(Twin[AsyncProducer]):
+    """The blocking twin of `ottla.client.Producer`. Use it as a context manager, or call `start` and `close`.
+
+    `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
+    `bootstrap.servers` among them. Options as keywords have underscores: `ProducerOptions` and `ClientOptions` say what
+    each means. Raises ValueError for an option that does not exist or makes no sense.
+    """
+
+    def __init__(
+        self, bootstrap_servers: Servers | Mapping[str, object] | None = None, **options: Unpack[ProducerKeywords]
+    ) -> None:
+        super().__init__(AsyncProducer(bootstrap_servers, **options))
+
+    def partitions_for(self, topic: str) -> list[int]:
+        """Return the partitions of a topic, which is created if the broker does so; raises as `send`."""
+        return self._await(self._inner.partitions_for(topic))
+
+    def metrics(self) -> dict[str, float]:
+        """Return what the producer measured of itself, by Kafka's metric names; NaN for what has not happened yet.
+
+        Times are in ms, sizes in bytes; rates, averages and maxima are of the last half to whole minute.
+        """
+        return self._call(self._inner.metrics)
+
+
+class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
+    """The blocking twin of `ottla.client.Consumer`. Use it as a context manager, or call `start` and `close`.
+
+    `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
+    `bootstrap.servers` among them. Options as keywords have underscores: `ConsumerOptions` and `ClientOptions` say what
+    each means. The deserializers make keys and values of bytes, and with them the type of the records. Raises
+    ValueError for an option that does not exist or makes no sense.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: Servers | Mapping[str, object] | None = None,
+        *,
+        key_deserializer: Callable[[bytes], K] | None = None,
+        value_deserializer: Callable[[bytes], V] | None = None,
+        **options: Unpack[ConsumerKeywords],
+    ) -> None:
+        super().__init__(
+            AsyncConsumer(
+                bootstrap_servers, key_deserializer=key_deserializer, value_deserializer=value_deserializer, **options
+            )
+        )
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read these partitions from now on and no others. Those that were assigned before keep their position."""
+        return self._call(self._inner.assign, partitions)
+
+    def assign_topics(self, *topics: str) -> list[TopicPartition]:
+        """Assign every partition of the topics, and return them; raises as `partitions_for`."""
+        return self._await(self._inner.assign_topics(*topics))
+
+    def assignment(self) -> list[TopicPartition]:
+        """Return what is assigned."""
+        return self._call(self._inner.assignment)
+
+    def partitions_for(self, topic: str) -> list[int]:
+        """Return the partitions of a topic; raises KafkaError when it is not there within `default_api_timeout_ms`."""
+        return self._await(self._inner.partitions_for(topic))
+
+    def seek(self, partition: tuple[str, int], offset: int) -> None:
+        """Read on at `offset`. Records that were fetched already are dropped."""
+        return self._call(self._inner.seek, partition, offset)
+
+    def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """Read on at the first offset of these partitions, of all when none is named."""
+        return self._call(self._inner.seek_to_beginning, *partitions)
+
+    def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Read on at the end, as it is when the broker is asked (see `position`), of these partitions or of all."""
+        return self._call(self._inner.seek_to_end, *partitions)
+
+    def seek_to_times(self, timestamps: Mapping[TopicPartition, int]) -> None:
+        """Read on at the first record with that timestamp (ms) or later, at the end where there is none."""
+        return self._await(self._inner.seek_to_times(timestamps))
+
+    def position(self, partition: tuple[str, int]) -> int:
+        """Return the offset of the next record of a partition; waits while it is being looked up.
+
+        Raises the KafkaError that made the look-up fail, ClientTimeout after `default_api_timeout_ms`.
+        """
+        return self._await(self._inner.position(partition))
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return, per partition, its first record with that timestamp (ms) or later; None where there is none."""
+        return self._await(self._inner.offsets_for_times(timestamps))
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition."""
+        return self._await(self._inner.beginning_offsets(partitions))
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offset behind the last record of each partition (of the stable ones for read_committed)."""
+        return self._await(self._inner.end_offsets(partitions))
+
+    def high_watermark(self, partition: tuple[str, int]) -> int:
+        """Return the high watermark that the last answer told, -1 before the first."""
+        return self._call(self._inner.high_watermark, partition)
+
+    def lag(self, partition: tuple[str, int]) -> int:
+        """Return how many offsets lie between the program and the end of the log; -1 before that is known."""
+        return self._call(self._inner.lag, partition)
+
+    def metrics(self) -> dict[str, float]:
+        """Return what the consumer measured of itself, by Kafka's metric names; NaN for what has not happened yet.
+
+        Times are in ms, sizes in bytes; rates, averages and maxima are of the last half to whole minute.
+        """
+        return self._call(self._inner.metrics)
+
+    def pause(self, *partitions: tuple[str, int]) -> None:
+        """Return no records of these partitions until `resume`; what was fetched stays."""
+        return self._call(self._inner.pause, *partitions)
+
+    def resume(self, *partitions: tuple[str, int]) -> None:
+        """End a `pause`."""
+        return self._call(self._inner.resume, *partitions)
+
+    def paused(self) -> list[TopicPartition]:
+        """Return what is paused."""
+        return self._call(self._inner.paused)
+
+
+class AdminMethods(Twin[AsyncAdmin]):
+    """The blocking twin of `ottla.client.Admin`. Use it as a context manager, or call `start` and `close`.
+
+    `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
+    `bootstrap.servers` among them. Options as keywords have underscores: `AdminOptions` and `ClientOptions` say what
+    each means. Raises ValueError for an option that does not exist or makes no sense.
+    """
+
+    def __init__(
+        self, bootstrap_servers: Servers | Mapping[str, object] | None = None, **options: Unpack[AdminKeywords]
+    ) -> None:
+        super().__init__(AsyncAdmin(bootstrap_servers, **options))
+
+    def metrics(self) -> dict[str, float]:
+        """Return what the admin measured of its connections, by Kafka's metric names; NaN for what did not happen."""
+        return self._call(self._inner.metrics)
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Create one topic; -1 leaves a number to the broker. Raises KafkaError, TOPIC_ALREADY_EXISTS for one."""
+        return self._await(
+            self._inner.create_topic(
+                name, partitions=partitions, replication_factor=replication_factor, configs=configs
+            )
+        )
+
+    def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
+        """Create topics, or (`validate_only`) find out whether they could be; raises AdminError by topic."""
+        return self._await(self._inner.create_topics(topics, validate_only=validate_only))
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete topics with all their records; raises AdminError by topic."""
+        return self._await(self._inner.delete_topics(names))
+
+    def create_partitions(self, totals: Mapping[str, int], *, validate_only: bool = False) -> None:
+        """Grow topics to these numbers of partitions; raises AdminError by topic."""
+        return self._await(self._inner.create_partitions(totals, validate_only=validate_only))
+
+    def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return self._await(self._inner.list_topics(include_internal=include_internal))
+
+    def describe_topics(self, names: Sequence[str] | None = None) -> dict[str, TopicDescription]:
+        """Return topics by name, all of them for None; raises AdminError by topic for those that are not there."""
+        return self._await(self._inner.describe_topics(names))
+
+    def describe_cluster(self) -> ClusterDescription:
+        """Return the brokers, the controller and the cluster's id."""
+        return self._await(self._inner.describe_cluster())
+
+    def describe_configs(
+        self,
+        resources: Sequence[ConfigResource],
+        *,
+        keys: Sequence[str] | None = None,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """Return configurations by name, all or those in `keys`; raises AdminError by resource name.
+
+        A broker is asked itself, topics are asked of any broker.
+        """
+        return self._await(
+            self._inner.describe_configs(
+                resources, keys=keys, include_synonyms=include_synonyms, include_documentation=include_documentation
+            )
+        )
+
+    def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return, per partition, the first record with that timestamp (ms) or later, None where there is none.
+
+        `EARLIEST`, `LATEST` and `MAX_TIMESTAMP` may stand for a timestamp.
+        """
+        return self._await(self._inner.list_offsets(timestamps, read_committed=read_committed))
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete the records before these offsets (-1: all there are) and return where each partition begins now.
+
+        Raises AdminError by `topic-partition`.
+        """
+        return self._await(self._inner.delete_records(before))
