@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.errors import ErrorCode
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_NO_TRANSACTION_MS = 2**31 - 1  # what Java's client says without a transactional id
 _VALID_PORTS = range(1, 2**16)
 
 
@@ -100,6 +102,18 @@ class Cluster:
                     return Leader(_leader_address(metadata, item.leader_id, place), found.topic_id)
         return None
 
+    def partition_leaders(self, topic: str, *, may_create: bool) -> dict[int, Address]:
+        """Return the leader of every partition of a topic; with `may_create` asking may bring the topic into being.
+
+        Whether it does is the broker's `auto.create.topics.enable`. Raises BrokerUnavailable, or ProtocolFailure when
+        there is no such topic or a partition stays without a leader.
+        """
+        return self._persistently(lambda: self._partition_leaders(topic, may_create))
+
+    def init_producer_id(self) -> tuple[int, int]:
+        """Return a producer id and epoch for idempotent writing. Raises BrokerUnavailable or ProtocolFailure."""
+        return self._persistently(self._init_producer_id)
+
     def _persistently(self, question: Callable[[], T]) -> T:
         for attempts_left in range(self._settings.offset_retries, -1, -1):
             try:
@@ -109,6 +123,23 @@ class Cluster:
                     raise problem if isinstance(problem, BrokerUnavailable) else ProtocolFailure(str(problem)) from None
             self._sleep(self._settings.offset_retry_interval_ms / 1000)
         raise AssertionError("the last attempt either returns or raises")
+
+    def _partition_leaders(self, topic: str, may_create: bool) -> dict[int, Address]:
+        metadata = self._metadata([topic], may_create=may_create)
+        for found in metadata.topics:
+            if found.name == topic:
+                _check(found.error_code, f"topic {topic}")
+                return {
+                    item.partition_index: _leader_address(metadata, item.leader_id, f"{topic}-{item.partition_index}")
+                    for item in found.partitions
+                }
+        raise ProtocolFailure(f"the broker left topic {topic} out of its answer")
+
+    def _init_producer_id(self) -> tuple[int, int]:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_MS)
+        response = self._ask_anyone(request, InitProducerIdResponse)
+        _check(response.error_code, "a producer id")
+        return response.producer_id, response.producer_epoch
 
     def _describe(self, topics: Sequence[str] | None) -> dict[str, TopicInfo]:
         found = {}
@@ -143,22 +174,24 @@ class Cluster:
             raise ProtocolFailure("a broker left out partitions that it was asked about")
         return offsets
 
-    def _metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
-        """Ask whoever answers: brokers we are connected to, then the bootstrap servers in turn."""
+    def _metadata(self, topics: Sequence[str] | None, *, may_create: bool = False) -> MetadataResponse:
         wanted = None
         if topics is not None:
             wanted = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=may_create)
+        response = self._ask_anyone(request, MetadataResponse)
+        _check(response.error_code, "metadata")
+        return response
+
+    def _ask_anyone(self, request: Request, response: type[R]) -> R:
+        """Ask whoever answers: brokers we are connected to, then the bootstrap servers in turn."""
         addresses = list(dict.fromkeys([*self._connections, *self._settings.bootstrap_servers]))
         problems = []
         for address in addresses:
             try:
-                response = self._ask(address, request, MetadataResponse)
+                return self._ask(address, request, response)
             except BrokerUnavailable as problem:
                 problems.append(str(problem))
-                continue
-            _check(response.error_code, "metadata")
-            return response
         raise BrokerUnavailable("; ".join(problems))
 
     def _ask(self, address: Address, request: Request, response: type[R]) -> R:

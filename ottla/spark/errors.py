@@ -7,6 +7,12 @@ topic-partition and offset in front.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 class OptionError(ValueError):
     """An option that cannot be used: unknown, contradictory, or of a wrong value. Raised on the driver."""
@@ -26,3 +32,16 @@ class ProtocolFailure(RuntimeError):
 
 class DataLoss(RuntimeError):
     """Records that the query was to read are gone; `failOnDataLoss=false` turns this into a warning."""
+
+
+class WriteFailed(RuntimeError):
+    """Records that could not be written; names the topic-partition and what the broker said of it."""
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """Cut the trace of an error whose message says it all: Spark shows people the whole trace, message last."""
+    try:
+        yield
+    except (OptionError, SchemaError, DataLoss, BrokerUnavailable, ProtocolFailure, WriteFailed) as refusal:
+        raise refusal.with_traceback(None) from None

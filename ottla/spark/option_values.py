@@ -6,6 +6,7 @@ Each function takes the option's name for its message and raises OptionError, in
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.spark.errors import OptionError
@@ -37,6 +38,18 @@ def integer(option: str, value: str, smallest: int, largest: int = _LARGEST_INT6
     if not smallest <= number <= largest:
         raise OptionError(f"{option}: {number} is not between {smallest} and {largest}")
     return number
+
+
+_DURATION = re.compile(r"(\d{1,15})\s*(ms|s|m|min|h|d)?", re.IGNORECASE)
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration_ms(option: str, value: str) -> int:
+    """Return the milliseconds of a time as Spark writes it: `500ms`, `30s`, `15m`, `2h`, `1d`; a bare number is ms."""
+    found = _DURATION.fullmatch(value.strip())
+    if found is None:
+        raise OptionError(f"{option}: {shown(value)} is no time such as 500ms, 30s, 15m or 2h")
+    return int(found[1]) * _UNIT_MS[(found[2] or "ms").lower()]
 
 
 def boolean(option: str, value: str) -> bool:

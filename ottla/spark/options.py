@@ -1,4 +1,4 @@
-"""The options of `spark.read.format("ottla")`, read and checked on the driver before anything is connected.
+"""The options of `spark.read` and `spark.readStream`, read and checked on the driver before anything is connected.
 
 Names, meanings and defaults are those of Spark's own Kafka source (Spark's "Structured Streaming + Kafka Integration
 Guide"), so that a query moves between the two by changing the format. Spark hands option names over in any case. An
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ottla.spark.client_options import KAFKA_PREFIX, ClientSettings, client_settings
 from ottla.spark.errors import OptionError
-from ottla.spark.option_values import boolean, integer, json_partition_lists, json_partition_numbers
+from ottla.spark.option_values import boolean, duration_ms, integer, json_partition_lists, json_partition_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ class Earliest:
 
 @dataclass(frozen=True)
 class Latest:
-    """Up to the last record that is there when the query is planned."""
+    """Up to the last record that is there when the query is planned; for a stream's start: behind that record."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,25 @@ class Timestamps:
 
 
 @dataclass(frozen=True)
+class RateLimits:
+    """How much a micro-batch of a stream takes, in offsets; None: no such limit. The delay is in milliseconds."""
+
+    most: int | None = None
+    least: int | None = None
+    longest_delay_ms: int = 0
+
+
+@dataclass(frozen=True)
 class ReadOptions:
-    """What a query asked for. `min_partitions` and `max_records_per_partition` are None when not set."""
+    """What a query asked for. `min_partitions` and `max_records_per_partition` are None when not set.
+
+    `ending` is None for a stream, `limits` without meaning for a batch query.
+    """
 
     selection: Subscribe | SubscribePattern | Assign
-    starting: Earliest | Offsets | Timestamps
-    ending: Latest | Offsets | Timestamps
+    starting: Earliest | Latest | Offsets | Timestamps
+    ending: Latest | Offsets | Timestamps | None
+    limits: RateLimits
     start_at_latest_without_match: bool
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -121,6 +134,9 @@ _OPTIONS = {
 """Lower case, as Spark compares them, to the name that people know."""
 
 _STREAMING_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+
+DEFAULT_TRIGGER_DELAY = "15m"
 
 
 def read_options(raw: Mapping[str, str]) -> ReadOptions:
@@ -129,23 +145,66 @@ def read_options(raw: Mapping[str, str]) -> ReadOptions:
     for name in _STREAMING_ONLY:
         if name in given:
             logger.warning("option %s is ignored in a batch query", name)
-    starting, ending = _starting(given), _ending(given)
+    starting, ending = _starting(given, "earliest"), _ending(given)
+    if isinstance(starting, Latest):
+        raise OptionError("startingOffsets: a batch query cannot start at latest")
+    if isinstance(starting, Offsets):
+        for (topic, partition), offset in starting.offsets.items():
+            if offset == LATEST_OFFSET:
+                raise OptionError(f"startingOffsets: a batch query cannot start at latest (-1) in {topic}-{partition}")
     _check_time_order(starting, ending)
+    return _options(given, kafka, starting, ending, RateLimits())
+
+
+def stream_options(raw: Mapping[str, str]) -> ReadOptions:
+    """Read the options of a stream; raises OptionError at the first that cannot be used."""
+    given, kafka = _sorted_out(raw)
+    for name in _BATCH_ONLY:
+        if name in given:
+            raise OptionError(f"{name}: a stream has no end; leave the option away, or use spark.read")
+    return _options(given, kafka, _starting(given, "latest"), None, _limits(given))
+
+
+def wants_headers(raw: Mapping[str, str]) -> bool:
+    """Say whether the columns include the headers, of options that may be those of a batch query or of a stream.
+
+    Raises OptionError for options that are wrong for both.
+    """
+    given, kafka = _sorted_out(raw)
+    return _options(given, kafka, _starting(given, "latest"), _ending(given), _limits(given)).include_headers
+
+
+def _options(
+    given: Mapping[str, str],
+    kafka: Mapping[str, str],
+    starting: Earliest | Latest | Offsets | Timestamps,
+    ending: Latest | Offsets | Timestamps | None,
+    limits: RateLimits,
+) -> ReadOptions:
     return ReadOptions(
         selection=_selection(given),
         starting=starting,
         ending=ending,
+        limits=limits,
         start_at_latest_without_match=_strategy(given) == "latest",
-        min_partitions=integer("minPartitions", given["minPartitions"], 1) if "minPartitions" in given else None,
-        max_records_per_partition=(
-            integer("maxRecordsPerPartition", given["maxRecordsPerPartition"], 1)
-            if "maxRecordsPerPartition" in given
-            else None
-        ),
+        min_partitions=_count(given, "minPartitions"),
+        max_records_per_partition=_count(given, "maxRecordsPerPartition"),
         fail_on_data_loss=boolean("failOnDataLoss", given.get("failOnDataLoss", "true")),
         include_headers=boolean("includeHeaders", given.get("includeHeaders", "false")),
         client=client_settings(kafka, given),
     )
+
+
+def _count(given: Mapping[str, str], option: str) -> int | None:
+    return integer(option, given[option], 1) if option in given else None
+
+
+def _limits(given: Mapping[str, str]) -> RateLimits:
+    most, least = _count(given, "maxOffsetsPerTrigger"), _count(given, "minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise OptionError(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
+    delay = given.get("maxTriggerDelay", DEFAULT_TRIGGER_DELAY)
+    return RateLimits(most, least, duration_ms("maxTriggerDelay", delay))
 
 
 def _sorted_out(raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -158,6 +217,8 @@ def _sorted_out(raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]
             given[_OPTIONS[name]] = value
         elif name.startswith(KAFKA_PREFIX):
             kafka[name] = value
+        elif name == "topic":
+            raise OptionError("option topic is for writing; a query reads by option subscribe")
         elif name == "path":
             raise OptionError("load() takes no path; name the topic by option subscribe")
         else:
@@ -184,21 +245,17 @@ def _selection(given: Mapping[str, str]) -> Subscribe | SubscribePattern | Assig
     return Assign(json_partition_lists("assign", value))
 
 
-def _starting(given: Mapping[str, str]) -> Earliest | Offsets | Timestamps:
+def _starting(given: Mapping[str, str], default: str) -> Earliest | Latest | Offsets | Timestamps:
     """A time goes before times by partition, and these before offsets, as in Spark's source."""
     times = _timestamps(given, "startingTimestamp", "startingOffsetsByTimestamp")
     if times is not None:
         return times
-    value = given.get("startingOffsets", "earliest").strip()
+    value = given.get("startingOffsets", default).strip()
     if value.lower() == "earliest":
         return Earliest()
     if value.lower() == "latest":
-        raise OptionError("startingOffsets: a batch query cannot start at latest")
-    offsets = json_partition_numbers("startingOffsets", value, smallest=EARLIEST_OFFSET)
-    for (topic, partition), offset in offsets.items():
-        if offset == LATEST_OFFSET:
-            raise OptionError(f"startingOffsets: a batch query cannot start at latest (-1) in {topic}-{partition}")
-    return Offsets(offsets, "startingOffsets")
+        return Latest()
+    return Offsets(json_partition_numbers("startingOffsets", value, smallest=EARLIEST_OFFSET), "startingOffsets")
 
 
 def _ending(given: Mapping[str, str]) -> Latest | Offsets | Timestamps:

@@ -78,18 +78,18 @@ def plan(options: ReadOptions, cluster: ClusterView) -> list[OffsetRange]:
 
     Raises OptionError when the options do not fit the topics, DataLoss when records that they name are not there.
     """
-    topics = _topics(options, cluster)
+    topics = select_topics(options, cluster)
     partitions = sorted((info.name, partition) for info in topics.values() for partition in info.partitions)
     if not partitions:
         return []
     for limit in (options.starting, options.ending):
-        _check_coverage(limit, partitions)
-    firsts = _known(cluster.list_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP)))
-    start_matches = _matches(options.starting, cluster, partitions)
-    end_matches = _matches(options.ending, cluster, partitions)
+        check_coverage(limit, partitions)
+    firsts = first_offsets(cluster, partitions)
+    start_matches = matches(options.starting, cluster, partitions)
+    end_matches = matches(options.ending, cluster, partitions)
     # Asked last: a record that arrives meanwhile and matches a time must not seem to lie beyond the end.
-    lasts = _known(cluster.list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP)))
-    starts = _starts(options, start_matches, firsts, lasts)
+    lasts = last_offsets(cluster, partitions)
+    starts = start_offsets(options, start_matches, firsts, lasts)
     ends = _ends(options, end_matches, lasts)
     ranges = []
     for topic, partition in partitions:
@@ -98,39 +98,44 @@ def plan(options: ReadOptions, cluster: ClusterView) -> list[OffsetRange]:
         whole = OffsetRange(topic, info.topic_id, partition, starts[place], ends[place])
         if whole.end < whole.start and not isinstance(options.ending, Latest):
             raise OptionError(f"{topic}-{partition}: the ending offset {whole.end} lies before the start {whole.start}")
-        present = _present_part(whole, firsts[place], lasts[place], options.fail_on_data_loss)
+        present = present_part(whole, firsts[place], lasts[place], options.fail_on_data_loss)
         if present.start < present.end:
             ranges.append(present)
     return split(ranges, options.min_partitions, options.max_records_per_partition)
 
 
-def _topics(options: ReadOptions, cluster: ClusterView) -> dict[str, TopicInfo]:
+def select_topics(options: ReadOptions, cluster: ClusterView, *, must_exist: bool = True) -> dict[str, TopicInfo]:
+    """Return the topics, with the partitions, that the options choose.
+
+    What is named and does not exist raises OptionError, or with `must_exist=False` is left out.
+    """
     selection = options.selection
     if isinstance(selection, Subscribe):
-        return _existing(selection.topics, cluster)
+        return _existing(selection.topics, cluster, must_exist)
     if isinstance(selection, Assign):
-        topics = _existing(tuple(selection.partitions), cluster)
-        for name, wanted in selection.partitions.items():
-            missing = sorted(set(wanted) - set(topics[name].partitions))
-            if missing:
+        topics = _existing(tuple(selection.partitions), cluster, must_exist)
+        for name, info in topics.items():
+            wanted = selection.partitions[name]
+            missing = sorted(set(wanted) - set(info.partitions))
+            if missing and must_exist:
                 raise OptionError(f"assign: topic {name} has no partition {_listed(missing)}")
-            topics[name] = replace(topics[name], partitions=wanted)
+            topics[name] = replace(info, partitions=tuple(sorted(set(wanted) - set(missing))))
         return topics
     matching = {name: info for name, info in cluster.describe(None).items() if selection.pattern.fullmatch(name)}
-    if not matching:
+    if not matching and must_exist:
         logger.warning("subscribePattern: no topic matches %s; the result is empty", selection.pattern.pattern)
     return matching
 
 
-def _existing(names: Sequence[str], cluster: ClusterView) -> dict[str, TopicInfo]:
+def _existing(names: Sequence[str], cluster: ClusterView, must_exist: bool) -> dict[str, TopicInfo]:
     topics = cluster.describe(names)
     missing = [name for name in names if name not in topics]
-    if missing:
+    if missing and must_exist:
         raise OptionError(f"unknown topic {_listed(missing)}")
     return topics
 
 
-def _check_coverage(limit: object, partitions: Collection[TopicPartition]) -> None:
+def check_coverage(limit: object, partitions: Collection[TopicPartition]) -> None:
     """Spark's source wants a number for every partition that is read, and for no other."""
     if isinstance(limit, Offsets):
         named: Collection[TopicPartition] = limit.offsets.keys()
@@ -147,7 +152,7 @@ def _check_coverage(limit: object, partitions: Collection[TopicPartition]) -> No
         raise OptionError(f"{limit.option}: {_listed(strangers)} is not among the partitions that are read")
 
 
-def _matches(
+def matches(
     limit: object, cluster: ClusterView, partitions: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, int | None]:
     """Look up the offsets of a limit by time; empty for any other limit."""
@@ -156,21 +161,28 @@ def _matches(
     return cluster.list_offsets(_times(limit, partitions))
 
 
-def _starts(
+def start_offsets(
     options: ReadOptions,
-    matches: Mapping[TopicPartition, int | None],
+    found: Mapping[TopicPartition, int | None],
     firsts: Mapping[TopicPartition, int],
     lasts: Mapping[TopicPartition, int],
 ) -> Mapping[TopicPartition, int]:
+    """Return the first offset to read of each partition; `found` is what `matches` gave for the starting time.
+
+    Raises OptionError when no record is as new as that time, unless the strategy is latest.
+    """
     limit = options.starting
     if isinstance(limit, Earliest):
         return firsts
+    if isinstance(limit, Latest):
+        return lasts
     if isinstance(limit, Offsets):
+        special = {EARLIEST_OFFSET: firsts, LATEST_OFFSET: lasts}
         return {
-            place: firsts[place] if offset == EARLIEST_OFFSET else offset for place, offset in limit.offsets.items()
+            place: special[offset][place] if offset in special else offset for place, offset in limit.offsets.items()
         }
     starts = {}
-    for place, offset in matches.items():
+    for place, offset in found.items():
         if offset is None and not options.start_at_latest_without_match:
             raise OptionError(
                 f"{limit.option}: {place[0]}-{place[1]} has no record at or after that time; "
@@ -182,15 +194,15 @@ def _starts(
 
 def _ends(
     options: ReadOptions,
-    matches: Mapping[TopicPartition, int | None],
+    found: Mapping[TopicPartition, int | None],
     lasts: Mapping[TopicPartition, int],
 ) -> Mapping[TopicPartition, int]:
     limit = options.ending
-    if isinstance(limit, Latest):
+    if limit is None or isinstance(limit, Latest):
         return lasts
     if isinstance(limit, Offsets):
         return {place: lasts[place] if offset == LATEST_OFFSET else offset for place, offset in limit.offsets.items()}
-    return {place: lasts[place] if offset is None else offset for place, offset in matches.items()}
+    return {place: lasts[place] if offset is None else offset for place, offset in found.items()}
 
 
 def _times(limit: Timestamps, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -199,12 +211,22 @@ def _times(limit: Timestamps, partitions: Iterable[TopicPartition]) -> dict[Topi
     return {place: limit.by_partition[place] for place in partitions}
 
 
+def first_offsets(cluster: ClusterView, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return where each log starts."""
+    return _known(cluster.list_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP)))
+
+
+def last_offsets(cluster: ClusterView, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return where each log ends: the offset that the next record gets."""
+    return _known(cluster.list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP)))
+
+
 def _known(offsets: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
     """The ends of a log always are somewhere; an empty one starts and ends at the same offset."""
     return {place: 0 if offset is None else offset for place, offset in offsets.items()}
 
 
-def _present_part(wanted: OffsetRange, first: int, last: int, fail_on_data_loss: bool) -> OffsetRange:
+def present_part(wanted: OffsetRange, first: int, last: int, fail_on_data_loss: bool) -> OffsetRange:
     """Return what of a range is in the log from `first` to before `last`."""
     where = f"{wanted.topic}-{wanted.partition}"
     problem = ""

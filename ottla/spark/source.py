@@ -1,45 +1,37 @@
 """The data source as Spark calls it: options and schema on the driver, offset ranges to tasks, Arrow batches back.
 
-Spark makes an `OttlaDataSource` on the driver, asks it for a schema and a reader, asks the reader once for its
-partitions and pickles both to the executors' Python workers, where `read` runs. So nothing here holds a connection,
-and whatever takes time to import (numpy, pyarrow) is imported where it is used: Spark imports this module for every
-first look-up of any data source.
+Spark makes an `OttlaDataSource` on the driver, asks it for a schema and a reader or writer, and pickles what it got to
+the executors' Python workers, where `read` or `write` runs. So nothing here holds a connection, and whatever takes time
+to import (numpy, pyarrow) is imported where it is used: Spark imports this module for every first look-up of any data
+source.
 """
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader
+
+from ottla.spark.errors import told_in_one_line
+from ottla.spark.partition import RangePartition, read_partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
     from ottla.spark.options import ReadOptions
-    from ottla.spark.planner import OffsetRange
-
-from ottla.spark.errors import BrokerUnavailable, DataLoss, OptionError, ProtocolFailure, SchemaError
+    from ottla.spark.stream_reader import OttlaStreamReader
+    from ottla.spark.writer import BatchWriter, StreamWriter
 
 FORMAT = "ottla"
 
-_REFUSALS = (OptionError, SchemaError, DataLoss, BrokerUnavailable, ProtocolFailure)
-
-
-@contextmanager
-def _told_in_one_line() -> Iterator[None]:
-    """Cut the trace of an error whose message says it all: Spark shows people the whole trace, message last."""
-    try:
-        yield
-    except _REFUSALS as refusal:
-        raise refusal.with_traceback(None) from None
-
 
 class OttlaDataSource(DataSource):
-    """`spark.read.format("ottla")`: topics of Ottla, or of any Kafka since 0.11, as a table."""
+    """Format `ottla`: topics of Ottla, or of any Kafka since 0.11, as tables, streams and sinks."""
 
     @classmethod
     def name(cls) -> str:
@@ -47,29 +39,52 @@ class OttlaDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """Return the columns; wrong options are refused here already, at `load()`."""
+        """Return the columns of a reader; wrong options are refused here already, at `load()`."""
         from ottla.spark.columns import schema_of
-        from ottla.spark.options import read_options
+        from ottla.spark.options import wants_headers
 
-        with _told_in_one_line():
-            return schema_of(read_options(self.options).include_headers)
+        with told_in_one_line():
+            return schema_of(wants_headers(self.options))
 
     def reader(self, schema: StructType) -> RangeReader:
         """Return the reader of a batch query for the columns that the user or `schema()` named."""
         from ottla.spark.columns import check_schema
         from ottla.spark.options import read_options
 
-        with _told_in_one_line():
+        with told_in_one_line():
             options = read_options(self.options)
             check_schema(schema, options.include_headers)
         return RangeReader(options, schema)
 
+    def streamReader(self, schema: StructType) -> OttlaStreamReader:  # noqa: N802  # Spark's name
+        """Return the reader of a stream for the columns that the user or `schema()` named."""
+        from ottla.spark.columns import check_schema
+        from ottla.spark.options import stream_options
+        from ottla.spark.stream_reader import OttlaStreamReader
 
-class RangePartition(InputPartition):
-    """The work of one task."""
+        with told_in_one_line():
+            options = stream_options(self.options)
+            check_schema(schema, options.include_headers)
+        return OttlaStreamReader(options, schema)
 
-    def __init__(self, wanted: OffsetRange) -> None:
-        super().__init__(wanted)
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Return the writer of a batch query. Records are only ever appended, so mode overwrite is refused."""
+        from ottla.spark.errors import OptionError
+        from ottla.spark.write_options import write_options
+        from ottla.spark.writer import BatchWriter
+
+        with told_in_one_line():
+            if overwrite:
+                raise OptionError('a topic is not overwritten, records are appended to it: write.mode("append")')
+            return BatchWriter(write_options(self.options, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
+        """Return the writer of a micro-batch; in output mode complete (`overwrite`) each appends the whole result."""
+        from ottla.spark.write_options import write_options
+        from ottla.spark.writer import StreamWriter
+
+        with told_in_one_line():
+            return StreamWriter(write_options(self.options, schema))
 
 
 class RangeReader(DataSourceReader):
@@ -84,14 +99,9 @@ class RangeReader(DataSourceReader):
         from ottla.spark.cluster import Cluster
         from ottla.spark.planner import plan
 
-        with _told_in_one_line(), closing(Cluster(self._options.client)) as cluster:
+        with told_in_one_line(), closing(Cluster(self._options.client)) as cluster:
             return [RangePartition(wanted) for wanted in plan(self._options, cluster)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one range; Spark passes a partition of None when there is none to read."""
-        from ottla.spark.columns import arrow_schema_of
-        from ottla.spark.reading import read_range
-
-        if partition.value is None:
-            return iter(())
-        return read_range(partition.value, self._options, arrow_schema_of(self._schema))
+        """Yield the records of one range, in a task."""
+        return read_partition(partition, self._options, self._schema)

@@ -1,0 +1,167 @@
+"""The `kafka.*` options of a sink: which of the Kafka producer's keys it follows, accepts, and refuses.
+
+Those about connections are the reader's (ottla.spark.client_options). Keys that only matter where records trickle in
+are accepted and do nothing, since a task has its records at hand: a query for Spark's own sink runs unchanged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.protocol.records.compression import Compression
+from ottla.spark.client_options import KAFKA_PREFIX, ClientSettings, client_settings
+from ottla.spark.errors import OptionError
+from ottla.spark.option_values import boolean, integer, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LARGEST_BYTES = 256 * 1024 * 1024
+_LARGEST_WAIT_MS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class ProducerSettings:
+    """How a task writes; plain values, since they travel to the executors. `acks` is -1 (all) or 1."""
+
+    acks: int
+    batch_bytes: int
+    compression: Compression
+    compression_level: int | None
+    delivery_timeout_ms: int
+    is_idempotent: bool
+    max_request_bytes: int
+
+
+_SHARED = frozenset(
+    {
+        "bootstrap.servers",
+        "client.id",
+        "receive.buffer.bytes",
+        "request.timeout.ms",
+        "retry.backoff.ms",
+        "security.protocol",
+        "socket.connection.setup.timeout.ms",
+    }
+)
+"""Followed keys that mean for a sink what they mean for a reader."""
+
+_FOLLOWED = {
+    "acks": "all",
+    "batch.size": str(64 * 1024),
+    "compression.gzip.level": "",
+    "compression.lz4.level": "",
+    "compression.type": "none",
+    "compression.zstd.level": "",
+    "delivery.timeout.ms": "120000",
+    "enable.idempotence": "",
+    "max.request.size": str(1024 * 1024),
+}
+"""Keys that change something, with their defaults: Kafka's, but for batches four times as large, since a task does not
+wait for them to fill."""
+
+_WITHOUT_EFFECT = frozenset(
+    {
+        "buffer.memory",
+        "client.dns.lookup",
+        "connections.max.idle.ms",
+        "enable.metrics.push",
+        "linger.ms",
+        "max.block.ms",
+        "max.in.flight.requests.per.connection",
+        "metadata.max.age.ms",
+        "metadata.max.idle.ms",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retries",
+        "retry.backoff.max.ms",
+        "send.buffer.bytes",
+        "socket.connection.setup.timeout.max.ms",
+    }
+)
+
+_REFUSED = {
+    "interceptor.classes": "there are no Java interceptors here",
+    "key.serializer": "keys are written as they are; convert the column to string or binary",
+    "partitioner.class": "give the rows a column partition, or leave it to the key (murmur2, as Java)",
+    "partitioner.ignore.keys": "leave the column key away, or give the rows a column partition",
+    "transaction.timeout.ms": "this sink writes at least once, without transactions",
+    "transactional.id": "this sink writes at least once, without transactions",
+    "value.serializer": "values are written as they are; convert the column to string or binary",
+}
+
+
+def producer_settings(kafka: Mapping[str, str]) -> tuple[ClientSettings, ProducerSettings]:
+    """Read the `kafka.*` options of a sink (names in lower case). Raises OptionError."""
+    shared = {}
+    values = dict(_FOLLOWED)
+    for name, value in kafka.items():
+        key = name.removeprefix(KAFKA_PREFIX)
+        if key in _SHARED or key.startswith(("ssl.", "sasl.")):
+            shared[name] = value
+        elif key in _REFUSED:
+            raise OptionError(f"option {name} cannot be set: {_REFUSED[key]}")
+        elif key in _FOLLOWED:
+            values[key] = value.strip()
+        elif key not in _WITHOUT_EFFECT:
+            known = ", kafka.".join(sorted(_SHARED | _FOLLOWED.keys()))
+            raise OptionError(f"unknown option {name}; known are kafka.{known}")
+    client = client_settings(shared, {})
+    acks = _acks(values["acks"])
+    compression = _compression(values["compression.type"])
+    return client, ProducerSettings(
+        acks=acks,
+        batch_bytes=_number(values, "batch.size", 1, _LARGEST_BYTES),
+        compression=compression,
+        compression_level=_level(compression, values),
+        delivery_timeout_ms=_number(values, "delivery.timeout.ms", 1, _LARGEST_WAIT_MS),
+        is_idempotent=_idempotence(values["enable.idempotence"], acks),
+        max_request_bytes=_number(values, "max.request.size", 1, _LARGEST_BYTES),
+    )
+
+
+def _acks(value: str) -> int:
+    if value == "0":
+        raise OptionError("kafka.acks: 0 would lose records without a word; all and 1 are possible")
+    known = {"all": -1, "-1": -1, "1": 1}
+    if value.lower() not in known:
+        raise OptionError(f"kafka.acks: {shown(value)} is none of all, -1, 1")
+    return known[value.lower()]
+
+
+def _idempotence(value: str, acks: int) -> bool:
+    """Without a word about it: as long as acks allow, as in Kafka's producer."""
+    if not value:
+        return acks == -1
+    wanted = boolean("kafka.enable.idempotence", value)
+    if wanted and acks != -1:
+        raise OptionError("kafka.enable.idempotence needs kafka.acks=all")
+    return wanted
+
+
+def _compression(value: str) -> Compression:
+    try:
+        return Compression.named(value)
+    except ValueError:
+        raise OptionError(f"kafka.compression.type: {shown(value)} is none of none, gzip, snappy, lz4, zstd") from None
+
+
+_LEVELS = {Compression.GZIP: (1, 9), Compression.LZ4: (1, 17), Compression.ZSTD: (-131072, 22)}
+
+
+def _level(compression: Compression, values: Mapping[str, str]) -> int | None:
+    key = f"compression.{compression.name.lower()}.level"
+    if compression not in _LEVELS or not values[key]:
+        return None
+    return _number(values, key, *_LEVELS[compression])
+
+
+def _number(values: Mapping[str, str], key: str, smallest: int, largest: int) -> int:
+    return integer(f"{KAFKA_PREFIX}{key}", values[key], smallest, largest)

@@ -1,0 +1,178 @@
+"""What a stream's next micro-batch holds. Pure but for the cluster and the clock that it is given.
+
+A stream goes from one `StreamOffsets` to the next. Partitions that appear are read from offset 0, whatever
+`startingOffsets` says: that is where streams begin, and what appeared later is new. Records that were to be read and
+are not there any more are data loss: an error, or with failOnDataLoss=false a warning and whatever is left. That is
+what a topic deleted or made anew, a log that ends before the stream's position, and retention faster than the stream
+come to. Source: Spark's KafkaMicroBatchStream for the meaning of limits and of losses.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ottla.spark.errors import DataLoss
+from ottla.spark.planner import (
+    OffsetRange,
+    check_coverage,
+    first_offsets,
+    last_offsets,
+    matches,
+    present_part,
+    select_topics,
+    split,
+    start_offsets,
+)
+from ottla.spark.rate_limit import share_out
+from ottla.spark.stream_offsets import StreamOffsets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from uuid import UUID
+
+    from ottla.spark.options import ReadOptions, TopicPartition
+    from ottla.spark.planner import ClusterView, TopicInfo
+
+logger = logging.getLogger(__name__)
+
+
+class StreamPlanner:
+    """Plans one stream's micro-batches. `monotonic` gives seconds, for `maxTriggerDelay`."""
+
+    def __init__(self, options: ReadOptions, monotonic: Callable[[], float]) -> None:
+        self._options = options
+        self._monotonic = monotonic
+        self._target: StreamOffsets | None = None
+        self._last_batch_at: float | None = None
+        self.newest: StreamOffsets | None = None
+        """The ends of the logs when they were last looked at."""
+
+    def initial(self, cluster: ClusterView) -> StreamOffsets:
+        """Return where a new stream begins. Raises OptionError or DataLoss when the options do not fit the topics."""
+        options = self._options
+        topics = select_topics(options, cluster)
+        partitions = _partitions(topics)
+        check_coverage(options.starting, partitions)
+        firsts = first_offsets(cluster, partitions)
+        found = matches(options.starting, cluster, partitions)
+        lasts = last_offsets(cluster, partitions)
+        starts = start_offsets(options, found, firsts, lasts)
+        positions = {}
+        for place in partitions:
+            # An empty range is checked like any other: a start outside of the log is told before anything is read.
+            wanted = OffsetRange(place[0], topics[place[0]].topic_id, place[1], starts[place], starts[place])
+            positions[place] = present_part(wanted, firsts[place], lasts[place], options.fail_on_data_loss).start
+        return StreamOffsets(positions, _ids(topics))
+
+    def stop_at_present_end(self, cluster: ClusterView) -> None:
+        """Let the stream end at what is there now (Trigger.AvailableNow)."""
+        self._target = self._ends(cluster)
+
+    def next_end(
+        self, start: StreamOffsets, most: int | None, *, take_all: bool, cluster: ClusterView
+    ) -> StreamOffsets:
+        """Return where the micro-batch from `start` ends; `start` itself when there is nothing to do yet.
+
+        `most` bounds its offsets. `take_all` takes no notice of limits. Raises DataLoss.
+        """
+        ends = self.newest = self._target or self._ends(cluster)
+        begins = self._begins(start, ends, cluster)
+        waiting = {place: ends.positions[place] - begin for place, begin in begins.items()}
+        if not take_all and self._is_too_early(sum(waiting.values())):
+            return start
+        takes = waiting if take_all or most is None else share_out(waiting, most)
+        if any(takes.values()):
+            self._last_batch_at = self._monotonic()
+        return StreamOffsets({place: begin + takes[place] for place, begin in begins.items()}, ends.topic_ids)
+
+    def ranges(self, start: StreamOffsets, end: StreamOffsets, cluster: ClusterView) -> list[OffsetRange]:
+        """Return the work of a micro-batch, one range per task. Raises DataLoss.
+
+        Depends on the two offsets and the cluster alone: Spark plans a batch again after a restart.
+        """
+        wanted = []
+        for place, stop in sorted(end.positions.items()):
+            begin = start.positions.get(place, 0) if end.is_same_topic(place[0], start) else 0
+            if begin < stop:
+                wanted.append(OffsetRange(place[0], end.id_of(place[0]), place[1], begin, stop))
+        if not wanted:
+            return []
+        present = []
+        existing = self._existing(wanted, cluster)
+        places = [(part.topic, part.partition) for part in existing]
+        firsts, lasts = first_offsets(cluster, places), last_offsets(cluster, places)
+        for part, place in zip(existing, places, strict=True):
+            left = present_part(part, firsts[place], lasts[place], self._options.fail_on_data_loss)
+            if left.start < left.end:
+                present.append(left)
+        return split(present, self._options.min_partitions, self._options.max_records_per_partition)
+
+    def _ends(self, cluster: ClusterView) -> StreamOffsets:
+        topics = select_topics(self._options, cluster, must_exist=False)
+        return StreamOffsets(last_offsets(cluster, _partitions(topics)), _ids(topics))
+
+    def _begins(self, start: StreamOffsets, ends: StreamOffsets, cluster: ClusterView) -> dict[TopicPartition, int]:
+        """Return where each partition goes on, those that are gone left out."""
+        for topic, partition in sorted(start.positions.keys() - ends.positions.keys()):
+            self._lose(
+                f"{topic}-{partition} does not exist any more; the stream stood at {_at(start, topic, partition)}"
+            )
+        begins = {}
+        appeared = []
+        for place, last in ends.positions.items():
+            topic, partition = place
+            if place not in start.positions:
+                appeared.append(place)
+            elif not ends.is_same_topic(topic, start):
+                self._lose(f"topic {topic} was deleted and made anew; the stream stood at {_at(start, *place)}")
+                appeared.append(place)
+            elif last < start.positions[place]:
+                self._lose(f"{topic}-{partition}: the stream stood at {_at(start, *place)}, the log ends at {last}")
+                begins[place] = last
+            else:
+                begins[place] = start.positions[place]
+        for place, first in first_offsets(cluster, appeared).items() if appeared else ():
+            if first > 0:
+                self._lose(f"{place[0]}-{place[1]} is new to the stream, and its log starts at {first} already")
+            begins[place] = min(first, ends.positions[place])
+        return begins
+
+    def _existing(self, wanted: list[OffsetRange], cluster: ClusterView) -> list[OffsetRange]:
+        known = cluster.describe(sorted({part.topic for part in wanted}))
+        existing = []
+        for part in wanted:
+            info = known.get(part.topic)
+            if info is None or part.partition not in info.partitions:
+                self._lose(f"{part} is to be read, but does not exist any more")
+            elif part.topic_id.int and info.topic_id.int and part.topic_id != info.topic_id:
+                self._lose(f"{part} is to be read, but the topic was deleted and made anew")
+            else:
+                existing.append(part)
+        return existing
+
+    def _is_too_early(self, waiting: int) -> bool:
+        """Wait for `minOffsetsPerTrigger`, but no longer than `maxTriggerDelay`, and not when the stream must end."""
+        limits = self._options.limits
+        if limits.least is None or waiting >= limits.least or self._target is not None:
+            return False
+        if self._last_batch_at is None:
+            return False  # what waited for the stream to start has waited
+        return self._monotonic() - self._last_batch_at < limits.longest_delay_ms / 1000
+
+    def _lose(self, problem: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLoss(f"{problem}; failOnDataLoss=false would go on with what is there")
+        logger.warning("%s; going on with what is there", problem)
+
+
+def _partitions(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
+    return sorted((info.name, partition) for info in topics.values() for partition in info.partitions)
+
+
+def _ids(topics: Mapping[str, TopicInfo]) -> dict[str, UUID]:
+    return {name: info.topic_id for name, info in topics.items() if info.topic_id.int}
+
+
+def _at(offsets: StreamOffsets, topic: str, partition: int) -> str:
+    return f"offset {offsets.positions[topic, partition]}"

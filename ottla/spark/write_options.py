@@ -1,0 +1,95 @@
+"""The options and columns of `df.write` and `df.writeStream`, checked on the driver before a task starts.
+
+The columns are those of Spark's own Kafka sink: `value` (required), `key`, `headers`, `partition`, `topic`; others are
+left alone, so that rows that were read from a topic can be written to another one as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.spark.client_options import KAFKA_PREFIX, ClientSettings
+from ottla.spark.errors import OptionError, SchemaError
+from ottla.spark.option_values import shown
+from ottla.spark.producer_options import ProducerSettings, producer_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.types import StructType
+
+_LONGEST_TOPIC = 249
+_TOPIC_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+_FROM_SPARK = frozenset({"checkpointlocation", "queryname"})
+"""Spark's own options of a stream, which it hands over with the others."""
+
+_FOR_READING = frozenset({"subscribe", "subscribepattern", "assign"})
+
+_TEXT_OR_BYTES = ("string", "binary")
+_COLUMNS = {
+    "value": _TEXT_OR_BYTES,
+    "key": _TEXT_OR_BYTES,
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "partition": ("int",),
+    "topic": ("string",),
+}
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """What a sink was asked for. `topic` is None when the rows name theirs; `columns` are those of ours in the rows."""
+
+    topic: str | None
+    columns: frozenset[str]
+    client: ClientSettings
+    producer: ProducerSettings
+
+
+def write_options(raw: Mapping[str, str], schema: StructType) -> WriteOptions:
+    """Read the options of a sink for rows of this schema. Raises OptionError or SchemaError."""
+    topic = None
+    kafka = {}
+    for key, value in raw.items():
+        name = key.lower()
+        if name == "topic":
+            topic = checked_topic(value.strip())
+        elif name.startswith(KAFKA_PREFIX):
+            kafka[name] = value
+        elif name in _FOR_READING:
+            raise OptionError(f"option {key} is for reading; a sink writes to option topic, or to a column topic")
+        elif name == "path":
+            raise OptionError("save() takes no path; name the topic by option topic")
+        elif name not in _FROM_SPARK:
+            raise OptionError(f"unknown option {key}; known are topic and kafka.*")
+    columns = _check_columns(schema)
+    if topic is None and "topic" not in columns:
+        raise OptionError("no topic: give option topic, or the rows a column topic")
+    client, producer = producer_settings(kafka)
+    return WriteOptions(topic, columns - {"topic"} if topic is not None else columns, client, producer)
+
+
+def checked_topic(name: str) -> str:
+    """Return a name that a topic may have; raises OptionError for any other."""
+    if not name or len(name) > _LONGEST_TOPIC or name in (".", "..") or not _TOPIC_CHARACTERS.issuperset(name):
+        raise OptionError(f"topic: {shown(name)} cannot be a topic's name; letters, digits, '.', '_' and '-' can")
+    return name
+
+
+def _check_columns(schema: StructType) -> frozenset[str]:
+    found = set()
+    for field in schema.fields:
+        if field.name not in _COLUMNS:
+            continue
+        if field.name in found:
+            raise SchemaError(f"there are two columns {field.name}")
+        kind = field.dataType.simpleString()
+        allowed = _COLUMNS[field.name]
+        if kind not in allowed:
+            raise SchemaError(f"column {field.name} is {kind}; a sink needs {' or '.join(allowed)}")
+        found.add(field.name)
+    if "value" not in found:
+        have = ", ".join(field.name for field in schema.fields)
+        raise SchemaError(f"there is no column value, which becomes the records' value; the rows have {have}")
+    return frozenset(found)

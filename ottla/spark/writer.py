@@ -1,0 +1,182 @@
+"""The sinks as Spark calls them: a task's Arrow batches become records, and the driver has nothing left to commit.
+
+A task encodes and sends as rows come, and ends when every record is acknowledged. When it fails, Spark runs it again
+and all its records are written again: at least once. `commit` and `abort` therefore do nothing; a micro-batch that
+fails as a whole is run again by Spark, too.
+
+Rows of the same task keep their order within a partition. Rows with a column `partition` go there, rows with a key
+where Java's producer would put the key; the others fill partitions in turn, batch by batch.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ottla.spark.errors import WriteFailed, told_in_one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from ottla.spark.encoder import Rows
+    from ottla.spark.sender import Sender
+    from ottla.spark.write_options import WriteOptions
+
+CHUNK_BYTES = 8 * 1024 * 1024
+"""Arrow batches are gathered to about this size before they are encoded, so that many partitions get whole batches."""
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task tells the driver: how many records it wrote."""
+
+    records: int
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """`df.write.format("ottla")`."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of one task."""
+        return write_rows(iterator, self._options)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("ottla")`."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of one task of a micro-batch."""
+        return write_rows(iterator, self._options)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        """Do nothing: what tasks wrote is in the log."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        """Do nothing: what tasks wrote stays in the log, and is written again when Spark runs the batch again."""
+
+
+def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:
+    """Write all rows and wait until they are acknowledged.
+
+    Raises WriteFailed, BrokerUnavailable or ProtocolFailure.
+    """
+    from ottla.spark.sender import Sender
+
+    with told_in_one_line(), closing(Sender(options.client, options.producer)) as sender:
+        task = _Task(options, sender)
+        for table in _chunks(batches):
+            task.write(table)
+        sender.flush()
+        return Written(sender.acknowledged)
+
+
+def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    gathered: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            gathered.append(batch)
+        if sum(part.nbytes for part in gathered) >= CHUNK_BYTES:
+            yield pa.Table.from_batches(gathered)
+            gathered = []
+    if gathered:
+        yield pa.Table.from_batches(gathered)
+
+
+class _Task:
+    """Sends the rows of one task; remembers where the rows without a key go next."""
+
+    def __init__(self, options: WriteOptions, sender: Sender) -> None:
+        self._options = options
+        self._sender = sender
+        self._next_partition: dict[str, int] = {}
+
+    def write(self, table: pa.Table) -> None:
+        if self._options.topic is not None:
+            self._write_topic(self._options.topic, table)
+            return
+        for topic, rows in _by_topic(table):
+            self._write_topic(topic, rows)
+
+    def _write_topic(self, topic: str, table: pa.Table) -> None:
+        from ottla.spark.encoder import encode_rows
+        from ottla.spark.sender import Batch
+
+        rows = self._rows(table)
+        partitions = self._partitions(topic, table, rows)
+        settings = self._options.producer
+        bodies = encode_rows(rows, partitions, batch_bytes=settings.batch_bytes, most_bytes=settings.max_request_bytes)
+        now_ms = time.time_ns() // 1_000_000
+        self._sender.send([Batch(topic, body, now_ms) for body in bodies])
+
+    def _rows(self, table: pa.Table) -> Rows:
+        from ottla.spark.encoder import Rows, as_binary
+
+        columns = self._options.columns
+        return Rows(
+            keys=as_binary(table["key"]) if "key" in columns else None,
+            values=as_binary(table["value"]),
+            headers=table["headers"].combine_chunks() if "headers" in columns else None,
+        )
+
+    def _partitions(self, topic: str, table: pa.Table, rows: Rows) -> npt.NDArray[np.int64]:
+        """Say where each row goes: its own partition, else its key's, else the next one's turn."""
+        import numpy as np
+        import pyarrow.compute as pc
+
+        from ottla.spark.murmur2 import partitions_of
+
+        count = self._sender.partition_count(topic)
+        chosen = np.full(len(rows.values), -1, np.int64)
+        if "partition" in self._options.columns:
+            given = table["partition"].combine_chunks()
+            named = given.is_valid().to_numpy(zero_copy_only=False)
+            chosen[named] = given.drop_null().to_numpy()
+            if len(wrong := chosen[named][(chosen[named] < 0) | (chosen[named] >= count)]):
+                raise WriteFailed(f"column partition says {wrong[0]}, topic {topic} has partitions 0 to {count - 1}")
+        left = chosen < 0
+        if rows.keys is not None and left.any():
+            keyed = left & rows.keys.is_valid().to_numpy(zero_copy_only=False)
+            chosen[keyed] = partitions_of(pc.array_filter(rows.keys, keyed), count)
+            left &= ~keyed
+        if left.any():
+            chosen[left] = self._turns(topic, int(left.sum()), count, rows.values.nbytes)
+        return chosen
+
+    def _turns(self, topic: str, rows: int, partition_count: int, size_bytes: int) -> npt.NDArray[np.int64]:
+        """Fill one partition after the other, about a batch at a time, from a random one on."""
+        import numpy as np
+
+        runs = min(partition_count, rows, 1 + size_bytes // self._options.producer.batch_bytes)
+        first = self._next_partition.get(topic, random.randrange(partition_count))
+        self._next_partition[topic] = (first + runs) % partition_count
+        return (first + np.arange(rows) * runs // rows) % partition_count
+
+
+def _by_topic(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the rows of each topic that the column names, topics in the order in which they come up."""
+    import pyarrow.compute as pc
+
+    from ottla.spark.write_options import checked_topic
+
+    names = table["topic"].combine_chunks()
+    if names.null_count:
+        raise WriteFailed("column topic is null in a row; option topic would send all rows to one")
+    for name in pc.unique(names).to_pylist():
+        yield checked_topic(name), table.filter(pc.equal(names, name))

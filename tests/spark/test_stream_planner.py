@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.spark.errors import DataLoss, OptionError
+from ottla.spark.options import stream_options
+from ottla.spark.planner import TopicInfo
+from ottla.spark.rate_limit import share_out
+from ottla.spark.stream_offsets import StreamOffsets
+from ottla.spark.stream_planner import StreamPlanner
+
+ID, OTHER_ID = UUID(int=7), UUID(int=8)
+
+
+class FakeCluster:
+    """Logs by (topic, partition): first and last offset; a topic's id may change."""
+
+    def __init__(self, logs: Mapping[tuple[str, int], tuple[int, int]]) -> None:
+        self.logs = dict(logs)
+        self.ids: dict[str, UUID] = {}
+
+    def describe(self, topics: Sequence[str] | None) -> dict[str, TopicInfo]:
+        names = {name for name, _ in self.logs} if topics is None else set(topics)
+        found = {}
+        for name in names:
+            partitions = tuple(sorted(index for topic, index in self.logs if topic == name))
+            if partitions:
+                found[name] = TopicInfo(name, self.ids.get(name, ID), partitions)
+        return found
+
+    def list_offsets(self, times: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int | None]:
+        return {place: self.logs[place][0 if time == -2 else 1] for place, time in times.items()}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster({("t", 0): (0, 100), ("t", 1): (20, 60)})
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def planner(clock: Clock | None = None, **given: str) -> StreamPlanner:
+    options = {"kafka.bootstrap.servers": "h:1", **given}
+    if not {"subscribe", "subscribePattern", "assign"} & set(given):
+        options["subscribe"] = "t"
+    return StreamPlanner(stream_options(options), clock or Clock())
+
+
+def at(*offsets: int, topic_id: UUID = ID) -> StreamOffsets:
+    return StreamOffsets({("t", index): offset for index, offset in enumerate(offsets)}, {"t": topic_id})
+
+
+def end(plan: StreamPlanner, start: StreamOffsets, cluster: FakeCluster, most: int | None = None) -> list[int]:
+    found = plan.next_end(start, most, take_all=most is None and plan._options.limits.least is None, cluster=cluster)
+    return [found.positions[place] for place in sorted(found.positions)]
+
+
+def ranges(plan: StreamPlanner, start: StreamOffsets, stop: StreamOffsets, cluster: FakeCluster) -> list[str]:
+    return [str(part) for part in plan.ranges(start, stop, cluster)]
+
+
+def test_a_new_stream_starts_at_latest_by_default(cluster: FakeCluster) -> None:
+    assert planner().initial(cluster) == at(100, 60)
+    assert planner(startingOffsets="earliest").initial(cluster) == at(0, 20)
+    assert planner(startingOffsets='{"t":{"0":-1,"1":30}}').initial(cluster) == at(100, 30)
+
+
+def test_a_start_outside_of_the_log_is_data_loss_or_moved_to_the_log(cluster: FakeCluster) -> None:
+    starts = '{"t":{"0":101,"1":5}}'
+    with pytest.raises(DataLoss, match="t-0: offset 101 does not exist, the log ends at 100"):
+        planner(startingOffsets=starts).initial(cluster)
+    assert planner(startingOffsets=starts, failOnDataLoss="false").initial(cluster) == at(100, 20)
+
+
+def test_every_partition_needs_a_start_and_topics_must_exist(cluster: FakeCluster) -> None:
+    with pytest.raises(OptionError, match="t-1 has none"):
+        planner(startingOffsets='{"t":{"0":1}}').initial(cluster)
+    with pytest.raises(OptionError, match="unknown topic nope"):
+        planner(subscribe="nope").initial(cluster)
+
+
+def test_offsets_survive_json_and_equal_ones_give_equal_text() -> None:
+    offsets = StreamOffsets({("b", 10): 3, ("b", 9): 2, ("a", 0): 1}, {"b": ID})
+    text = json.dumps(offsets.to_json())
+    assert text == f'{{"a": {{"0": 1}}, "b": {{"9": 2, "10": 3}}, "$ids": {{"b": "{ID}"}}}}'
+    again = StreamOffsets.from_json(json.loads(text))
+    assert again == offsets
+    assert json.dumps(again.to_json()) == text
+    assert StreamOffsets.from_json({}).to_json() == {}
+
+
+@pytest.mark.parametrize("document", [[], {"t": 5}, {"t": {"x": 1}}, {"t": {"0": "x"}}, {"$ids": {"t": "?"}}, None])
+def test_a_checkpoint_of_something_else_is_refused(document: object) -> None:
+    with pytest.raises(OptionError, match="checkpointLocation holds no offsets of this source"):
+        StreamOffsets.from_json(document)
+
+
+def test_offsets_of_sparks_own_source_are_understood(cluster: FakeCluster) -> None:
+    start = StreamOffsets.from_json({"t": {"0": 90, "1": 50}})
+    stop = planner().next_end(start, None, take_all=True, cluster=cluster)
+    assert ranges(planner(), start, stop, cluster) == ["t-0 [90, 100)", "t-1 [50, 60)"]
+
+
+def test_a_limit_is_shared_in_proportion_and_met_exactly(cluster: FakeCluster) -> None:
+    assert end(planner(), at(0, 20), cluster, most=70) == [50, 40]
+    assert end(planner(), at(0, 20), cluster, most=71) == [51, 40]
+    assert end(planner(), at(0, 20), cluster, most=1000) == [100, 60]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    waiting=st.dictionaries(st.tuples(st.just("t"), st.integers(0, 20)), st.integers(0, 10**9), max_size=12),
+    most=st.integers(1, 10**6),
+)
+def test_a_share_is_never_more_than_waits_nor_nothing_where_something_waits(
+    waiting: dict[tuple[str, int], int], most: int
+) -> None:
+    takes = share_out(waiting, most)
+    busy = [place for place, count in waiting.items() if count]
+    assert takes.keys() == waiting.keys()
+    assert all(0 <= takes[place] <= waiting[place] for place in waiting)
+    assert all(takes[place] for place in busy)
+    assert sum(takes.values()) == min(sum(waiting.values()), max(most, len(busy)))
+
+
+def test_the_example_of_the_module_is_true() -> None:
+    assert list(share_out({("t", 0): 5, ("t", 1): 100, ("t", 2): 1}, 10).values()) == [1, 8, 1]
+
+
+def test_a_batch_waits_for_enough_offsets_but_not_forever(cluster: FakeCluster, clock: Clock) -> None:
+    plan = planner(clock, minOffsetsPerTrigger="50", maxTriggerDelay="10s")
+    assert end(plan, at(90, 60), cluster) == [100, 60]  # the first one does not wait
+    cluster.logs["t", 0] = (0, 140)
+    clock.now += 9.9
+    assert end(plan, at(100, 60), cluster) == [100, 60]
+    cluster.logs["t", 0] = (0, 150)
+    assert end(plan, at(100, 60), cluster) == [150, 60]  # enough
+    cluster.logs["t", 0] = (0, 151)
+    clock.now += 9.9
+    assert end(plan, at(150, 60), cluster) == [150, 60]
+    clock.now += 0.2
+    assert end(plan, at(150, 60), cluster) == [151, 60]  # long enough
+
+
+def test_available_now_ends_at_what_was_there_and_does_not_wait_for_more(cluster: FakeCluster, clock: Clock) -> None:
+    plan = planner(clock, minOffsetsPerTrigger="50", maxTriggerDelay="1h")
+    plan.stop_at_present_end(cluster)
+    cluster.logs["t", 0] = (0, 500)
+    cluster.logs["t", 2] = (0, 10)
+    assert end(plan, at(95, 60), cluster) == [100, 60]
+    cluster.logs["t", 1] = (20, 70)
+    assert end(plan, at(100, 60), cluster) == [100, 60]
+    assert plan.newest == at(100, 60)
+
+
+def test_partitions_and_topics_that_appear_are_read_from_their_beginning(cluster: FakeCluster) -> None:
+    plan = planner(subscribePattern="t.?")
+    start = plan.initial(cluster)
+    cluster.logs["t", 2] = (0, 7)
+    cluster.logs["t2", 0] = (0, 9)
+    stop = plan.next_end(start, None, take_all=True, cluster=cluster)
+    assert ranges(plan, start, stop, cluster) == ["t-2 [0, 7)", "t2-0 [0, 9)"]
+
+
+def test_a_new_partition_whose_first_records_are_gone_is_data_loss(cluster: FakeCluster) -> None:
+    cluster.logs["t", 2] = (3, 7)
+    with pytest.raises(DataLoss, match="t-2 is new to the stream, and its log starts at 3 already"):
+        end(planner(), at(100, 60), cluster)
+    plan = planner(failOnDataLoss="false")
+    stop = plan.next_end(at(100, 60), None, take_all=True, cluster=cluster)
+    assert ranges(plan, at(100, 60), stop, cluster) == ["t-2 [3, 7)"]
+
+
+def test_a_partition_that_is_gone_is_data_loss_or_left_out(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    del cluster.logs["t", 1]
+    with pytest.raises(DataLoss, match="t-1 does not exist any more; the stream stood at offset 50"):
+        end(planner(), at(90, 50), cluster)
+    assert end(planner(failOnDataLoss="false"), at(90, 50), cluster) == [100]
+    assert "going on with what is there" in caplog.text
+    del cluster.logs["t", 0]
+    assert end(planner(failOnDataLoss="false"), at(90, 50), cluster) == []
+
+
+def test_a_log_that_ends_before_the_streams_position_is_data_loss(cluster: FakeCluster) -> None:
+    with pytest.raises(DataLoss, match="t-0: the stream stood at offset 101, the log ends at 100"):
+        end(planner(), at(101, 60), cluster)
+    assert end(planner(failOnDataLoss="false"), at(101, 50), cluster) == [100, 60]
+
+
+def test_a_topic_made_anew_is_data_loss_or_read_from_its_beginning(cluster: FakeCluster) -> None:
+    cluster.logs = {("t", 0): (0, 200), ("t", 1): (0, 5)}
+    cluster.ids["t"] = OTHER_ID
+    with pytest.raises(DataLoss, match="topic t was deleted and made anew; the stream stood at offset 100"):
+        end(planner(), at(100, 60), cluster)
+    plan = planner(failOnDataLoss="false")
+    stop = plan.next_end(at(100, 60), None, take_all=True, cluster=cluster)
+    assert ranges(plan, at(100, 60), stop, cluster) == ["t-0 [0, 200)", "t-1 [0, 5)"]
+
+
+def test_a_planned_batch_whose_records_are_gone_is_data_loss_when_it_is_planned_again(cluster: FakeCluster) -> None:
+    plan, mild = planner(), planner(failOnDataLoss="false")
+    start, stop = at(10, 20), at(100, 60)
+    assert ranges(plan, start, stop, cluster) == ["t-0 [10, 100)", "t-1 [20, 60)"]
+    cluster.logs["t", 0] = (30, 90)
+    with pytest.raises(DataLoss, match="t-0: offset 10 is gone, the log starts at 30"):
+        plan.ranges(start, stop, cluster)
+    assert ranges(mild, start, stop, cluster) == ["t-0 [30, 90)", "t-1 [20, 60)"]
+    cluster.ids["t"] = OTHER_ID
+    with pytest.raises(DataLoss, match=r"t-0 \[10, 100\) is to be read, but the topic was deleted and made anew"):
+        plan.ranges(start, stop, cluster)
+    cluster.logs.clear()
+    with pytest.raises(DataLoss, match="does not exist any more"):
+        plan.ranges(start, stop, cluster)
+    assert ranges(mild, start, stop, cluster) == []
+
+
+def test_nothing_new_is_the_same_offsets_and_no_work(cluster: FakeCluster) -> None:
+    plan = planner()
+    assert plan.next_end(at(100, 60), 10, take_all=False, cluster=cluster).to_json() == at(100, 60).to_json()
+    assert plan.ranges(at(100, 60), at(100, 60), cluster) == []
+
+
+def test_a_batch_is_split_like_a_batch_query(cluster: FakeCluster) -> None:
+    assert len(planner(minPartitions="5").ranges(at(0, 20), at(100, 60), cluster)) == 5
+    assert len(planner(maxRecordsPerPartition="50").ranges(at(0, 20), at(100, 60), cluster)) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("500", 500), ("500ms", 500), ("30s", 30_000), ("15m", 900_000), ("2 h", 7_200_000), ("1D", 86_400_000)],
+)
+def test_the_delay_is_a_time_as_spark_writes_it(text: str, ms: int) -> None:
+    options = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "maxTriggerDelay": text}
+    assert stream_options(options).limits.longest_delay_ms == ms
