@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.connections import Connections
 from ottla.broker.node import Node
+from ottla.broker.notify import notify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -401,11 +402,13 @@ async def _serve(config: BrokerConfig) -> int:
     for name, (host, port) in server.addresses.items():
         sys.stdout.write(f"listening on {name}://{_shown(host, port)}\n")
     sys.stdout.flush()
+    notify("READY=1")
     # What is there now stays: the collector need not look at it again, and need not look after every 700 objects
     # (a seventh of the CPU of small requests, which make hundreds of objects per turn and no cycles).
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS, 20, 20)
     await stop.wait()
+    notify("STOPPING=1")
     await server.stop(force=force)
     LOG.info("stopped (pid %d)", os.getpid())
     return 0

@@ -1,0 +1,27 @@
+# Ottla in a container: docs/image.md. Built from a clone, `docker build -t ottla .`; works with any builder of OCI images.
+
+FROM python:3.12-slim AS build
+COPY pyproject.toml README.md LICENSE /src/
+COPY ottla /src/ottla
+COPY pyspark_ottla /src/pyspark_ottla
+RUN python3 -m venv /opt/ottla \
+ && /opt/ottla/bin/pip install --no-cache-dir --disable-pip-version-check /src \
+ && /opt/ottla/bin/pip uninstall --yes --quiet --disable-pip-version-check setuptools pip
+
+FROM python:3.12-slim
+# Group 0 owns the data: a container that is given any user id, but no group, belongs to it and can write.
+RUN useradd --uid 1000 --gid 0 --no-create-home --home-dir /var/lib/ottla --shell /usr/sbin/nologin ottla
+RUN install -d -o 1000 -g 0 -m 0775 /var/lib/ottla && install -d -m 0755 /etc/ottla
+COPY --from=build /opt/ottla /opt/ottla
+COPY packaging/image/image.properties /usr/local/share/ottla/image.properties
+COPY --chmod=0755 packaging/image/entrypoint.sh /usr/local/bin/ottla-entrypoint
+ENV PATH=/opt/ottla/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+ENV PYTHONDONTWRITEBYTECODE=1
+# log.dirs is ./data unless somebody says otherwise, so the data is in the volume without a key that could get lost.
+WORKDIR /var/lib/ottla
+VOLUME /var/lib/ottla
+EXPOSE 9092
+USER 1000
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["ottla-entrypoint", "ping"]
+ENTRYPOINT ["ottla-entrypoint"]
+CMD ["serve"]

@@ -1,0 +1,28 @@
+"""Telling systemd how far the start or stop has come: sd_notify(3), one datagram, nothing where nobody listens.
+
+A unit of `Type=notify` counts as started when `READY=1` arrives: when clients may come, after all recovery.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+
+LOG = logging.getLogger("ottla.server")
+
+SOCKET_VARIABLE = "NOTIFY_SOCKET"
+
+
+def notify(state: str) -> None:
+    """Send `state`, such as `READY=1`, to the socket that the environment names, if it names one."""
+    address = os.environ.get(SOCKET_VARIABLE, "")
+    if not address:
+        return
+    if address[0] == "@":  # Linux's abstract namespace
+        address = "\0" + address[1:]
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as messenger:
+            messenger.sendto(state.encode(), address)
+    except OSError as error:
+        LOG.warning("systemd could not be told %s: %s", state, error)
