@@ -42,7 +42,7 @@ FIRST_VERSION_WITH_LOG_START = 5
 FIRST_VERSION_WITH_ZSTD = 10
 _FORM_START = 8  # behind the correlation id
 _OFFSET_BYTES = 8
-_HEAD = struct.Struct(">ii")
+CORRELATION_ID_BYTES = 4
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _OFFSETS = struct.Struct(">qqq")
@@ -54,6 +54,8 @@ class FetchForm:
     """What the remembered bytes mean, and the answer around what differs."""
 
     __slots__ = (
+        "_head",
+        "_head_key",
         "after",
         "before",
         "between",
@@ -71,6 +73,8 @@ class FetchForm:
         self, request: FetchRequest, version: int, partition: Partition, suffix: bytes, max_fetch_bytes: int
     ) -> None:
         topic = request.topics[0]
+        self._head_key = (-1, -1, -1)
+        self._head = b""
         self.version = version
         self.suffix = suffix
         self.partition = partition
@@ -108,6 +112,26 @@ class FetchForm:
             return False
         return not partition.is_closed and partition.log.config is self.config
 
+    def head(self, correlation_id: bytes, length: int) -> bytes:
+        """The frame of an answer up to its `length` record bytes; what repeats from answer to answer is remembered."""
+        partition = self.partition
+        key = (partition.high_watermark, partition.log.log_start_offset, length)
+        if key != self._head_key:
+            self._head, self._head_key = self._encode_head(length), key
+        head = self._head
+        return head[:4] + correlation_id + head[4:]
+
+    def _encode_head(self, length: int) -> bytes:
+        """The size of the frame and everything behind the correlation id."""
+        partition = self.partition
+        offsets = _OFFSETS_BEFORE_5.pack(partition.high_watermark, partition.last_stable_offset)
+        if self.version >= FIRST_VERSION_WITH_LOG_START:
+            offsets += _INT64.pack(partition.log_start_offset)
+        is_flexible = self.version >= FIRST_FLEXIBLE_VERSION
+        length_field = encode_unsigned_varint(length + 1) if is_flexible else _INT32.pack(length)
+        head = self.before + offsets + self.between + length_field
+        return _INT32.pack(CORRELATION_ID_BYTES + len(head) + length + len(self.after)) + head
+
 
 class FetchForms:
     """The forms of one connection. All have their fetch offset at the same position: clients name topics alike."""
@@ -121,13 +145,14 @@ class FetchForms:
     def match(self, frame: memoryview) -> tuple[FetchForm, int] | None:
         """The form of a Fetch frame and its offset; None when it must take the long way."""
         at = self._offset_at
-        form = self._forms.get(bytes(frame[_FORM_START:at]))
-        if form is None or form.version != frame[3] or bytes(frame[at + _OFFSET_BYTES :]) != form.suffix:
+        content = frame.tobytes()
+        form = self._forms.get(content[_FORM_START:at])
+        if form is None or form.version != content[3] or content[at + _OFFSET_BYTES :] != form.suffix:
             return None
         if not form.holds():
             self._forms.clear()
             return None
-        return form, _INT64.unpack_from(frame, at)[0]
+        return form, _INT64.unpack_from(content, at)[0]
 
     def learn(
         self, frame: memoryview, request: FetchRequest, version: int, partition: Partition, max_fetch_bytes: int
@@ -173,32 +198,24 @@ def answer_by_form(
     form, offset = match
     partition = form.partition
     try:
-        piece = partition.read(
-            offset,
-            form.max_bytes,
-            at_least_one=True,
-            committed_only=form.committed_only,
-            allow_map=peer.sends_maps,
-        )
+        view = partition.read_on(offset, form.max_bytes, form.committed_only, peer.sends_maps)
+        if view is None or len(view) < form.min_bytes:
+            view = partition.read(
+                offset,
+                form.max_bytes,
+                at_least_one=True,
+                committed_only=form.committed_only,
+                allow_map=peer.sends_maps,
+            ).view
     except (KafkaError, OSError):
         return None  # the long way meets it again and says what it is
-    length = piece.length
-    view = piece.view
-    if view is None or length < form.min_bytes or not length:
+    if not view or len(view) < form.min_bytes:
         return None
-    version = form.version
-    high_watermark, stable_offset = partition.high_watermark, partition.last_stable_offset
-    if version >= FIRST_VERSION_WITH_LOG_START:
-        offsets = _OFFSETS.pack(high_watermark, stable_offset, partition.log_start_offset)
-    else:
-        offsets = _OFFSETS_BEFORE_5.pack(high_watermark, stable_offset)
-    length_field = encode_unsigned_varint(length + 1) if version >= FIRST_FLEXIBLE_VERSION else _INT32.pack(length)
-    head = form.before + offsets + form.between + length_field
-    after = form.after
-    size = _HEAD.pack(4 + len(head) + length + len(after), _INT32.unpack_from(frame, 4)[0])
-    node.metrics.request("Fetch", version, 0, (perf_counter_ns() - started_ns) // 1000)
+    length = len(view)
+    head, after = form.head(frame[4:8].tobytes(), length), form.after
+    node.metrics.request("Fetch", form.version, 0, (perf_counter_ns() - started_ns) // 1000)
     partition.counters.bytes_out += length
-    return [size + head, view, after] if after else [size + head, view]
+    return [head, view, after] if after else [head, view]
 
 
 def learn_fetch_form(peer: Peer, frame: memoryview, request: FetchRequest, version: int, node: Node) -> None:

@@ -230,6 +230,13 @@ class Partition:
         end_offset = self.last_stable_offset if committed_only else self.high_watermark
         return self.log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one, allow_map=allow_map)
 
+    def read_on(self, offset: int, max_bytes: int, committed_only: bool, allow_map: bool) -> memoryview | None:
+        """The short way of `read`, for who goes on where an earlier read ended; None: `read` has to see."""
+        if self._entries:
+            self.settle()
+        end_offset = self.last_stable_offset if committed_only else self.high_watermark
+        return self.log.read_on(offset, max_bytes, end_offset, allow_map)
+
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest epoch not above `epoch`, where it ended), never beyond what may be seen; (-1, -1) when unknown."""
         found, end_offset = self.log.end_offset_for_epoch(epoch)

@@ -155,24 +155,25 @@ class OsFile(File):
         return self._mapped(length).view[:length]
 
     def resident_view(self, position: int, length: int) -> memoryview | None:
-        mapped = self._mapped(position + length)
         end = position + length
-        if not self._device.lives_in_memory and not self._was_resident(position, end):
-            descriptor = self._descriptor or self._open(self._flags)
-            residency = self._files.residency
-            # Readers go on from here: where it costs no more, one look answers for what lies ahead too.
-            ahead = end
-            if residency.method == "cachestat":
-                ahead = min(max(end, position + RESIDENT_AHEAD_BYTES), len(mapped.view))
-            if residency.is_resident(descriptor.fd, mapped.address, position, ahead - position):
-                self._resident = (position, ahead, monotonic_ns() + RESIDENT_FOR_NS)
-            elif ahead == end or not residency.is_resident(descriptor.fd, mapped.address, position, length):
-                return None
-        return mapped.view[position:end]
-
-    def _was_resident(self, position: int, end: int) -> bool:
+        mapped = self._mapped(end)
         first, last, until_ns = self._resident
-        return first <= position and end <= last and monotonic_ns() < until_ns
+        was_resident = first <= position and end <= last and monotonic_ns() < until_ns
+        return mapped.view[position:end] if was_resident or self._is_resident(mapped, position, end) else None
+
+    def _is_resident(self, mapped: _Map, position: int, end: int) -> bool:
+        if self._device.lives_in_memory:
+            return True
+        descriptor = self._descriptor or self._open(self._flags)
+        residency = self._files.residency
+        # Readers go on from here: where it costs no more, one look answers for what lies ahead too.
+        ahead = end
+        if residency.method == "cachestat":
+            ahead = min(max(end, position + RESIDENT_AHEAD_BYTES), len(mapped.view))
+        if residency.is_resident(descriptor.fd, mapped.address, position, ahead - position):
+            self._resident = (position, ahead, monotonic_ns() + RESIDENT_FOR_NS)
+            return True
+        return ahead > end and residency.is_resident(descriptor.fd, mapped.address, position, end - position)
 
     def size(self) -> int:
         descriptor = self._descriptor or self._open(self._flags)

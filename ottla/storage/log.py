@@ -229,6 +229,16 @@ class Log(LogState):
             return EMPTY_SLICE
         return self.reader.read(offset, max_bytes, self._end(end_offset), at_least_one, allow_map)
 
+    def read_on(self, offset: int, max_bytes: int, end_offset: int, allow_map: bool) -> memoryview | None:
+        """The short way of `read`, for who goes on where an earlier read ended (LogReader.read_on); None: call `read`.
+
+        Raises OSError: the disk failed.
+        """
+        end = self._high_watermark_place
+        if end.offset != end_offset or not self.log_start_offset <= offset < end_offset:
+            return None
+        return self.reader.read_on(offset, max_bytes, end, allow_map)
+
     def _end(self, end_offset: int) -> End | int:
         if end_offset >= self.log_end_offset:
             active = self.segment_list.active

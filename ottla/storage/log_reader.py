@@ -76,8 +76,41 @@ class LogReader:
         if stretch is None:
             return EMPTY_SLICE
         if stretch.next_offset >= 0:
-            self._remember(stretch)
+            self._remember(stretch.next_offset, stretch.segment, stretch.end)
         return _slice(stretch.segment, stretch.position, stretch.end, allow_map)
+
+    def read_on(self, offset: int, max_bytes: int, end: End, allow_map: bool) -> memoryview | None:
+        """`read` for who goes on where an earlier read ended, when the bytes are in memory; None: `read` knows.
+
+        The first batch comes even if it is larger than `max_bytes` (KIP-74); of small ones up to a quarter less may
+        come than `max_bytes` would allow, because one header is looked at and no more.
+
+        Raises OSError: the disk failed.
+        """
+        hint = self._hints.get(offset)
+        if hint is None:
+            return None
+        segment, position = hint
+        limit = end.position if segment.base_offset == end.base_offset else segment.size_bytes
+        stop = position + max_bytes
+        if stop < limit:
+            cut = segment.quick_cut(position, stop, limit)
+            if cut is None:
+                return None
+            stop, next_offset = cut
+        elif position < limit and segment.base_offset == end.base_offset:
+            stop, next_offset = limit, end.offset
+        else:
+            return None
+        length = stop - position
+        if allow_map and length >= SMALLEST_MAP_BYTES:
+            view = segment.file.resident_view(position, length)
+        else:
+            data = segment.file.pread_nowait(length, position)
+            view = None if data is None else memoryview(data)
+        if view is not None:
+            self._remember(next_offset, segment, stop)
+        return view
 
     def _place(self, offset: int) -> tuple[int, int]:
         """(slot in the segment list, position or -1 without a hint)."""
@@ -92,11 +125,11 @@ class LogReader:
                 return slot, 0
         return slot, -1
 
-    def _remember(self, stretch: _Stretch) -> None:
+    def _remember(self, next_offset: int, segment: Segment, position: int) -> None:
         hints = self._hints
         if len(hints) >= MAX_HINTS:
             del hints[next(iter(hints))]
-        hints[stretch.next_offset] = (stretch.segment, stretch.end)
+        hints[next_offset] = (segment, position)
 
 
 def _find(

@@ -90,6 +90,47 @@ def test_a_sequential_read_looks_at_no_header() -> None:
     assert [call for call, _ in files.history[before:]] == ["pread_nowait"]
 
 
+@pytest.mark.parametrize("max_bytes", [1, 100, 350, 700, 1500])
+def test_the_short_way_of_a_sequential_read_gives_the_same_batches_and_not_much_less(max_bytes: int) -> None:
+    log = filled()
+    short = offset = 0
+    while offset < log.log_end_offset:
+        whole = log.read(offset, max_bytes, end_offset=log.log_end_offset).read_blocking()
+        view = log.read_on(offset, max_bytes, log.log_end_offset, False)
+        if view is not None:
+            assert whole.startswith(view)
+            assert len(view) * 4 >= min(max_bytes * 3, len(whole))
+            whole = bytes(view)
+            short += 1
+        *_, (_, last) = iter_batches(whole)
+        offset = last.next_offset
+    assert offset == log.log_end_offset
+    assert short
+
+
+def test_the_short_way_is_only_for_who_goes_on_and_sees_what_may_be_seen() -> None:
+    log = filled(3)
+    assert log.read_on(0, 1 << 20, 9, False) is None
+    log.read(0, 1, end_offset=9)
+    assert log.read_on(3, 1, 9, False) is not None
+    assert log.read_on(3, 1, 6, False) is None  # an end whose position is not known
+    log.delete_records(6)
+    assert log.read_on(3, 1, 9, False) is None
+
+
+def test_the_short_way_leaves_cold_bytes_and_damage_to_the_long_one() -> None:
+    log = filled(3)
+    log.read(0, 1, end_offset=9)
+    log.files.cold = ["*.log"]
+    assert log.read_on(3, 1, 9, False) is None
+    log.files.cold = []
+    file = log.files.open(DIRECTORY / "00000000000000000000.log", writable=True)
+    file.pwritev([b"\xff" * 20], log.size_bytes // 3)
+    assert log.read_on(3, 1, 9, False) is None
+    with pytest.raises(KafkaError):
+        log.read(3, 1, end_offset=9)
+
+
 def test_large_hot_slices_are_maps_and_small_ones_are_not() -> None:
     log = open_test_log(disk(), {"ottla.acks.all": "page-cache"})
     append_values(log, b"x" * 100_000)
