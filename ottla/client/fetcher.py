@@ -74,6 +74,7 @@ class Fetcher:
         self._resolving: set[asyncio.Task[None]] = set()
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
         self._is_closed = False
 
     async def close(self) -> None:
@@ -94,9 +95,10 @@ class Fetcher:
 
     def _wake_at(self, when: float) -> None:
         if self._timer is not None:
-            if self._timer.when() <= when and not self._timer.cancelled():
+            if self._timer_at <= when:
                 return
             self._timer.cancel()
+        self._timer_at = when  # kept here, since uvloop's handle of a time that has passed cannot tell it
         self._timer = self._loop.call_at(when, self._on_timer)
 
     def _on_timer(self) -> None:

@@ -117,7 +117,7 @@ def test_an_option_that_does_not_exist_is_refused_by_name(client, given, said):
         {"compression.zstd.level": 23},
         {"partitioner": "murmur3"},
         {"key.serializer": "org.apache.kafka.common.serialization.StringSerializer"},
-        {"interceptors": [object()]},
+        {"interceptors": [5]},
         {"interceptor.classes": "mine"},
         {"max.in.flight.requests.per.connection": 0},
     ],

@@ -6,6 +6,7 @@ import asyncio
 import random
 
 import pytest
+import uvloop
 from kit.fake_broker import SILENCE, FakeCluster, Fault
 
 from ottla.client import (
@@ -215,6 +216,20 @@ async def test_any_storm_of_passing_faults_leaves_every_record_once_and_in_order
     for index, partition in enumerate(partitions):
         assert [int(value) for value in partition.values] == list(range(index, 300, 3))
         assert {epoch for epoch, _ in sequences(partition)} == {0}
+
+
+def test_times_that_have_passed_are_no_trouble_on_uvloop():
+    """Its handle of such a timer does not know its time."""
+
+    async def send():
+        async with FakeCluster() as cluster:
+            partitions = cluster.add_topic("t", *[0] * 10)
+            async with Producer(cluster.bootstrap, **ONE_BY_ONE) as producer:
+                for number, value in enumerate(numbers(100)):
+                    await producer.send("t", value, partition=number % 10)
+            return sum(len(partition.values) for partition in partitions)
+
+    assert uvloop.run(send()) == 100
 
 
 async def test_without_idempotence_nothing_is_asked_and_nothing_numbered(cluster):
