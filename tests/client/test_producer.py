@@ -224,7 +224,7 @@ def test_times_that_have_passed_are_no_trouble_on_uvloop():
     async def send():
         async with FakeCluster() as cluster:
             partitions = cluster.add_topic("t", *[0] * 10)
-            async with Producer(cluster.bootstrap, **ONE_BY_ONE) as producer:
+            async with Producer(cluster.bootstrap, linger_ms=0) as producer:
                 for number, value in enumerate(numbers(100)):
                     await producer.send("t", value, partition=number % 10)
             return sum(len(partition.values) for partition in partitions)

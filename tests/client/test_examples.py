@@ -1,0 +1,31 @@
+"""The examples run as their first line says, against a real broker, and print what is expected."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+PRINTED = {
+    "sensors.py": "east: 21.0 C of 1 readings\nnorth: 19.0 C of 2 readings\nsouth: 24.5 C of 2 readings\n",
+    "pipeline.py": "first run: 2\nsecond run: 3\nALL THESE WORDS GET LOUD\n",
+    "tracing.py": (
+        "refused: MESSAGE_TOO_LARGE\n3 arrived, 1 failed\n"
+        + "".join(f"record {n + 1} read at example-tracing-0:{n}\n" for n in range(3))
+    ),
+    "replay.py": (
+        "120 records sent, 0 failed\n"
+        + ", ".join(f"minute {n}" for n in range(50, 60))
+        + "\n59 records behind the end\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_example_prints_what_it_should(broker, name):
+    command = [sys.executable, str(EXAMPLES / name), broker.bootstrap]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, PRINTED[name], "")
