@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Callable, Mapping
 
-__all__ = ["register"]
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["each_batch", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -19,3 +21,17 @@ def register(spark: SparkSession) -> None:
     from ottla.spark.source import OttlaDataSource
 
     spark.dataSource.register(OttlaDataSource)
+
+
+def each_batch(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
+    """Return a function for `foreachBatch` that appends every micro-batch to a topic, by format `ottla`.
+
+    It is the way to write a stream in output mode `update`, which Spark refuses to every data source in Python.
+    `options` are those of the sink. A batch that Spark runs again is written again: at least once, as with the sink.
+    """
+    chosen = dict(options)
+
+    def append(batch: DataFrame, batch_id: int) -> None:
+        batch.write.format("ottla").options(**chosen).mode("append").save()
+
+    return append

@@ -94,9 +94,12 @@ class Sender:
         self._monotonic = monotonic
         self._sleep = sleep
         self._cluster = Cluster(client, sleep=sleep)
+        # Answers come in the order of the requests, so questions need connections of their own.
+        self._lines = Cluster(client, sleep=sleep)
         self._identity: tuple[int, int] | None = None
         self._leaders: dict[str, dict[int, Address]] = {}
         self._sequences: dict[TopicPartition, int] = defaultdict(int)
+        self._established: set[TopicPartition] = set()
         self._unacknowledged: dict[TopicPartition, deque[Batch]] = defaultdict(deque)
         self._in_flight: dict[Address, deque[list[Batch]]] = defaultdict(deque)
         self.acknowledged = 0
@@ -105,6 +108,7 @@ class Sender:
     def close(self) -> None:
         """Close every connection; what is not acknowledged may or may not be in the log."""
         self._cluster.close()
+        self._lines.close()
 
     def partition_count(self, topic: str) -> int:
         """Return how many partitions a topic has; asking may create it, if the broker's configuration says so.
@@ -130,7 +134,7 @@ class Sender:
             self._unacknowledged[batch.place].append(batch)
         try:
             for sent in self._requests(batches):
-                while len(self._in_flight[sent.address]) >= MAX_IN_FLIGHT:
+                while self._must_wait(sent):
                     self._receive(sent.address)
                 self._transmit(sent)
         except (OSError, Retriable, _Lost) as problem:
@@ -146,6 +150,7 @@ class Sender:
     def _identify(self) -> None:
         self._identity = self._cluster.init_producer_id() if self._settings.is_idempotent else _NO_PRODUCER
         self._sequences.clear()
+        self._established.clear()
 
     def _seal(self, batch: Batch) -> None:
         producer_id, epoch = self._identity or _NO_PRODUCER
@@ -196,8 +201,20 @@ class Sender:
             raise WriteFailed(f"topic {topic} has no partition {partition}")
         return address
 
+    def _must_wait(self, sent: _Sent) -> bool:
+        """Say whether an answer must come first: too many are due, or a partition does not know this producer yet.
+
+        A broker lets a producer that it does not know begin at any sequence. So were the first batch lost, the second
+        would be taken for the first; nothing follows the first until it is in.
+        """
+        in_flight = self._in_flight[sent.address]
+        if len(in_flight) >= MAX_IN_FLIGHT:
+            return True
+        strangers = {batch.place for batch in sent.batches} - self._established
+        return bool(strangers) and any(batch.place in strangers for batches in in_flight for batch in batches)
+
     def _transmit(self, sent: _Sent) -> None:
-        connection = self._cluster.connection(sent.address)
+        connection = self._lines.connection(sent.address)
         version = connection.version(ApiKey.PRODUCE, at_most=_NAMES_TOPICS_UP_TO)
         if self._settings.compression is Compression.ZSTD and version < _ZSTD_SINCE:
             raise WriteFailed(f"{sent.address} does not take zstd, which Kafka does since 2.1")
@@ -221,7 +238,7 @@ class Sender:
 
     def _receive(self, address: Address) -> None:
         """Take the oldest answer of a broker. Raises Retriable or _Lost when a batch is to be sent again."""
-        connection = self._cluster.connection(address)
+        connection = self._lines.connection(address)
         response = connection.parse(connection.receive(), ProduceResponse)
         answers = {
             (topic.name, partition.index): partition
@@ -241,6 +258,7 @@ class Sender:
         """Note an acknowledged batch, return what may pass, raise WriteFailed for what does not."""
         error = ErrorCode.of(answer.error_code)
         if error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self._established.add(batch.place)
             waiting = self._unacknowledged[batch.place]
             waiting.remove(batch)
             if not waiting:
@@ -259,7 +277,7 @@ class Sender:
         give_up_at = self._monotonic() + self._settings.delivery_timeout_ms / 1000
         while self._unacknowledged:
             logger.info("%s; sending again", problem)
-            self._cluster.close()
+            self._lines.close()
             self._in_flight.clear()
             before = self.acknowledged
             self._sleep(self._client.retry_backoff_ms / 1000)

@@ -1,0 +1,285 @@
+"""The sender against a broker that fails as told, and keeps what it took."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from kit.scripted_broker import ScriptedBroker, ScriptedLog, ScriptedTopic
+
+from ottla.protocol.api import REGISTRY, ApiKey
+from ottla.protocol.api.init_producer_id import InitProducerIdResponse
+from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Request, Response
+from ottla.protocol.records.batch import decode_batch, parse_header
+from ottla.spark.encoder import Rows, encode_rows
+from ottla.spark.errors import BrokerUnavailable, WriteFailed
+from ottla.spark.producer_options import producer_settings
+from ottla.spark.sender import MAX_IN_FLIGHT, Batch, Sender
+
+HANG_UP, LOST_ANSWER = "hang up", "lost answer"
+
+
+class Partition:
+    """What a partition keeps: the values, and the next sequence of each producer."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes | None] = []
+        self.seen: dict[tuple[int, int], int] = {}
+        self.next: dict[int, int] = {}
+
+    def append(self, records: memoryview) -> ErrorCode:
+        header = parse_header(records)
+        name = (header.producer_id, header.base_sequence)
+        if header.producer_id >= 0:
+            if name in self.seen:
+                return ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+            if header.base_sequence != self.next.get(header.producer_id, header.base_sequence):
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            self.seen[name] = len(self.values)
+            self.next[header.producer_id] = header.last_sequence + 1
+        self.values += [record.value for record in decode_batch(records)]
+        return ErrorCode.NONE
+
+
+class Log:
+    """The broker's side of Produce: appends, and does to the n-th request what `faults` says."""
+
+    def __init__(self, scripted: ScriptedBroker) -> None:
+        self.partitions: dict[int, Partition] = defaultdict(Partition)
+        self.faults: dict[int, ErrorCode | str] = {}
+        self.always: ErrorCode | None = None
+        self.requests: list[ProduceRequest] = []
+        self.producer_ids = 100
+        for key in (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID):
+            scripted.versions[key] = (REGISTRY[key].min_version, REGISTRY[key].max_version)
+        scripted.answers[ApiKey.PRODUCE] = self.produce
+        scripted.answers[ApiKey.INIT_PRODUCER_ID] = self.init_producer_id
+
+    def init_producer_id(self, request: Request, version: int) -> Response:
+        self.producer_ids += 1
+        return InitProducerIdResponse(producer_id=self.producer_ids, producer_epoch=0)
+
+    def produce(self, request: Request, version: int) -> Response | None:
+        assert isinstance(request, ProduceRequest)
+        fault = self.always or self.faults.get(len(self.requests))
+        self.requests.append(request)
+        if fault == HANG_UP:
+            return None
+        answers = []
+        for data in request.topic_data[0].partition_data:
+            code = fault if isinstance(fault, ErrorCode) else self.partitions[data.index].append(data.records)
+            answers.append(
+                ProduceResponse.PartitionProduceResponse(index=data.index, error_code=int(code), base_offset=0)
+            )
+        if fault == LOST_ANSWER:
+            return None
+        name = request.topic_data[0].name
+        topic = ProduceResponse.TopicProduceResponse(name=name, partition_responses=answers)
+        return ProduceResponse(responses=[topic])
+
+
+@pytest.fixture
+def broker() -> Iterator[ScriptedBroker]:
+    scripted = ScriptedBroker()
+    scripted.topics["t"] = ScriptedTopic({index: ScriptedLog() for index in range(3)})
+    with scripted.running():
+        yield scripted
+
+
+@pytest.fixture
+def log(broker: ScriptedBroker) -> Log:
+    return Log(broker)
+
+
+class Clock:
+    """Time that passes by sleeping only."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def write(broker: ScriptedBroker, count: int = 60, **given: str) -> int:
+    """Write values 0 to `count`, each to partition i % 3, in batches of a few records; return what is acknowledged."""
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "kafka.batch.size": "200"}
+    options |= {key.replace("__", "."): value for key, value in given.items()}
+    client, producer = producer_settings(options)
+    clock = Clock()
+    sender = Sender(client, producer, monotonic=clock.monotonic, sleep=clock.sleep)
+    try:
+        rows = Rows(None, pa.array([b"%d" % i for i in range(count)], pa.large_binary()), None)
+        partitions = np.arange(count) % sender.partition_count("t")
+        bodies = encode_rows(rows, partitions, batch_bytes=producer.batch_bytes, most_bytes=producer.max_request_bytes)
+        sender.send([Batch("t", body, 1_700_000_000_000) for body in bodies])
+        sender.flush()
+        return sender.acknowledged
+    finally:
+        sender.close()
+
+
+def expected(count: int = 60) -> dict[int, list[bytes]]:
+    return {partition: [b"%d" % i for i in range(partition, count, 3)] for partition in range(3)}
+
+
+def kept(log: Log) -> dict[int, Any]:
+    return {index: partition.values for index, partition in sorted(log.partitions.items())}
+
+
+def test_everything_is_written_once_in_order_with_a_batch_of_each_partition_in_a_request(
+    broker: ScriptedBroker, log: Log
+) -> None:
+    assert write(broker) == 60
+    assert kept(log) == expected()
+    first = log.requests[0]
+    assert (first.acks, len(first.topic_data[0].partition_data)) == (-1, 3)
+    header = parse_header(first.topic_data[0].partition_data[0].records)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (101, 0, 0)
+    assert header.max_timestamp == 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.REQUEST_TIMED_OUT,
+        HANG_UP,
+        LOST_ANSWER,
+    ],
+)
+@pytest.mark.parametrize("when", [0, 1, 2])
+def test_what_passes_is_sent_again_and_kept_once(
+    fault: ErrorCode | str, when: int, broker: ScriptedBroker, log: Log
+) -> None:
+    log.faults = {when: fault, when + 3: fault}
+    assert write(broker) == 60
+    assert kept(log) == expected()
+
+
+def test_no_more_requests_are_in_flight_than_a_broker_remembers(broker: ScriptedBroker, log: Log) -> None:
+    log.faults = {0: LOST_ANSWER}
+    write(broker, 600)
+    assert kept(log) == expected(600)
+    assert MAX_IN_FLIGHT == 5
+
+
+def test_a_broker_that_forgot_the_producer_gets_the_rest_from_a_new_one(broker: ScriptedBroker, log: Log) -> None:
+    def forget(request: Request, version: int) -> Response | None:
+        if len(log.requests) == 2:
+            for partition in log.partitions.values():
+                partition.next = dict.fromkeys(partition.next, 0)
+                partition.seen.clear()
+        return log.produce(request, version)
+
+    broker.answers[ApiKey.PRODUCE] = forget
+    assert write(broker) == 60
+    assert log.producer_ids > 101
+    assert {index: list(dict.fromkeys(values)) for index, values in kept(log).items()} == expected()
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (ErrorCode.MESSAGE_TOO_LARGE, r"t-0: the broker answered MESSAGE_TOO_LARGE .*lower kafka\.batch\.size"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED"),
+        (ErrorCode.INVALID_RECORD, "t-0: the broker answered INVALID_RECORD"),
+    ],
+)
+def test_what_does_not_pass_is_told_at_once(code: ErrorCode, says: str, broker: ScriptedBroker, log: Log) -> None:
+    log.always = code
+    with pytest.raises(WriteFailed, match=says):
+        write(broker)
+    assert len(log.requests) <= MAX_IN_FLIGHT
+
+
+def test_without_progress_the_time_is_bounded(broker: ScriptedBroker, log: Log) -> None:
+    log.always = ErrorCode.NOT_ENOUGH_REPLICAS
+    with pytest.raises(WriteFailed, match=r"60 records not written within kafka\.delivery\.timeout\.ms 1000: t-\d: .*"):
+        write(broker, kafka__delivery__timeout__ms="1000")
+    assert 10 <= len(log.requests) <= 20  # one every 100 ms
+
+
+def test_a_topic_deleted_meanwhile_is_told(broker: ScriptedBroker, log: Log) -> None:
+    def delete(request: Request, version: int) -> Response | None:
+        broker.topics.clear()
+        log.always = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return log.produce(request, version)
+
+    broker.answers[ApiKey.PRODUCE] = delete
+    with pytest.raises(WriteFailed, match="topic t was deleted while it was written to"):
+        write(broker)
+
+
+def test_an_unknown_topic_is_told_by_name(broker: ScriptedBroker, log: Log) -> None:
+    broker.topics.clear()
+    with pytest.raises(WriteFailed, match=r"cannot write to topic t: .*UNKNOWN_TOPIC_OR_PARTITION"):
+        write(broker)
+
+
+def test_a_leader_elsewhere_is_followed(broker: ScriptedBroker, log: Log) -> None:
+    other = ScriptedBroker()
+    elsewhere = Log(other)
+    other.topics = broker.topics
+
+    def move(request: Request, version: int) -> Response | None:
+        broker.topics["t"].leader_port = other.port
+        log.always = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return log.produce(request, version)
+
+    broker.answers[ApiKey.PRODUCE] = move
+    with other.running():
+        assert write(broker) == 60
+    assert kept(elsewhere) == expected()
+
+
+def test_no_broker_is_told(broker: ScriptedBroker, log: Log) -> None:
+    broker.stop()
+    with pytest.raises(BrokerUnavailable, match=r"cannot reach 127\.0\.0\.1"):
+        write(broker)
+
+
+@pytest.mark.parametrize("newest", range(3, 14))
+def test_every_version_of_produce_writes_the_same(newest: int, broker: ScriptedBroker, log: Log) -> None:
+    broker.versions[ApiKey.PRODUCE] = (3, newest)
+    assert write(broker) == 60
+    assert kept(log) == expected()
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_batches_are_compressed(codec: str, broker: ScriptedBroker, log: Log) -> None:
+    write(broker, kafka__compression__type=codec)
+    assert kept(log) == expected()
+    header = parse_header(log.requests[0].topic_data[0].partition_data[0].records)
+    assert header.compression.name.lower() == codec
+
+
+def test_zstd_needs_a_broker_that_knows_it(broker: ScriptedBroker, log: Log) -> None:
+    broker.versions[ApiKey.PRODUCE] = (3, 6)
+    with pytest.raises(WriteFailed, match="does not take zstd"):
+        write(broker, kafka__compression__type="zstd")
+
+
+def test_without_idempotence_there_is_no_producer_id(broker: ScriptedBroker, log: Log) -> None:
+    write(broker, kafka__acks="1")
+    header = parse_header(log.requests[0].topic_data[0].partition_data[0].records)
+    assert (header.producer_id, header.base_sequence, log.requests[0].acks) == (-1, -1, 1)
+
+
+def test_requests_stay_below_their_size(broker: ScriptedBroker, log: Log) -> None:
+    write(broker, kafka__max__request__size="300")
+    for request in log.requests:
+        sizes = [len(data.records) for data in request.topic_data[0].partition_data]
+        assert len(sizes) == 1 or sum(sizes) <= 300
+    assert kept(log) == expected()
