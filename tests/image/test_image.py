@@ -1,0 +1,171 @@
+"""The image without a container engine: the Dockerfile's steps are run, and its entry point is used as a person would.
+
+In a clean Debian root made by debootstrap where that can be, else in a clean virtual environment; the tests' names say
+in which of both.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kit.dockerfile import only
+from kit.image_root import BuildFailed, DebianRoot, EnvironmentRoot, ImageRoot, why_no_debian_root
+
+TIMEOUT_S = 60.0
+CLUSTER_ID = "abcdefghijklmnopqrstuv"
+FORM = "virtual environment" if why_no_debian_root() else "debootstrap"
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("image")]
+
+
+@pytest.fixture(scope="module", params=[FORM])
+def image(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageRoot]:
+    """The image, built once."""
+    top = tmp_path_factory.mktemp("image")
+    root: ImageRoot
+    try:
+        if request.param == "debootstrap":
+            root = DebianRoot(top / "root", top / "wheels")
+        else:
+            root = EnvironmentRoot(top / "root")
+            root.top.mkdir()
+        root.build()
+    except BuildFailed as error:
+        if not os.environ.get("CI") and re.search(r"Temporary failure|No route|Could not find a version", str(error)):
+            pytest.skip(f"what the image needs cannot be fetched here (no network?): {str(error).splitlines()[-1]}")
+        raise
+    yield root
+    shutil.rmtree(top, ignore_errors=True)
+
+
+@pytest.fixture
+def volume(image: ImageRoot) -> Path:
+    """An empty volume, as the image leaves it."""
+    place = image.path("/var/lib/ottla")
+    for entry in place.iterdir():
+        shutil.rmtree(entry)
+    image.path("/etc/ottla/server.properties").unlink(missing_ok=True)
+    return place
+
+
+def free_port() -> int:
+    """A port that the health check can know beforehand; the broker takes it at once."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def said(image: ImageRoot, *words: str, **environment: str) -> tuple[int, str]:
+    """Exit status and output of a container that ends."""
+    running = image.start(*words, environment=environment)
+    out, _ = running.communicate(timeout=TIMEOUT_S)
+    return running.returncode, out
+
+
+@contextmanager
+def container(image: ImageRoot, *words: str, user: str = "1000:0", **environment: str) -> Iterator[list[str]]:
+    """A container that serves; its output. At the end it is stopped as `docker stop` does and must end by itself."""
+    running = image.start(*words, user=user, environment=environment)
+    lines: list[str] = []
+    ready = threading.Event()
+
+    def read() -> None:
+        assert running.stdout is not None
+        for line in running.stdout:
+            lines.append(line)
+            if line.startswith("listening on "):
+                ready.set()
+        ready.set()
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        assert ready.wait(TIMEOUT_S), "".join(lines)
+        assert running.poll() is None, "".join(lines)
+        yield lines
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(TIMEOUT_S) == 0, "".join(lines)
+    finally:
+        if running.poll() is None:
+            running.kill()
+            running.wait(TIMEOUT_S)
+        reader.join(TIMEOUT_S)
+
+
+def test_a_container_serves_is_healthy_and_stops_cleanly(image: ImageRoot, volume: Path) -> None:
+    port = free_port()
+    environment = {
+        "KAFKA_LISTENERS": f"PLAINTEXT://127.0.0.1:{port}",
+        "KAFKA_NUM_PARTITIONS": "3",
+        "CLUSTER_ID": CLUSTER_ID,
+    }
+    check = only("HEALTHCHECK").arguments
+    assert check.endswith('CMD ["ottla-entrypoint", "ping"]')
+    assert said(image, "ping", **environment)[0] == 1, "nobody serves yet"
+    with container(image, **environment):
+        status, out = said(image, "ping", **environment)
+        assert (status, out.split(" answers ")[0]) == (0, f"127.0.0.1:{port}")
+        server = ("-b", f"127.0.0.1:{port}")
+        assert said(image, "topics", "create", "orders", *server) == (0, "created orders\n")
+        assert sorted(path.name for path in (volume / "data").glob("orders-*")) == ["orders-0", "orders-1", "orders-2"]
+    assert f"cluster.id={CLUSTER_ID}" in (volume / "data/meta.properties").read_text()
+    assert (volume / "data/.kafka_cleanshutdown").exists()
+
+
+def test_a_mounted_file_and_variables_are_merged_over_the_defaults(image: ImageRoot, volume: Path) -> None:
+    image.path("/etc/ottla/server.properties").write_text("log.dirs=other\nnum.partitions=2\nlog.retention.hours=5\n")
+    status, out = said(image, "config", "/etc/ottla/server.properties", "--effective", KAFKA_NUM_PARTITIONS="4")
+    if isinstance(image, EnvironmentRoot):
+        path = image.text("/etc/ottla/server.properties")
+        status, out = said(image, "config", path, "--effective", KAFKA_NUM_PARTITIONS="4")
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines()[1:]}
+    assert status == 0
+    assert rows["num.partitions"] == ["4", "environment", "KAFKA_NUM_PARTITIONS"]
+    assert rows["log.retention.hours"] == ["5", "server.properties:3"]
+    assert rows["message.max.bytes"] == ["1048588", "default"]
+    with container(image, "--override", "listeners=PLAINTEXT://127.0.0.1:0") as lines:
+        assert (volume / "other/meta.properties").exists()
+    assert "WARNING" not in "".join(lines)
+
+
+def test_the_image_holds_no_installer(image: ImageRoot) -> None:
+    (packages,) = image.path("/opt/ottla/lib").glob("python3*/site-packages")
+    assert (packages / "ottla/cli/entry.py").exists()
+    assert not (packages / "pip").exists()
+    assert not (packages / "setuptools").exists()
+
+
+@pytest.mark.skipif(FORM != "debootstrap", reason="a virtual environment has no users of its own")
+@pytest.mark.parametrize("user", ["1000:0", "54321:0"])
+def test_any_user_may_run_it(image: ImageRoot, volume: Path, user: str) -> None:
+    with container(image, "--override", "listeners=PLAINTEXT://127.0.0.1:0", user=user):
+        assert (volume / "data").stat().st_uid == int(user.partition(":")[0])
+
+
+@pytest.mark.skipif(FORM != "debootstrap", reason="a virtual environment has no users of its own")
+def test_a_user_who_may_not_write_is_told_what_to_do(image: ImageRoot, volume: Path) -> None:
+    running = image.start(user="54321:54321")
+    out, _ = running.communicate(timeout=TIMEOUT_S)
+    assert running.returncode == 1
+    (line,) = out.splitlines()
+    assert line.startswith("ottla: user 54321:54321 cannot write to /var/lib/ottla, which belongs to 1000:0: ")
+
+
+def test_a_stop_in_the_first_moment_ends_it(image: ImageRoot, volume: Path) -> None:
+    running = image.start("serve", "--override", "listeners=PLAINTEXT://127.0.0.1:0")
+    running.send_signal(signal.SIGTERM)
+    try:
+        running.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        raise
+    assert running.returncode in (0, 143, -signal.SIGTERM)
