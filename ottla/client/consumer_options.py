@@ -55,9 +55,9 @@ class ConsumerOptions(ClientOptions):
     check_crcs: bool = boolean(True)
     """Whether each batch's checksum is verified."""
     fetch_min_bytes: int = integer(1)
-    """How much the broker gathers before it answers,"""
+    """How many bytes the broker gathers before it answers."""
     fetch_max_wait_ms: int = integer(500)
-    """and how long it does so at most."""
+    """How long it gathers them at most."""
     fetch_max_bytes: int = integer(50 * 1024 * 1024)
     """The bound of one answer; a single batch may be larger."""
     max_partition_fetch_bytes: int = integer(1024 * 1024)

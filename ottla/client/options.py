@@ -110,9 +110,7 @@ class ClientOptions:
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            value = getattr(self, one.name)
-            if value is not one.default:
-                object.__setattr__(self, one.name, _convert(one.name, one.metadata, value))
+            object.__setattr__(self, one.name, _convert(one.name, one.metadata, getattr(self, one.name)))
 
     def retry_pause_s(self, attempts: int) -> float:
         """Return how long to wait after `attempts` failures, in seconds: exponential, with 20 % of chance."""

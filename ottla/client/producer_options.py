@@ -71,11 +71,11 @@ class ProducerKeywords(ClientKeywords, total=False):
 class ProducerOptions(ClientOptions):
     """The options of a Producer, beside the shared ones."""
 
-    acks: int = option_of(-1, _to_acks)
+    acks: int = option_of("all", _to_acks)
     """Who must have a batch before it counts as delivered: "all" (-1), 1 or 0. With 0 offsets are unknown. Also
     `request_required_acks`."""
     enable_idempotence: bool | None = optional(None, to_boolean)
-    """Whether no record is written twice. None: if `acks`, `retries` and the requests in flight allow it."""
+    """Whether no record is written twice. None: if `acks` and `retries` allow it."""
     compression_type: str = choice("none", tuple(codec.name.lower() for codec in Compression))
     """How batches are compressed."""
     compression_level: int | None = optional(None, to_integer(-(2**17)))
