@@ -25,6 +25,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from ottla import __version__
 from ottla.broker.connections import Connections
 from ottla.broker.node import Node
 from ottla.broker.notify import notify
@@ -240,7 +241,7 @@ class Server:
         loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
         python = f"{platform.python_implementation()} {platform.python_version()}"
         identity = f"node {node.catalog.node_id} of cluster {node.catalog.cluster_id}"
-        LOG.info("Ottla %s, %s (%s, %s)", _version(), identity, python, loop)
+        LOG.info("Ottla %s, %s (%s, %s)", __version__, identity, python, loop)
         for warning in self.config.warnings:
             LOG.warning("configuration: %s", warning)
         for directory in node.log_manager.directories:
@@ -326,15 +327,6 @@ def _shown(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("ottla")
-    except PackageNotFoundError:
-        return "(not installed)"
-
-
 def raise_file_limit() -> None:
     """Raise the soft limit of open files: each connection, segment and index is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -406,6 +398,7 @@ async def _serve(config: BrokerConfig) -> int:
     # What is there now stays: the collector need not look at it again, and need not look after every 700 objects
     # (a seventh of the CPU of small requests, which make hundreds of objects per turn and no cycles).
     gc.freeze()
+    gc.enable()  # the command line began without it
     gc.set_threshold(GC_YOUNG_OBJECTS, 20, 20)
     await stop.wait()
     notify("STOPPING=1")

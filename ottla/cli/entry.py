@@ -10,6 +10,7 @@ Two things have to happen before click is imported, which takes longer than both
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from ottla.cli import probe
@@ -28,6 +29,7 @@ def run() -> None:
                 raise SystemExit(status)
         elif arguments[:1] == ["serve"]:
             _end_on_sigterm()
+            gc.disable()  # what a start makes stays; the server switches the collector on when it is ready
         from ottla.cli.main import main
 
         main(prog_name="ottla")

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import click
 
+from ottla import __version__
 from ottla.cli.lazy import LazyGroup
 
 
 def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
     if not is_asked or context.resilient_parsing:
         return
-    from importlib.metadata import version
-
-    click.echo(f"Ottla {version('ottla')}")
+    click.echo(f"Ottla {__version__}")
     context.exit()
 
 

@@ -8,17 +8,19 @@ Version 1 (KRaft; written by us) and 0 (ZooKeeper's time; read), in the syntax o
     directory.id=4kCDYg5FQ4Cl4NjE0pOq6w
 
 Keys that are not known are kept when the file is written again.
+
+What Kafka and we write is plain lines, which are read and written here; only a file with more of Java's syntax in it
+(escapes, other separators, continued lines) is left to `javaproperties`, which brings xml, http and more along.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from uuid import UUID
-
-import javaproperties
 
 from ottla.storage.checkpoint import BrokenFile, parse_int, read_text
 from ottla.storage.files import Files
@@ -26,6 +28,8 @@ from ottla.storage.kafka_uuid import uuid_from_text, uuid_to_text
 from ottla.storage.layout import META_PROPERTIES_FILE
 
 MAX_NODE_ID: Final = (1 << 31) - 1
+_PLAIN_LINE: Final = re.compile(r"([A-Za-z0-9._-]+)=([A-Za-z0-9._+/-][A-Za-z0-9._+/ -]*|)")
+"""A line that means the same with and without Java's rules: no escape, no other separator, no blank before a value."""
 _KNOWN: Final = frozenset({"version", "cluster.id", "node.id", "broker.id", "directory.id"})
 
 
@@ -48,7 +52,7 @@ def read_meta_properties(files: Files, directory: Path) -> MetaProperties | None
     except FileNotFoundError:
         return None
     try:
-        values: dict[str, str] = javaproperties.loads(text)
+        values = _parse(text)
     except ValueError as error:
         raise BrokenFile(path, 1, f"a property file expected: {error}") from error
     version = _number(path, text, values, "version", 1)
@@ -75,8 +79,39 @@ def write_meta_properties(files: Files, directory: Path, properties: MetaPropert
         **({"directory.id": uuid_to_text(properties.directory_id)} if properties.directory_id else {}),
         **properties.others,
     }
+    files.write_atomically(directory / META_PROPERTIES_FILE, _format(values).encode("utf-8"))
+
+
+def _parse(text: str) -> dict[str, str]:
+    """The keys and values of a property file. Raises ValueError."""
+    values = {}
+    if "\r" in text:
+        return _parse_java(text)
+    for line in text.split("\n"):
+        if not line or line[0] in "#!":
+            continue
+        plain = _PLAIN_LINE.fullmatch(line)
+        if plain is None:
+            return _parse_java(text)
+        values[plain[1]] = plain[2]
+    return values
+
+
+def _parse_java(text: str) -> dict[str, str]:
+    import javaproperties
+
+    values: dict[str, str] = javaproperties.loads(text)
+    return values
+
+
+def _format(values: Mapping[str, str]) -> str:
+    lines = [f"{key}={value}" for key, value in values.items()]
+    if all(map(_PLAIN_LINE.fullmatch, lines)):
+        return "\n".join([*lines, ""])
+    import javaproperties
+
     text: str = javaproperties.dumps(values, timestamp=False)
-    files.write_atomically(directory / META_PROPERTIES_FILE, text.encode("utf-8"))
+    return text
 
 
 def _number(path: Path, text: str, values: Mapping[str, str], key: str, most: int) -> int:

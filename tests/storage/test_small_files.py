@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
+import javaproperties
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -182,6 +183,38 @@ def test_meta_properties_as_kafka_4_writes_them(files: SimulatedFiles) -> None:
         b"cluster.id=4L6g3nShT-eMCtK--X86sw\n",
     )
     assert read_meta_properties(files, ROOT) == MetaProperties("4L6g3nShT-eMCtK--X86sw", 1, TOPIC_ID)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "version=1\nnode.id=1\ncluster.id=abc\n",
+        "#\n#Fri Nov 21 06:48:56 UTC 2026\n!x\n\nversion=1\nnode.id=1\ncluster.id=a-b_c\n",
+        "version=1\r\nnode.id=1\r\ncluster.id=abc\r\n",
+        "#comment\rversion=1\rnode.id=1\rcluster.id=abc",
+        "version: 1\nnode.id 1\n  cluster.id = abc\n",
+        "version=1\nnode.id=1\ncluster.id=a\\\n  bc\n",
+        "version=1\nnode.id=1\ncluster.id=a\\u0062c\nother=\\=x\\:y \nlast=",
+        "version=1\nnode.id=2\nnode.id=1\ncluster.id=abc\nother= x y \nanother=x y \n",
+        "version=1\nnode.id=1\ncluster.id=abc\nkey\\=x=y=z\nempty=\nlonely\n",
+    ],
+)
+def test_meta_properties_mean_what_java_says(files: SimulatedFiles, text: str) -> None:
+    expected = javaproperties.loads(text)
+    files.write_atomically(ROOT / "meta.properties", text.encode())
+    found = read_meta_properties(files, ROOT)
+    assert found is not None
+    others = {key: value for key, value in expected.items() if key not in ("version", "node.id", "cluster.id")}
+    assert found == MetaProperties(expected["cluster.id"], int(expected["node.id"]), None, others=others)
+
+
+@pytest.mark.parametrize("other", ["plain", "", " x", "x ", "a b", "a=b", "a:b", "#", "\\", "ü", "x\ny", "\t"])
+def test_meta_properties_are_written_so_that_java_reads_them(files: SimulatedFiles, other: str) -> None:
+    written = MetaProperties("abc", 1, None, others={"other": other, f"k{other}": "x"})
+    write_meta_properties(files, ROOT, written)
+    parsed = javaproperties.loads(files.read_bytes(ROOT / "meta.properties").decode())
+    assert parsed == {"version": "1", "node.id": "1", "cluster.id": "abc", "other": other, f"k{other}": "x"}
+    assert read_meta_properties(files, ROOT) == written
 
 
 def test_meta_properties_of_version_0_give_the_broker_id(files: SimulatedFiles) -> None:
