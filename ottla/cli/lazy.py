@@ -11,6 +11,8 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+EXIT_INTERRUPTED = 130
+
 
 class LazyGroup(click.Group):
     """`commands_by_name`: name -> ("module:attribute", one line of help)."""
@@ -33,6 +35,13 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """As click's; but Ctrl-C ends the program without a word, with the status that shells know."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise SystemExit(EXIT_INTERRUPTED) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands for `--help`, without importing any."""

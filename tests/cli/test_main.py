@@ -117,6 +117,15 @@ def test_ctrl_c_before_a_command_has_begun_is_quiet(monkeypatch: pytest.MonkeyPa
     assert ended.value.code == 130
 
 
+def test_ctrl_c_in_a_command_is_quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupted(*_: object, **__: object) -> list[object]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ottla.cli.dump_rows.rows_of", interrupted)
+    result = CliRunner().invoke(main, ["log", "dump", str(tmp_path)])
+    assert (result.exit_code, result.output) == (130, "")
+
+
 def test_python_dash_m_is_the_same_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "ottla", "--version"], capture_output=True, text=True, timeout=60, check=False
