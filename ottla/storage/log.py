@@ -23,6 +23,7 @@ from ottla.protocol.records.checksum import crc32c
 from ottla.storage import retention, timestamp_lookup, truncation
 from ottla.storage.append import AppendEntry, AppendResult, Refused, inspect
 from ottla.storage.append_plan import SegmentRun
+from ottla.storage.disk_errors import is_full
 from ottla.storage.log_reader import End
 from ottla.storage.log_state import LogState
 from ottla.storage.log_writer import undo_write, write_run
@@ -168,6 +169,9 @@ class Log(LogState):
                     write_run(run.segment.file, run)
         except OSError as error:
             made = [run.segment for run in runs[1:] if run.segment is not None]
+            if created:
+                # Until it is synced a crash may bring the name back, and cut off all that is appended past it.
+                self._unsynced.name_changed()
             undo_error = undo_write(self.files, self.directory, active, made, created)
             self._write_failed(error)
             if undo_error is not None:
@@ -185,7 +189,7 @@ class Log(LogState):
                 self._unsynced.rolled(self.segment_list.active)
                 self._seal(self.segment_list.active)
                 self.segment_list.append(segment)
-                self._unsynced.name_added()
+                self._unsynced.name_changed()
                 self._write_snapshot(run.base_offset)
             for entry in run.producers.values():
                 self.producers.publish(entry)
@@ -328,15 +332,13 @@ class Log(LogState):
             try:
                 self.roll(now_ms)
             except KafkaError:
-                return []
+                count -= 1  # a full disk takes no new segment: the others make room for it
         gone = self.segment_list.to_list()[:count]
         try:
             # First what readers may see, and its checkpoints, then the files.
             self._move_start(self.segment_list[count].base_offset)
             for segment in gone:
                 self._drop(segment, now_ms)
-                # One by one: of several renames a crash may keep any, and a gap would cut off all that follows it.
-                self.files.sync_directory(self.directory)
         except (OSError, KafkaError) as error:
             logger.warning("%s: retention stopped: %s", self.name, error)
             return [segment for segment in gone if segment.is_deleted]
@@ -365,17 +367,29 @@ class Log(LogState):
             self.epochs.truncate_from_start(offset)
         except OSError as error:
             self._write_failed(error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            # Epochs from before the log start harm nobody; retention is what makes room on a full disk.
+            if not is_full(error):
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self.log_start_offset = offset
 
     def _drop(self, segment: Segment, now_ms: int) -> None:
-        """Take a segment out of the log and rename its files, its snapshot among them."""
+        """Rename a segment's files, its snapshot among them, and take it out of the log.
+
+        Raises:
+            OSError: it could not be renamed and stays, for the next attempt; or the sync failed, and so has the log.
+        """
+        paths = retention.rename_deleted(self.files, self.directory, segment)
         self.segment_list.remove(segment)
         self.forget_segment(segment)
         self.size_bytes -= segment.size_bytes
         segment.is_deleted = True
-        paths = retention.rename_deleted(self.files, self.directory, segment)
         self.due_unlinks.append(retention.DueUnlink(now_ms + self._config.file_delete_delay_ms, paths, segment))
+        try:
+            # One by one: of several renames a crash may keep any, and a gap would cut off all that follows it.
+            self.files.sync_directory(self.directory)
+        except OSError as error:
+            self.fail(error)
+            raise
 
     # -- the log end
 

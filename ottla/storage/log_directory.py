@@ -15,6 +15,7 @@ A directory's methods may be called from any thread: a guard keeps its checkpoin
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import threading
@@ -214,7 +215,15 @@ class LogDirectory:
         return properties
 
     def begin(self, cluster_id: str, node_id: int, found: MetaProperties | None) -> None:
-        """Take the directory: take the mark of the clean stop away, and write what `found` lacks. Raises OSError."""
+        """Take the directory: take the mark of the clean stop away, and write what `found` lacks. Raises OSError.
+
+        The names in it are synced first, and its own if it may be new: a process that was killed may have made them,
+        and they are about to be relied on.
+        """
+        self._files.sync_directory(self.path)
+        if found is None:
+            with contextlib.suppress(PermissionError):  # somebody else made it for us, where we may not look
+                self._files.sync_directory(self.path.parent)
         remove_clean_shutdown(self._files, self.path)
         for name in self._files.list_directory(self.path):
             if name.endswith(TEMPORARY_SUFFIX):

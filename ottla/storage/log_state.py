@@ -164,7 +164,7 @@ class LogState:
         try:
             file = self.files.open(layout.snapshot_file(self.directory, offset), create=True)
             self._unsynced.snapshot_written(file)
-            self._unsynced.name_added()
+            self._unsynced.name_changed()
             file.truncate(0)
             data = self.producers.snapshot()
             if file.pwritev([data], 0) != len(data):

@@ -411,7 +411,7 @@ class LogManager:
         self._checkpoint(RECOVERY_POINT_CHECKPOINT_FILE, lambda _, log: log.recovery_point)
 
     def write_log_start_offsets(self) -> None:
-        """Write where logs start that do not start at their first segment."""
+        """Write where logs start that do not start at offset 0."""
         self._checkpoint(LOG_START_OFFSET_CHECKPOINT_FILE, _moved_start)
 
     def checkpoint_log_start_offset(self, topic: str, partition: int) -> None:
@@ -491,5 +491,9 @@ class LogManager:
 
 
 def _moved_start(_: TopicPartition, log: Log) -> int | None:
-    """A log start that the files do not show; Kafka writes no row for others."""
-    return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
+    """A log start that the files may not show.
+
+    Kafka writes no row for a log that starts with its first segment. Here the row stays: retention may be between the
+    rename of the segments before it and the sync of their names, and without the row they would come back.
+    """
+    return log.log_start_offset or None

@@ -9,6 +9,7 @@ by the log.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,8 @@ from ottla.config.topic import TopicConfig
 from ottla.storage import layout
 from ottla.storage.files import Files
 from ottla.storage.segment import Segment
+
+logger = logging.getLogger(__name__)
 
 
 class DueUnlink(NamedTuple):
@@ -28,20 +31,33 @@ class DueUnlink(NamedTuple):
 
 
 def rename_deleted(files: Files, directory: Path, segment: Segment) -> list[Path]:
-    """Rename a segment's files, and the producer snapshot at its base, to `.deleted`; the new names. Raises OSError."""
-    paths = segment.paths()
+    """Rename a segment's files, and the producer snapshot at its base, to `.deleted`; what is to be unlinked later.
+
+    Raises:
+        OSError: the `.log` could not be renamed, and nothing was.
+    """
+    log_path, *paths = segment.paths()
     for path in (
         layout.txn_index_file(directory, segment.base_offset),
         layout.snapshot_file(directory, segment.base_offset),
     ):
         if files.exists(path):
             paths.append(path)
-    renamed = []
+    renamed = [_rename_deleted(files, log_path)]
     for path in paths:
-        target = path.with_name(path.name + layout.DELETED_SUFFIX)
-        files.rename(path, target)
-        renamed.append(target)
+        try:
+            renamed.append(_rename_deleted(files, path))
+        except OSError as error:
+            # Without its `.log` it says nothing, and a start would remove it.
+            logger.warning("%s is left as it is until it is unlinked: %s", path, error)
+            renamed.append(path)
     return renamed
+
+
+def _rename_deleted(files: Files, path: Path) -> Path:
+    target = path.with_name(path.name + layout.DELETED_SUFFIX)
+    files.rename(path, target)
+    return target
 
 
 def deletable(

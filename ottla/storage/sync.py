@@ -3,8 +3,8 @@
 `Log.begin_sync` takes a ticket on the owner's thread, `SyncTicket.run` blocks in any thread while appends go on,
 `Log.end_sync` publishes on the owner's thread. A ticket covers every byte below its end: the `.log` files with
 unsynced bytes (several after a roll), what a roll finished (both indexes, the producer snapshot), and the directory
-if names were added. The active segment's indexes are not covered: recovery makes them anew. A failed sync is never
-tried again: the kernel may have marked the lost pages clean (decisions.md 4).
+if names were added or taken back. The active segment's indexes are not covered: recovery makes them anew. A failed sync
+is never tried again: the kernel may have marked the lost pages clean (decisions.md 4).
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class UnsyncedState:
         self._snapshots: list[File] = []
         self.ticket: SyncTicket | None = None
 
-    def name_added(self) -> None:
-        """A file was made in the log's directory."""
+    def name_changed(self) -> None:
+        """A file was made in the log's directory, or unlinked by a failed append."""
         self._directory_changes += 1
 
     def rolled(self, segment: Segment) -> None:
