@@ -327,8 +327,13 @@ class Catalog:
             topic.partitions = [None] * len(state.partitions)
             for index in state.partitions:
                 log = self._log_manager.get(state.name, index)
-                if log is not None:
+                if log is None:
+                    continue
+                try:
                     self._serve(topic, index, log)
+                except OSError as error:
+                    # It may not serve in an epoch that is not on its disk; the other directories' partitions may.
+                    logger.error("%s-%d is offline, its leader epoch cannot be stored: %s", state.name, index, error)
         self._say_what_is_compacted(self.topics.values())
 
     # --- applying a change -----------------------------------------------------------------------------------------

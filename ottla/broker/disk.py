@@ -162,8 +162,10 @@ class GroupSyncer(ABC):
         for index, (log, ticket, callbacks) in enumerate(sync_round.waits):
             if index < sync_round.failed_index:
                 log.end_sync(ticket)
+                # A log that failed in the meantime does not believe the ticket, and nobody will move its offsets.
+                outcome = None if log.synced_offset >= ticket.end_offset else log.error
                 for callback in callbacks:
-                    callback(None)
+                    callback(outcome)
                 continue
             assert error is not None
             log.fail(error)
@@ -186,25 +188,43 @@ class ThreadedSyncer(GroupSyncer):
         super().__init__(turn, metrics)
         self._post = post
         self._threads: dict[Path, tuple[threading.Thread, SimpleQueue[SyncRound | None]]] = {}
+        self._running: dict[DirectoryQueue, SyncRound] = {}
+        self._is_closed = False
 
     def close(self) -> None:
-        """Finish the rounds that run and end the threads; their completions are posted and may never be run."""
+        """Finish the rounds that run, their completions too (posted ones may never run), and end the threads.
+
+        No log is left with a sync under way: it could not be closed cleanly.
+        """
+        self._is_closed = True
         for _, rounds in self._threads.values():
             rounds.put(None)
         for thread, _ in self._threads.values():
             thread.join()
         self._threads.clear()
+        for queue in list(self._queues.values()):
+            while (sync_round := self._running.get(queue)) is not None:
+                self._finish(queue, sync_round)  # it may start the next one, which runs here
+
+    def _finish(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+        if self._running.get(queue) is sync_round:  # else `close` has not waited for the post
+            del self._running[queue]
+            super()._finish(queue, sync_round)
 
     def _submit(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
-        running = self._threads.get(queue.path)
-        if running is None:
+        self._running[queue] = sync_round
+        if self._is_closed:
+            sync_round.run()
+            return
+        thread_of_path = self._threads.get(queue.path)
+        if thread_of_path is None:
             rounds: SimpleQueue[SyncRound | None] = SimpleQueue()
             thread = threading.Thread(
                 target=self._serve, args=(queue, rounds), name=f"sync {queue.path.name}", daemon=True
             )
-            running = self._threads[queue.path] = (thread, rounds)
+            thread_of_path = self._threads[queue.path] = (thread, rounds)
             thread.start()
-        running[1].put(sync_round)
+        thread_of_path[1].put(sync_round)
 
     def _serve(self, queue: DirectoryQueue, rounds: SimpleQueue[SyncRound | None]) -> None:
         while (sync_round := rounds.get()) is not None:

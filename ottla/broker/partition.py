@@ -285,8 +285,10 @@ class Partition:
             self._services.syncer.request(self.log, self._synced)
 
     def _synced(self, error: BaseException | None) -> None:
-        self._held = False
+        log = self.log
+        self._held = self._held and log.log_end_offset - log.synced_offset >= log.config.flush_messages
         if error is not None:
+            self._held = False
             self._fail_waits(error)
             self.wake_watchers()
         else:
@@ -295,7 +297,9 @@ class Partition:
     def _advance(self) -> None:
         """Follow the log's high watermark, and tell everybody whom that concerns."""
         visible = self.log.high_watermark
-        if self._held or visible <= self.high_watermark:
+        if self._held:
+            visible = min(visible, self.log.synced_offset)
+        if visible <= self.high_watermark:
             return
         self.high_watermark = visible
         waits = self._waits
