@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
+
+MOST_WIDTH: Final = 48
+"""A column is not made wider than this for a few long cells; they push the rest of their line aside."""
 
 
 def table_lines(rows: Iterable[Sequence[object]], headings: Sequence[str]) -> list[str]:
@@ -10,7 +14,7 @@ def table_lines(rows: Iterable[Sequence[object]], headings: Sequence[str]) -> li
     rows = list(rows)
     cells = [[f"{cell:,}" if _is_number(cell) else str(cell) for cell in row] for row in rows]
     columns = range(len(headings))
-    widths = [max([len(headings[at]), *(len(row[at]) for row in cells)]) for at in columns]
+    widths = [min(max([len(headings[at]), *(len(row[at]) for row in cells)]), MOST_WIDTH) for at in columns]
     is_right = [bool(rows) and all(_is_number(row[at]) for row in rows) for at in columns]
     return [
         "  ".join(
