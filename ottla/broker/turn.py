@@ -68,7 +68,11 @@ class Turn:
             partitions, self._gathering = self._gathering, []
             now_ms = self._now_ms()
             for partition in partitions:
-                partition.flush(now_ms)
+                try:
+                    partition.flush(now_ms)
+                except Exception:
+                    # Batches left behind would look at buffers that are used again, and the turn would never end.
+                    LOG.exception("bug: the flush of a partition failed")
 
     def end(self) -> None:
         """Append, ask for syncs, send, give buffers back. What a step asks for anew waits for the next turn's end."""

@@ -106,10 +106,15 @@ class OsFile(File):
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         descriptor = self._to_write()
         try:
-            return os.pwritev(descriptor.fd, buffers, position)
+            written = os.pwritev(descriptor.fd, buffers, position)
         except OSError as error:
             error.filename = str(self.path)
             raise
+        if not descriptor.pinned and not self._derived:
+            # A sync in another thread ran between the count and the write, and counted what it did not cover.
+            self._writes += 1
+            descriptor.pinned = True
+        return written
 
     def pread(self, length: int, position: int) -> bytes:
         descriptor = self._descriptor or self._open(self._flags)

@@ -269,3 +269,22 @@ def test_what_acks_all_promised_survives_the_loss_of_everything_unsynced() -> No
     after, _, _ = start_node(files.crash(random.Random(3)))
     end_offset = offset_of(Exchange(after).ask(latest("t"), 7))
     assert end_offset in (15, 18)
+
+
+def test_a_bug_in_one_partitions_answers_keeps_no_other_batch_beyond_the_turn() -> None:
+    """Left behind, it would be appended from a receive buffer that holds somebody else's bytes by then."""
+    node, _, _ = start_node()
+    make_topic(node, "t", 2)
+    broken, sound = node.catalog.topics["t"].partitions
+
+    class Broken:
+        def appended(self, index: int, result: AppendResult) -> None:
+            raise ValueError("a bug")
+
+    broken.gather(AppendEntry(memoryview(bytearray(batch())), 9), Broken(), 0)
+    client = Exchange(node)
+    client.send(produce_request("t", batch(), partition=1), 9)
+    client.end_turn()
+    assert sound.log.log_end_offset == 1
+    node.settle()
+    assert first(client.reply()).error_code == ErrorCode.NONE

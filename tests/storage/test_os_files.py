@@ -28,6 +28,29 @@ def open_descriptors() -> int:
 # -- bounds
 
 
+def test_a_write_that_a_sync_overtakes_keeps_its_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closed before the next sync, it could take the news of a failed write-back with it."""
+    files = OsFiles(max_descriptors=1)
+    file = files.open(tmp_path / "log", create=True)
+    real = os.pwritev
+
+    def overtaken(fd: int, buffers: list[bytes], position: int) -> int:
+        monkeypatch.setattr(os, "pwritev", real)
+        file.fdatasync()
+        return real(fd, buffers, position)
+
+    monkeypatch.setattr(os, "pwritev", overtaken)
+    file.pwritev([b"abc"], 0)
+    handle = file._descriptor
+    for number in range(4):
+        files.open(tmp_path / str(number), create=True)
+    assert file._descriptor is handle is not None
+    file.fdatasync()
+    for number in range(4, 8):
+        files.open(tmp_path / str(number), create=True)
+    assert file._descriptor is None
+
+
 def test_descriptors_beyond_the_bound_are_closed_and_opened_again(tmp_path: Path) -> None:
     files = OsFiles(max_descriptors=3)
     opened = [files.open(tmp_path / str(number), create=True) for number in range(10)]
