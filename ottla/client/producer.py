@@ -61,6 +61,9 @@ class Producer:
         self._value_serializer = self._options.value_serializer
         self._is_plain = not (self._interceptors or self._key_serializer or self._value_serializer)
         self._queues: dict[str, list[PartitionQueue]] = {}
+        self._resting: dict[str, list[PartitionQueue]] = {}
+        """Topics that are not asked about now. Their sequences are kept: to begin again at 0 under the same producer id
+        would make the broker take new records for old ones."""
         self._buffered_bytes = 0
         self._room: deque[asyncio.Future[None]] = deque()
         self._unfinished: dict[Batch, None] = {}
@@ -399,7 +402,7 @@ class Producer:
         known = await self._cluster.topic(topic, self._max_block_ms)
         if self._is_closed:
             raise ClientClosed("the producer is closed")
-        queues = self._queues.setdefault(topic, [])
+        queues = self._queues.setdefault(topic, self._resting.pop(topic, []))
         self._fit(topic, queues, len(known.partitions))
         return queues
 
@@ -418,7 +421,7 @@ class Producer:
         assert self._cluster is not None
         for topic, queues in list(self._queues.items()):
             if all(queue.is_idle and queue.used_at < before for queue in queues):
-                del self._queues[topic]
+                self._resting[topic] = self._queues.pop(topic)
                 self._cluster.forget(topic)
 
     def _fit(self, topic: str, queues: list[PartitionQueue], partitions: int) -> None:

@@ -2,13 +2,7 @@
 
 `pump` looks at every queue with something to send and writes as many requests as leaders may have in flight, each
 with at most one batch of a partition. It runs when a batch is full, when one has lingered, when an answer came, when a
-leader became reachable; it never waits. Answers finish batches, or put them back to be retried.
-
-Order and exactly-once within a partition (KIP-98, KIP-360): batches carry sequences. When one fails, nothing more of
-its partition is sent until all that is in flight has come back; then everything goes again in the old order. A batch
-that was refused for good lets those behind it move up. One that was given up while the broker may have it leaves a gap
-of unknown kind: what follows keeps its sequences, and only if the broker refuses them is the epoch raised and counted
-from 0.
+leader became reachable; it never waits. What answers mean for batches, `Outcomes` knows.
 """
 
 from __future__ import annotations
@@ -20,14 +14,14 @@ from collections.abc import Callable
 from functools import partial
 from uuid import UUID
 
-from ottla.client.accumulator import NO_IDENTITY, NO_SEQUENCE, Batch, PartitionQueue
-from ottla.client.cluster import Cluster, is_worth_retrying
+from ottla.client.accumulator import NO_IDENTITY, Batch, PartitionQueue
+from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
-from ottla.client.errors import ClientTimeout, ConnectionLost, KafkaError
+from ottla.client.errors import ConnectionLost, KafkaError
 from ottla.client.identity import IdentityKeeper
 from ottla.client.metrics import ProducerMetrics
+from ottla.client.outcomes import UNKNOWN_OUTCOME, Outcomes
 from ottla.client.producer_options import ProducerOptions
-from ottla.client.splitting import may_be_split, size_after, split
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.compression import Compression
@@ -36,32 +30,6 @@ from ottla.protocol.types import ZERO_UUID
 logger = logging.getLogger(__name__)
 
 _LAST_VERSION_WITH_TOPIC_NAMES = 12
-_UNKNOWN_OUTCOME = frozenset(
-    {
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
-"""Errors after which the broker may or may not have the batch."""
-_STALE_METADATA = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.FENCED_LEADER_EPOCH,
-    }
-)
-"""Errors that say that the leader is perhaps another one."""
-_LOST_IDENTITY = frozenset({ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
-"""Errors after which an idempotent producer goes on under another identity; the batch was not appended."""
 
 
 class Sender:
@@ -88,12 +56,18 @@ class Sender:
         self._level = options.compression_level
         self._max_in_flight = options.max_in_flight_requests_per_connection
         self._max_request_bytes = options.max_request_size
-        self._retries = options.retries
         self._on_closed = on_closed
-        self._on_finished = on_finished
-        self._on_split = on_split
         self._loop = asyncio.get_running_loop()
         self._identity = IdentityKeeper(cluster, on_renewed=self.wake)
+        self._outcomes = Outcomes(
+            cluster,
+            options,
+            metrics,
+            self._identity,
+            on_expired=self.expire,
+            on_finished=on_finished,
+            on_split=on_split,
+        )
         self._active: dict[PartitionQueue, None] = {}
         self._in_flight: dict[int, int] = defaultdict(int)
         self._connecting: dict[int, asyncio.Task[None]] = {}
@@ -142,16 +116,7 @@ class Sender:
 
     def expire(self, batch: Batch) -> None:
         """Give up a batch whose delivery timeout is over; one in flight is waited for, but not retried."""
-        queue = batch.queue
-        self._conclude(batch, ClientTimeout(f"{queue.topic}-{queue.partition}: not delivered before the timeout"))
-        if batch in queue.in_flight:
-            return
-        queue.note_given_up(batch)
-        if batch in queue.waiting:
-            queue.waiting.remove(batch)
-        if batch in queue.failed:
-            queue.failed.remove(batch)
-        queue.settle()
+        self._outcomes.expired(batch)
         self.wake()
 
     # Sending ----------------------------------------------------------------------------------------------------
@@ -276,13 +241,13 @@ class Sender:
             if self._acks == 0:
                 connection.send_only(request, version)
                 for batch in batches:
-                    self._on_appended(batch, -1, -1)
+                    self._outcomes.appended(batch, -1, -1)
                 self.wake()
                 return
             answer = connection.send(request, ProduceResponse, version)
         except KafkaError as failed:
             for batch in batches:
-                self._on_failed(batch, failed, is_unknown=False)
+                self._outcomes.failed(batch, failed, is_unknown=False)
             return
         self._in_flight[leader_id] += 1
         self._metrics.records_per_request.add(sum(batch.record_count for batch in batches), self._loop.time())
@@ -330,7 +295,7 @@ class Sender:
         if failed is not None:
             error = failed if isinstance(failed, KafkaError) else ConnectionLost(str(failed))
             for batch in batches:
-                self._on_failed(batch, error, is_unknown=True)
+                self._outcomes.failed(batch, error, is_unknown=True)
         else:
             self._take(batches, names_by_id, answer.result())
             throttle_ms = answer.result().throttle_time_ms
@@ -350,102 +315,13 @@ class Sender:
                 if batch is None:
                     continue
                 if told.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                    self._on_appended(batch, told.base_offset, told.log_append_time_ms)
+                    self._outcomes.appended(batch, told.base_offset, told.log_append_time_ms)
                     continue
                 code = ErrorCode.of(told.error_code)
-                self._on_failed(batch, KafkaError(code, _explain(batch, told, code)), code in _UNKNOWN_OUTCOME)
+                self._outcomes.failed(batch, KafkaError(code, _explain(batch, told, code)), code in UNKNOWN_OUTCOME)
         for batch in waiting.values():
             silent = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker said nothing of this partition")
-            self._on_failed(batch, silent, is_unknown=True)
-
-    def _on_appended(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
-        queue = batch.queue
-        queue.in_flight.remove(batch)
-        queue.note_appended(batch)
-        if not batch.is_finished:
-            batch.finish(base_offset, log_append_time_ms)
-            self._on_finished(batch)
-        if queue.is_unsettled:
-            queue.settle()
-
-    def _on_failed(self, batch: Batch, error: KafkaError, is_unknown: bool) -> None:
-        queue = batch.queue
-        queue.in_flight.remove(batch)
-        batch.maybe_appended |= is_unknown
-        if error.code in _STALE_METADATA:
-            self._cluster.mark_stale()
-        if error.code == ErrorCode.MESSAGE_TOO_LARGE and may_be_split(batch):
-            self._split(batch)
-        elif not batch.is_finished and self._is_to_be_retried(batch, error):
-            self._metrics.record_retries.add(batch.record_count, self._loop.time())
-            logger.info("%s-%d: %s; will be sent again", queue.topic, queue.partition, error)
-            queue.failures += 1
-            queue.not_before = self._loop.time() + self._cluster.options.retry_pause_s(queue.failures)
-            queue.failed.append(batch)
-            queue.failed.sort(key=lambda failed: failed.serial)
-        else:
-            queue.note_given_up(batch)
-            self._conclude(batch, error)
-        queue.settle()
-
-    def _split(self, batch: Batch) -> None:
-        """Let the records of a batch that is too large for its topic go again in two; those behind it move up."""
-        queue = batch.queue
-        now = self._loop.time()
-        logger.info(
-            "%s-%d: a batch of %d bytes is too large for the topic and is split",
-            queue.topic,
-            queue.partition,
-            batch.builder.size_bytes,
-        )
-        batch.maybe_appended = False
-        queue.note_given_up(batch)
-        queue.batch_bytes = min(queue.batch_bytes, size_after(batch))
-        parts = split(batch, now)
-        for part in parts:
-            part.expiry = self._loop.call_at(part.deadline, self.expire, part)
-        batch.replace(parts)
-        self._on_split(batch)
-        queue.failed += parts
-        queue.failed.sort(key=lambda failed: failed.serial)
-        self._active[queue] = None
-        self._metrics.batch_splits.add(1, now)
-
-    def _is_to_be_retried(self, batch: Batch, error: KafkaError) -> bool:
-        """Whether a batch goes again; decides also about the identity, which some refusals call into question."""
-        queue = batch.queue
-        if batch.attempts > self._retries:
-            return False
-        if self._is_idempotent and error.code in _LOST_IDENTITY:
-            self._identity.change(queue, by_epoch=error.code == ErrorCode.UNKNOWN_PRODUCER_ID)
-            return True
-        if self._is_idempotent and error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            if self._has_earlier(queue, batch) or queue.rewind_to is not None:
-                return True  # the one before it failed: it had to be refused
-            self._identity.change(queue, by_epoch=True)
-            return (
-                queue.unknown_gap is not None
-            )  # without a gap of ours, acknowledged records are gone: that is to be told
-        return is_worth_retrying(error)
-
-    def _has_earlier(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """Whether a batch that was sent before this one is still to be retried or under way."""
-        others = [*queue.failed, *queue.in_flight]
-        return any(other.serial < batch.serial and other.sequence != NO_SEQUENCE for other in others)
-
-    def _conclude(self, batch: Batch, error: KafkaError) -> None:
-        if batch.is_finished:
-            return
-        logger.warning(
-            "%s-%d: %d records were not delivered: %s",
-            batch.queue.topic,
-            batch.queue.partition,
-            batch.record_count,
-            error,
-        )
-        self._metrics.record_errors.add(batch.record_count, self._loop.time())
-        batch.fail(error)
-        self._on_finished(batch)
+            self._outcomes.failed(batch, silent, is_unknown=True)
 
 
 def _explain(batch: Batch, told: ProduceResponse.PartitionProduceResponse, code: ErrorCode) -> str:
