@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.protocol.api import ApiKey
@@ -40,7 +39,5 @@ _MODULES: dict[ApiKey, str] = {
 }
 
 HANDLERS: dict[ApiKey, Handler] = {
-    key: import_module(f"{__name__}.{module}").handle
-    for key, module in _MODULES.items()
-    if find_spec(f"{__name__}.{module}") is not None
+    key: import_module(f"{__name__}.{module}").handle for key, module in _MODULES.items()
 }

@@ -1,0 +1,52 @@
+"""What a start must not import: each of these once took more of the time to the first produce than it should."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+NOT_AT_START = {
+    "javaproperties",  # xml, http and email come with it; only a server.properties, or escapes, need it
+    "importlib.metadata",  # the version is ottla.__version__
+    "email",
+    "http",
+    "xml",
+    "urllib.request",
+    "prometheus_client",  # only the HTTP listener
+    "crcmod",  # only where crc32c has no wheel
+    "ottla.broker.http",
+    "ottla.broker.exposition",
+    "ottla.client",
+    "ottla.spark",
+    "ottla.storage.verify",
+    "ottla.storage.explain",
+    "pyspark",
+    "pyarrow",
+    "numpy",
+}
+
+START = """
+import asyncio, sys
+import ottla.cli.entry, ottla.cli.main, ottla.cli.serve
+from ottla.broker import server
+from ottla.config.broker import BrokerConfig
+
+async def start(directory):
+    config = BrokerConfig.load(overrides={"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": directory})
+    broker = server.Server(config)
+    await broker.start()
+    print(*sys.modules)
+    await broker.stop()
+
+for _ in range(2):
+    asyncio.run(start(DIRECTORY))
+"""
+
+
+def test_a_start_imports_nothing_that_only_other_work_needs(tmp_path: Path) -> None:
+    program = START.replace("DIRECTORY", repr(str(tmp_path)))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    fresh, again = (set(line.split()) for line in done.stdout.splitlines())
+    assert "ottla.broker.node" in fresh
+    assert sorted((fresh | again) & NOT_AT_START) == []
