@@ -10,13 +10,12 @@ of its own, so that records may be views into it for as long as someone holds th
 from __future__ import annotations
 
 import asyncio
-import functools
-import importlib.metadata
 import socket
 import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+import ottla
 from ottla.client.errors import ClientTimeout, ConnectionLost, KafkaError, UnsupportedByBroker
 from ottla.client.metrics import ConnectionMetrics
 from ottla.protocol.api import REGISTRY, ApiKey
@@ -31,18 +30,14 @@ if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
 
 SOFTWARE_NAME = "ottla"
+SOFTWARE_VERSION = ottla.__version__.replace("+", "-")
+"""The package's version, in the characters that brokers allow (KIP-511)."""
 _HEAD_BYTES = 64 * 1024
 _FIRST_BODY_BYTES = 1024 * 1024
 _MAX_CORRELATION_ID = 2**31 - 1
 _ERROR_CODE = struct.Struct(">h")
 
 R = TypeVar("R", bound=Response)
-
-
-@functools.cache
-def software_version() -> str:
-    """Return the package's version, in the characters that brokers allow (KIP-511)."""
-    return importlib.metadata.version("ottla").replace("+", "-")
 
 
 class _Waiting(Generic[R]):
@@ -322,7 +317,7 @@ async def connect(host: str, port: int, options: ClientOptions, metrics: Connect
 
 
 async def _negotiate(connection: Connection, timeout_ms: int) -> dict[int, tuple[int, int]]:
-    request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=software_version())
+    request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
     answer = await connection.send(request, ApiVersionsResponse, 3, timeout_ms)
     if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
         answer = await connection.send(ApiVersionsRequest(), ApiVersionsResponse, 0, timeout_ms)

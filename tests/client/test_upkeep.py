@@ -8,8 +8,8 @@ import importlib.metadata
 import pytest
 from kit.fake_broker import HANG_UP, FakeCluster
 
+import ottla
 from ottla.client import Admin, Consumer, KafkaError, Producer, TopicPartition
-from ottla.client.connection import software_version
 from ottla.protocol.api.api_versions import ApiVersionsRequest
 from ottla.protocol.api.metadata import MetadataRequest
 
@@ -87,8 +87,7 @@ async def test_a_broker_is_told_the_packages_version(cluster):
     async with Admin(cluster.bootstrap):
         (asked, *_) = cluster.seen(ApiVersionsRequest)
     assert asked.client_software_name == "ottla"
-    assert asked.client_software_version == software_version()
-    assert software_version().startswith(importlib.metadata.version("ottla").partition("+")[0])
+    assert asked.client_software_version == ottla.__version__ == importlib.metadata.version("ottla")
 
 
 async def test_socket_buffers_are_sized_on_demand(cluster):
