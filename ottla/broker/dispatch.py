@@ -21,7 +21,7 @@ from ottla.broker.api import HANDLERS, Handler
 from ottla.broker.context import Context
 from ottla.broker.fetch_path import answer_by_form, learn_fetch_form
 from ottla.broker.pending import Pending
-from ottla.broker.produce_path import learn_form, start_by_form
+from ottla.broker.produce_path import learn_form
 from ottla.broker.refusals import refusal
 from ottla.broker.slot import CloseConnection, Slot
 from ottla.protocol.api import REGISTRY, Api, ApiKey
@@ -97,10 +97,11 @@ class RequestDispatcher:
         """
         started_ns = perf_counter_ns()
         if len(frame) > MIN_FORM_BYTES and not frame[0]:
-            if frame[1] == PRODUCE and peer.produce_forms is not None:
-                slot = start_by_form(peer.produce_forms, frame, self._node, started_ns)
-                if slot is not None:
-                    return slot
+            if frame[1] == PRODUCE:
+                if peer.produce_forms is not None:
+                    slot = peer.produce_forms.start(frame, started_ns)
+                    if slot is not None:
+                        return slot
             elif frame[1] == FETCH and peer.fetch_forms is not None:
                 buffers = answer_by_form(peer.fetch_forms, frame, peer, self._node, started_ns)
                 if buffers is not None:

@@ -141,10 +141,12 @@ class Metrics:
     def request(self, api_name: str, version: int, error_code: int, elapsed_us: int) -> None:
         """Count one answered request: by API, version and (first) error code, with its time from start to answer."""
         key = (api_name, version, error_code)
-        self.request_counts[key] = self.request_counts.get(key, 0) + 1
-        times = self.request_times.get(api_name)
-        if times is None:
-            times = self.request_times[api_name] = Histogram()
+        try:
+            self.request_counts[key] += 1
+            times = self.request_times[api_name]
+        except KeyError:
+            self.request_counts[key] = 1
+            times = self.request_times.setdefault(api_name, Histogram())
         times.observe(elapsed_us)
 
     def sync(self, elapsed_us: int, *, failed: bool = False) -> None:

@@ -88,14 +88,15 @@ class Partition:
         "_deadline_timer",
         "_entries",
         "_flush_timer",
-        "_held",
         "_services",
         "_waiters",
         "_waits",
         "_watchers",
         "counters",
         "high_watermark",
+        "holds_acknowledgements",
         "index",
+        "is_closed",
         "leader_epoch",
         "log",
         "topic",
@@ -109,11 +110,14 @@ class Partition:
         self.high_watermark = log.high_watermark
         self.counters = services.metrics.topic(topic)
         self._services = services
-        self._entries: list[AppendEntry] = []
+        self._entries: list[AppendEntry | tuple[memoryview, int]] = []
         self._waiters: list[tuple[Appended, int]] = []
         self._waits: list[_VisibilityWait] = []
         self._watchers: dict[Watcher, None] = {}
-        self._held = False
+        self.holds_acknowledgements = False
+        """Whether `flush.messages` asked for a sync that acks=1 waits for too (Kafka syncs inside the append)."""
+        self.is_closed = False
+        """Whether the topic was deleted, or the broker gave the partition up."""
         self._deadline_timer: Timer | None = None
         self._flush_timer: Timer | None = None
         self._closed_error: BaseException | None = None
@@ -122,16 +126,6 @@ class Partition:
     def topic_id(self) -> UUID:
         """The topic's id."""
         return self.log.topic_id
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the topic was deleted, or the broker gave the partition up."""
-        return self._closed_error is not None
-
-    @property
-    def holds_acknowledgements(self) -> bool:
-        """Whether `flush.messages` asked for a sync that acks=1 waits for too (Kafka syncs inside the append)."""
-        return self._held
 
     @property
     def log_start_offset(self) -> int:
@@ -143,7 +137,7 @@ class Partition:
         """The first offset that read_committed readers may not see."""
         return self.high_watermark
 
-    def gather(self, entry: AppendEntry, waiter: Appended, index: int) -> None:
+    def gather(self, entry: AppendEntry | tuple[memoryview, int], waiter: Appended, index: int) -> None:
         """Append `entry` at the end of this turn and tell `waiter.appended(index, result)`.
 
         `entry.records` must stay valid until the turn's flush. Batches of one idempotent producer may be gathered
@@ -167,18 +161,29 @@ class Partition:
         waiters = self._waiters
         self._entries, self._waiters = [], []
         if self._closed_error is not None:
-            results = [AppendResult(self._code_of(self._closed_error)) for _ in entries]
-        else:
-            try:
-                results = self.log.append(entries, now_ms)
-            except Exception:
-                # A bug must not leave the requests of a whole turn without an answer.
-                LOG.exception("bug: append to %s-%d failed", self.topic, self.index)
-                results = [AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR) for _ in entries]
-            self._count(entries, results)
+            code = self._code_of(self._closed_error)
+            for waiter, index in waiters:
+                waiter.appended(index, AppendResult(code))
+            return
+        log = self.log
+        old_end_offset = log.log_end_offset
+        try:
+            results = log.append(entries, now_ms)
+        except Exception:
+            # A bug must not leave the requests of a whole turn without an answer.
+            LOG.exception("bug: append to %s-%d failed", self.topic, self.index)
+            results = [AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR) for _ in entries]
+        if log.log_end_offset > log.synced_offset:
             self._ask_for_sync()
+        if log.high_watermark > self.high_watermark:
             self._advance()
-        for (waiter, index), result in zip(waiters, results, strict=True):
+        counters = self.counters
+        counters.messages_in += log.log_end_offset - old_end_offset
+        for (records, _), (waiter, index), result in zip(entries, waiters, results, strict=True):
+            if result.base_offset < 0:
+                counters.bytes_rejected += len(records)
+            elif not result.is_duplicate:
+                counters.bytes_in += len(records)
             waiter.appended(index, result)
 
     def when_visible(self, end_offset: int, callback: VisibleCallback, deadline_ms: float = NEVER_MS) -> None:
@@ -247,6 +252,7 @@ class Partition:
         if self._closed_error is not None:
             return
         self._closed_error = error
+        self.is_closed = True
         self.flush(0)
         self._fail_waits(error)
         for timer in (self._deadline_timer, self._flush_timer):
@@ -255,25 +261,16 @@ class Partition:
         self._deadline_timer = self._flush_timer = None
         self.wake_watchers()
 
-    def _count(self, entries: list[AppendEntry], results: list[AppendResult]) -> None:
-        counters = self.counters
-        for entry, result in zip(entries, results, strict=True):
-            if result.error_code is not ErrorCode.NONE:
-                counters.bytes_rejected += len(entry.records)
-            elif not result.is_duplicate:
-                counters.bytes_in += len(entry.records)
-                counters.messages_in += result.last_offset - result.base_offset + 1
-
     def _ask_for_sync(self) -> None:
         """After an append: `sync` always wants one; `page-cache` where flush.messages or flush.ms say so."""
         log = self.log
-        if log.synced_offset >= log.log_end_offset or log.error is not None:
+        if log.error is not None:
             return
         config = log.config
         if config.ottla_acks_all == "sync":
             self._services.syncer.request(log, self._synced)
         elif log.log_end_offset - log.synced_offset >= config.flush_messages:
-            self._held = True
+            self.holds_acknowledgements = True
             self._services.syncer.request(log, self._synced)
         elif config.flush_ms < NEVER_MS and self._flush_timer is None:
             deadline_ms = self._services.clock.monotonic_ms() + config.flush_ms
@@ -286,9 +283,11 @@ class Partition:
 
     def _synced(self, error: BaseException | None) -> None:
         log = self.log
-        self._held = self._held and log.log_end_offset - log.synced_offset >= log.config.flush_messages
+        self.holds_acknowledgements = (
+            self.holds_acknowledgements and log.log_end_offset - log.synced_offset >= log.config.flush_messages
+        )
         if error is not None:
-            self._held = False
+            self.holds_acknowledgements = False
             self._fail_waits(error)
             self.wake_watchers()
         else:
@@ -297,7 +296,7 @@ class Partition:
     def _advance(self) -> None:
         """Follow the log's high watermark, and tell everybody whom that concerns."""
         visible = self.log.high_watermark
-        if self._held:
+        if self.holds_acknowledgements:
             visible = min(visible, self.log.synced_offset)
         if visible <= self.high_watermark:
             return

@@ -24,7 +24,6 @@ from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.headers import response_header
 from ottla.protocol.message import encode
-from ottla.storage.append import AppendEntry, AppendResult
 
 if TYPE_CHECKING:
     from ottla.broker.context import Peer
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from ottla.broker.node import Node
     from ottla.broker.partition import Partition
     from ottla.config.topic import TopicConfig
+    from ottla.storage.append import AppendResult
+    from ottla.storage.clock import Clock
 
 ACKS_ALL = -1
 MAX_FORMS = 256
@@ -41,32 +42,32 @@ FIRST_FLEXIBLE_VERSION = 9
 FIRST_VERSION_WITH_LOG_START = 5
 _FORM_START = 8  # behind the correlation id
 _FLEXIBLE_TAIL = b"\0\0\0"  # no tagged fields of the partition, the topic, the request
-_CORRELATION_ID = struct.Struct(">i")
-_HEAD = struct.Struct(">ii")
 _INT32 = struct.Struct(">i")
 _MARK = struct.pack(">qq", 0x5EED_0FF5_E7A1_B2C3, 0x7EA5_7A3B_0001_0203)
-_OFFSETS = struct.Struct(">qqq")
-_OFFSETS_BEFORE_5 = struct.Struct(">qq")
+_NONE = ErrorCode.NONE
 
 
 class ProduceForm:
     """What the remembered bytes mean, and the answer around what differs."""
 
     __slots__ = (
+        "_after",
+        "_before",
+        "_has_log_start",
+        "_layout",
         "acks",
-        "after",
-        "before",
+        "clock",
         "config",
         "index",
+        "metrics",
         "name",
         "partition",
-        "size_bytes",
         "timeout_ms",
         "topic_id",
         "version",
     )
 
-    def __init__(self, request: ProduceRequest, version: int, partition: Partition) -> None:
+    def __init__(self, request: ProduceRequest, version: int, partition: Partition, node: Node) -> None:
         topic = request.topic_data[0]
         self.version = version
         self.acks = request.acks
@@ -76,13 +77,33 @@ class ProduceForm:
         self.index = topic.partition_data[0].index
         self.partition = partition
         self.config: TopicConfig = partition.log.config
+        self.clock: Clock = node.clock
+        self.metrics: Metrics = node.metrics
         whole = self.encode(ErrorCode.NONE, 0x5EED_0FF5_E7A1_B2C3, 0x7EA5_7A3B_0001_0203, 0)
         mark = whole.index(_MARK)
-        offsets_bytes = 24 if version >= FIRST_VERSION_WITH_LOG_START else 16
+        self._has_log_start = version >= FIRST_VERSION_WITH_LOG_START
+        offsets_format = "qqq" if self._has_log_start else "qq"
+        offsets_bytes = struct.calcsize(offsets_format)
         tags = response_header(0, version, 0)[4:]
-        self.before = tags + whole[:mark]
-        self.after = whole[mark + offsets_bytes :]
-        self.size_bytes = 4 + len(tags) + len(whole)
+        self._before = tags + whole[:mark]
+        self._after = whole[mark + offsets_bytes :]
+        self._layout = struct.Struct(f">ii{len(self._before)}s{offsets_format}{len(self._after)}s")
+
+    def answer(self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
+        """The whole response of a batch that was stored, with its length."""
+        layout = self._layout
+        size_bytes = layout.size - 4
+        if self._has_log_start:
+            return layout.pack(
+                size_bytes,
+                correlation_id,
+                self._before,
+                base_offset,
+                log_append_time_ms,
+                log_start_offset,
+                self._after,
+            )
+        return layout.pack(size_bytes, correlation_id, self._before, base_offset, log_append_time_ms, self._after)
 
     def encode(
         self,
@@ -123,46 +144,45 @@ class ProduceForm:
 class ProduceForms:
     """The forms of one connection. All have their records' length at the same position: clients name topics alike."""
 
-    __slots__ = ("_forms", "_length_at")
+    __slots__ = ("_forms", "_layout", "_length_at")
 
     def __init__(self) -> None:
         self._forms: dict[bytes, ProduceForm] = {}
-        self._length_at = 0
+        self._place_length(_FORM_START)
 
-    def match(self, frame: memoryview) -> tuple[ProduceForm, memoryview] | None:
-        """The form of a Produce frame and its records; None when it must take the long way."""
-        at = self._length_at
-        form = self._forms.get(bytes(frame[_FORM_START:at]))
-        end = len(frame)
-        if form is None or form.version != frame[3] or end < at + 4:
+    def _place_length(self, length_at: int) -> None:
+        """The records' length stands at `length_at`: version, correlation id, form, four bytes from there on."""
+        self._length_at = length_at
+        self._layout = struct.Struct(f">xxhi{length_at - _FORM_START}sI")
+
+    def start(self, frame: memoryview, started_ns: int) -> ProduceSlot | None:
+        """Start a Produce frame the short way; None when it must take the long one."""
+        layout, at, end = self._layout, self._length_at, len(frame)
+        if end < layout.size:
             return None
-        if form.version >= FIRST_FLEXIBLE_VERSION:
-            length = frame[at]
-            at += 1
-            if length & 0x80:
-                length &= 0x7F
-                shift = 7
-                while True:
-                    byte = frame[at]
-                    at += 1
-                    length |= (byte & 0x7F) << shift
-                    if not byte & 0x80 or shift > 21 or at >= end:
-                        break
-                    shift += 7
-            length -= 1
-            if length <= 0 or at + length + 3 != end or frame[at + length :] != _FLEXIBLE_TAIL:
-                return None
-        else:
-            length = _INT32.unpack_from(frame, at)[0]
+        version, correlation_id, key, length = layout.unpack_from(frame)
+        form = self._forms.get(key)
+        if form is None or form.version != version:
+            return None
+        if version < FIRST_FLEXIBLE_VERSION:
             at += 4
-            if length <= 0 or at + length != end:
+            last = end
+        else:
+            width, length = _varint_in(length)
+            at += width
+            last = end - len(_FLEXIBLE_TAIL)
+            if _INT32.unpack_from(frame, end - 4)[0] & 0xFFFFFF:
                 return None
+        if at + length != last or not length:
+            return None
         if not form.holds():
             self._forms.clear()
             return None
-        return form, frame[at : at + length]
+        slot = ProduceSlot(form, correlation_id, started_ns)
+        form.partition.gather((frame[at:last], version), slot, 0)
+        return slot
 
-    def learn(self, frame: memoryview, request: ProduceRequest, version: int, partition: Partition) -> None:
+    def learn(self, frame: memoryview, request: ProduceRequest, version: int, partition: Partition, node: Node) -> None:
         """Remember the form of a request that is about to take the long way, if it has one."""
         records = request.topic_data[0].partition_data[0].records
         assert records is not None
@@ -179,75 +199,69 @@ class ProduceForms:
             return
         if length_at != self._length_at or len(self._forms) >= MAX_FORMS:
             self._forms.clear()
-            self._length_at = length_at
-        self._forms[bytes(frame[_FORM_START:length_at])] = ProduceForm(request, version, partition)
+            self._place_length(length_at)
+        self._forms[bytes(frame[_FORM_START:length_at])] = ProduceForm(request, version, partition, node)
 
 
 class ProduceSlot(Slot):
     """One such request under way: its slot, and the waiter of its batch."""
 
-    __slots__ = ("_correlation_id", "_form", "_metrics", "_node", "_offsets", "_started_ns")
+    __slots__ = ("_correlation_id", "_form", "_started_ns")
 
-    def __init__(self, form: ProduceForm, correlation_id: int, node: Node, started_ns: int) -> None:
-        super().__init__(None)
+    # What no such request has: constants of the class, since each attribute set is time on the hot path.
+    pending = None
+    parks = False
+    close_reason = None
+
+    def __init__(self, form: ProduceForm, correlation_id: int, started_ns: int) -> None:
+        self.owner = None
+        self.is_done = False
         self._form = form
         self._correlation_id = correlation_id
-        self._node = node
-        self._metrics: Metrics = node.metrics
-        self._offsets = b""
         self._started_ns = started_ns
 
     def appended(self, index: int, result: AppendResult) -> None:
         """Told by the turn's flush."""
         form = self._form
-        if result.error_code is not ErrorCode.NONE:
-            self._refuse(result.error_code, result.error_message, result)
+        code, base_offset, last_offset, stamp_ms, log_start_offset, _, message, _ = result
+        if code is not _NONE:
+            self._refuse(code, message, result)
             return
-        if form.version >= FIRST_VERSION_WITH_LOG_START:
-            offsets = _OFFSETS.pack(result.base_offset, result.log_append_time_ms, result.log_start_offset)
-        else:
-            offsets = _OFFSETS_BEFORE_5.pack(result.base_offset, result.log_append_time_ms)
-        self._offsets = offsets
+        answer = form.answer(self._correlation_id, base_offset, stamp_ms, log_start_offset)
+        self.buffers = [answer]
+        self.size_bytes = len(answer)
         partition = form.partition
-        end_offset = result.last_offset + 1
-        if partition.high_watermark >= end_offset or (form.acks != ACKS_ALL and not partition.holds_acknowledgements):
-            self._answer()
+        if partition.high_watermark > last_offset or (form.acks != ACKS_ALL and not partition.holds_acknowledgements):
+            self._answered(0)
         else:
-            deadline_ms = self._node.clock.monotonic_ms() + form.timeout_ms
-            partition.when_visible(end_offset, self._visible, deadline_ms)
+            partition.when_visible(last_offset + 1, self._visible, form.clock.monotonic_ms() + form.timeout_ms)
 
     def _visible(self, error: BaseException | None) -> None:
         if error is None:
-            self._answer()
+            self._answered(0)
         elif isinstance(error, KafkaError):
             self._refuse(error.code, error.message, None)
         else:
             self._refuse(ErrorCode.KAFKA_STORAGE_ERROR, str(error), None)
 
-    def _answer(self) -> None:
-        form = self._form
-        self._metrics.request("Produce", form.version, 0, (perf_counter_ns() - self._started_ns) // 1000)
-        head = _HEAD.pack(form.size_bytes, self._correlation_id)
-        self.finish([head + form.before + self._offsets + form.after])
-
     def _refuse(self, code: ErrorCode, message: str | None, result: AppendResult | None) -> None:
         form = self._form
-        self._metrics.request("Produce", form.version, code, (perf_counter_ns() - self._started_ns) // 1000)
         log_start_offset = -1 if result is None else result.log_start_offset
         body = form.encode(code, -1, -1, log_start_offset, message or code.message, result)
         header = response_header(0, form.version, self._correlation_id)
-        self.finish([_INT32.pack(len(header) + len(body)) + header + body])
+        answer = _INT32.pack(len(header) + len(body)) + header + body
+        self.buffers = [answer]
+        self.size_bytes = len(answer)
+        self._answered(code)
 
-
-def start_by_form(forms: ProduceForms, frame: memoryview, node: Node, started_ns: int) -> ProduceSlot | None:
-    """Start a Produce frame the short way; None when it must take the long one."""
-    match = forms.match(frame)
-    if match is None:
-        return None
-    form, records = match
-    slot = ProduceSlot(form, _CORRELATION_ID.unpack_from(frame, 4)[0], node, started_ns)
-    form.partition.gather(AppendEntry(records, form.version), slot, 0)
-    return slot
+    def _answered(self, code: int) -> None:
+        """The reply is in place: count it, and let it leave."""
+        form = self._form
+        form.metrics.request("Produce", form.version, code, (perf_counter_ns() - self._started_ns) // 1000)
+        self.is_done = True
+        owner = self.owner
+        if owner is not None:
+            owner.slot_finished(self)
 
 
 def learn_form(peer: Peer, frame: memoryview, request: ProduceRequest, version: int, node: Node) -> None:
@@ -267,7 +281,20 @@ def learn_form(peer: Peer, frame: memoryview, request: ProduceRequest, version: 
         return
     if peer.produce_forms is None:
         peer.produce_forms = ProduceForms()
-    peer.produce_forms.learn(frame, request, version, partition)
+    peer.produce_forms.learn(frame, request, version, partition, node)
+
+
+def _varint_in(word: int) -> tuple[int, int]:
+    """Width of the length field at the start of four bytes, and the length, of which it holds one more (KIP-482)."""
+    if not word & 0x8000_0000:
+        return 1, (word >> 24) - 1
+    length = word >> 24 & 0x7F | (word >> 16 & 0x7F) << 7
+    if not word & 0x80_0000:
+        return 2, length - 1
+    length |= (word >> 8 & 0x7F) << 14
+    if not word & 0x8000:
+        return 3, length - 1
+    return 4, (length | (word & 0xFF) << 21) - 1
 
 
 def _uvarint(value: int) -> bytes:

@@ -60,6 +60,6 @@ class Slot:
         self.close_reason = close_reason
         self.is_done = True
         if buffers is not None:
-            self.size_bytes = sum(len(buffer) for buffer in buffers)
+            self.size_bytes = sum(map(len, buffers))
         if self.owner is not None:
             self.owner.slot_finished(self)

@@ -45,7 +45,8 @@ class Turn:
     def note_gathering(self, partition: Partition) -> None:
         """`partition` holds its first gathered batch of this turn: append it at the end."""
         self._gathering.append(partition)
-        self._note_work()
+        if not self._waiting_for_end:
+            self._note_work()
 
     def after_append(self, step: Step) -> None:
         """Run `step` at the end of the turn, after the appends and before the replies are sent (syncs, long polls)."""
@@ -84,7 +85,8 @@ class Turn:
         if self._senders:
             steps, self._senders = self._senders, []
             self._run(steps)
-        self.flush()
+        if self._gathering:
+            self.flush()
         if self._last:
             steps, self._last = self._last, []
             self._run(steps)
@@ -101,7 +103,8 @@ class Turn:
                 LOG.exception("bug: a step at the end of a turn failed")
 
     def _note_work(self) -> None:
-        if not self._waiting_for_end:
-            self._waiting_for_end = True
-            if self.on_work is not None:
-                self.on_work()
+        if self._waiting_for_end:
+            return
+        self._waiting_for_end = True
+        if self.on_work is not None:
+            self.on_work()

@@ -9,11 +9,11 @@ here touches a file. Called by the log only; the broker makes entries and reads 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch, parse_header
+from ottla.protocol.records.batch import HEADER_BYTES, CorruptBatch, HeaderFields, header_fields
 from ottla.protocol.records.checksum import crc32c
 from ottla.protocol.records.compression import Compression
 
@@ -21,13 +21,14 @@ NO_TIMESTAMP: Final = -1
 FIRST_PRODUCE_VERSION_WITH_ZSTD: Final = 7
 _ATTRIBUTES_POSITION: Final = 21
 _MAGIC_POSITION: Final = 16
+_LZ4: Final = int(Compression.LZ4)
 _LOG_APPEND_TIME_BIT: Final = 0x08
 _TRANSACTIONAL_BIT: Final = 0x10
 _CONTROL_BIT: Final = 0x20
 
 
-class AppendEntry:
-    """One partition's record data of one Produce request.
+class AppendEntry(NamedTuple):
+    """One partition's record data of one Produce request. The hot path gives the plain pair.
 
     Attributes:
         records: exactly the bytes that the client sent for the partition; writable, because base offset and leader
@@ -35,11 +36,8 @@ class AppendEntry:
         api_version: of the Produce request: zstd is refused below 7.
     """
 
-    __slots__ = ("api_version", "records")
-
-    def __init__(self, records: memoryview, api_version: int) -> None:
-        self.records = records
-        self.api_version = api_version
+    records: memoryview
+    api_version: int
 
 
 @dataclass(slots=True, frozen=True)
@@ -50,8 +48,7 @@ class RecordError:
     message: str | None
 
 
-@dataclass(slots=True)
-class AppendResult:
+class AppendResult(NamedTuple):
     """What became of one entry.
 
     Attributes:
@@ -133,18 +130,18 @@ def _target_compression(config: TopicConfig) -> tuple[Compression | None, int | 
     return None, None
 
 
-def inspect(records: memoryview, api_version: int, rules: BatchRules, now_ms: int) -> BatchHeader:
-    """Look at one client's batch as far as every topic needs it (decisions.md 10).
+def inspect(records: memoryview, api_version: int, rules: BatchRules, now_ms: int) -> HeaderFields:
+    """Look at one client's batch as far as every topic needs it (decisions.md 10); its header.
 
     Raises:
         Refused: with the code that Kafka gives.
     """
     try:
-        header = parse_header(records)
+        fields = header_fields(records)
     except CorruptBatch as error:
         raise _unreadable(records, error) from None
     base_offset, batch_length, _, _, crc, attributes, delta, base_ms, max_ms, producer_id, epoch, sequence, count = (
-        header
+        fields
     )
     size = batch_length + 12
     if size != len(records):
@@ -163,20 +160,22 @@ def inspect(records: memoryview, api_version: int, rules: BatchRules, now_ms: in
     if crc32c(records[_ATTRIBUTES_POSITION:]) != crc:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match its bytes")
     # One comparison for the common case: a known codec other than zstd, and none of the bits that are refused.
-    if attributes & 0xFFF8 or attributes > Compression.LZ4:
+    if attributes & 0xFFF8 or attributes > _LZ4:
         _check_attributes(attributes, api_version)
     if producer_id >= 0 and (sequence < 0 or epoch < 0):
         raise Refused(
             ErrorCode.INVALID_RECORD, f"sequence {sequence} and epoch {epoch} cannot be those of producer {producer_id}"
         )
-    if not rules.is_log_append_time and (
-        max_ms - now_ms > rules.after_max_ms
-        or base_ms - now_ms > rules.after_max_ms
-        or (now_ms - base_ms > rules.before_max_ms and base_ms != NO_TIMESTAMP)
-        or (now_ms - max_ms > rules.before_max_ms and max_ms != NO_TIMESTAMP)
-    ):
-        raise timestamp_out_of_range(base_ms, max_ms, rules, now_ms)
-    return header
+    if not rules.is_log_append_time:
+        latest_ms, earliest_ms = now_ms + rules.after_max_ms, now_ms - rules.before_max_ms
+        if (
+            max_ms > latest_ms
+            or base_ms > latest_ms
+            or (base_ms < earliest_ms and base_ms != NO_TIMESTAMP)
+            or (max_ms < earliest_ms and max_ms != NO_TIMESTAMP)
+        ):
+            raise timestamp_out_of_range(base_ms, max_ms, rules, now_ms)
+    return fields
 
 
 def too_large(size: int, max_message_bytes: int) -> Refused:

@@ -34,10 +34,14 @@ class RollLimits:
 class SegmentRun:
     """Batches that go behind one another into one segment.
 
+    The run of the active segment is kept from call to call, since it knows all that the next one asks: publishing it
+    makes it empty again, with `start` at the segment's end. One whose call failed is dropped.
+
     Attributes:
         segment: None until the log has made it (a run behind a roll).
         start: position of the first byte that the run writes; `size_bytes` is where it ends.
         index_entries: (last offset, position, largest timestamp, its offset) for both indexes.
+        free_slots: entries that both indexes still take.
         producers: what the run makes of the producers, to be published with it.
     """
 
@@ -45,84 +49,88 @@ class SegmentRun:
         "base_offset",
         "buffers",
         "first_timestamp_ms",
+        "free_slots",
         "index_entries",
         "indexed_position",
         "largest_timestamp_ms",
         "limits",
+        "max_offset",
         "offset_of_largest_timestamp",
-        "offset_slots",
         "producers",
         "roll_after_ms",
         "segment",
         "since_ms",
         "size_bytes",
         "start",
-        "time_slots",
     )
 
     def __init__(self, limits: RollLimits, base_offset: int, segment: Segment | None, now_ms: int) -> None:
         self.limits = limits
         self.base_offset = base_offset
+        self.max_offset = base_offset + MAX_RELATIVE_OFFSET
         self.segment = segment
         self.buffers: list[memoryview | bytearray | bytes] = []
         self.index_entries: list[tuple[int, int, int, int]] = []
         self.producers: dict[int, ProducerEntry] = {}
+        self.roll_after_ms = limits.segment_ms
         if segment is None:
             self.start = self.size_bytes = self.indexed_position = 0
             self.largest_timestamp_ms, self.offset_of_largest_timestamp = NO_TIMESTAMP, base_offset
             self.first_timestamp_ms = NO_TIMESTAMP
             self.since_ms = now_ms
-            self.offset_slots = limits.max_index_bytes // 8
-            self.time_slots = limits.max_index_bytes // 12 - 1
-            self.roll_after_ms = limits.segment_ms
+            self.free_slots = min(limits.max_index_bytes // 8, limits.max_index_bytes // 12 - 1)
         else:
             self.start = self.size_bytes = segment.size_bytes
             self.indexed_position = segment.indexed_position
             self.largest_timestamp_ms, self.offset_of_largest_timestamp = segment.largest_timestamp()
             self.first_timestamp_ms = segment.first_timestamp()
             self.since_ms = segment.created_ms
-            self.offset_slots, self.time_slots = segment.free_slots
-            self.roll_after_ms = limits.segment_ms
+            self.free_slots = min(segment.free_slots)
             if limits.jitter_ms:
                 self.roll_after_ms -= segment.roll_jitter_ms(limits.jitter_ms)
 
-    def must_roll(self, size_bytes: int, max_timestamp_ms: int, last_offset: int, now_ms: int) -> bool:
-        """Whether a batch belongs into a new segment. The first batch of a segment always fits."""
-        size = self.size_bytes
-        if not size:
-            return False
-        if size + size_bytes > self.limits.segment_bytes or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
-            return True
-        if self.offset_slots <= 0 or self.time_slots <= 0:
-            return True
-        if self.first_timestamp_ms >= 0:
-            return max_timestamp_ms - self.first_timestamp_ms > self.roll_after_ms
-        return now_ms - self.since_ms > self.roll_after_ms
-
     def add(
-        self, batch: memoryview | bytearray | bytes, size_bytes: int, last_offset: int, max_timestamp_ms: int
-    ) -> None:
-        """Put a batch behind the others."""
+        self,
+        batch: memoryview | bytearray | bytes,
+        size_bytes: int,
+        last_offset: int,
+        max_timestamp_ms: int,
+        now_ms: int,
+    ) -> bool:
+        """Put a batch behind the others; False, and nothing done, when it belongs into a new segment.
+
+        The first batch of a segment always fits.
+        """
         position = self.size_bytes
-        if max_timestamp_ms > self.largest_timestamp_ms:
-            self.largest_timestamp_ms, self.offset_of_largest_timestamp = max_timestamp_ms, last_offset
-        if not position:
+        limits = self.limits
+        if position:
+            if position + size_bytes > limits.segment_bytes or last_offset > self.max_offset or self.free_slots <= 0:
+                return False
+            first_ms = self.first_timestamp_ms
+            if (max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.since_ms) > self.roll_after_ms:
+                return False
+            if max_timestamp_ms > self.largest_timestamp_ms:
+                self.largest_timestamp_ms, self.offset_of_largest_timestamp = max_timestamp_ms, last_offset
+            if position - self.indexed_position > limits.index_interval_bytes:
+                self.index_entries.append(
+                    (last_offset, position, self.largest_timestamp_ms, self.offset_of_largest_timestamp)
+                )
+                self.indexed_position = position
+                self.free_slots -= 1
+        else:
             self.first_timestamp_ms = max_timestamp_ms
-        elif position - self.indexed_position > self.limits.index_interval_bytes and self.offset_slots > 0:
-            self.index_entries.append(
-                (last_offset, position, self.largest_timestamp_ms, self.offset_of_largest_timestamp)
-            )
-            self.indexed_position = position
-            self.offset_slots -= 1
-            self.time_slots -= 1
+            if max_timestamp_ms > self.largest_timestamp_ms:
+                self.largest_timestamp_ms, self.offset_of_largest_timestamp = max_timestamp_ms, last_offset
         self.buffers.append(batch)
         self.size_bytes = position + size_bytes
+        return True
 
     def publish(self, segment: Segment) -> None:
         """Let the segment show what was written. Raises OSError when an index file takes no more; the segment shows
         it all the same.
         """
-        segment.size_bytes = self.size_bytes
+        self.start = segment.size_bytes = self.size_bytes
+        self.buffers.clear()
         segment.first_timestamp_ms = self.first_timestamp_ms
         segment.set_largest_timestamp(self.largest_timestamp_ms, self.offset_of_largest_timestamp)
         if self.index_entries:
@@ -130,5 +138,7 @@ class SegmentRun:
             for last_offset, position, timestamp_ms, timestamp_offset in self.index_entries:
                 segment.offset_index.append(last_offset, position)
                 segment.time_index.maybe_append(timestamp_ms, timestamp_offset)
+            self.index_entries.clear()
             segment.count_free_slots()
+            self.free_slots = min(segment.free_slots)
             segment.flush_indexes_behind()

@@ -21,22 +21,19 @@ UNDEFINED_OFFSET: Final = -1
 class LeaderEpochs:
     """The epochs of one log."""
 
-    __slots__ = ("_directory", "_entries", "_files")
+    __slots__ = ("_directory", "_entries", "_files", "latest")
 
     def __init__(self, files: Files, directory: Path, entries: list[EpochEntry]) -> None:
         self._files = files
         self._directory = directory
         self._entries = entries
+        self.latest = _latest(entries)
+        """The newest epoch, -1 when there is none. Each append asks for it."""
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
         """All entries, oldest first."""
         return tuple(self._entries)
-
-    @property
-    def latest(self) -> int:
-        """The newest epoch, -1 when there is none."""
-        return self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Note that `epoch` begins at `start_offset`; a no-op unless it is newer than the latest. Raises OSError."""
@@ -79,6 +76,11 @@ class LeaderEpochs:
     def _replace(self, entries: list[EpochEntry]) -> None:
         write_leader_epochs(self._files, self._directory, entries)
         self._entries = entries
+        self.latest = _latest(entries)
+
+
+def _latest(entries: list[EpochEntry]) -> int:
+    return entries[-1].epoch if entries else UNDEFINED_EPOCH
 
 
 def _start_offset(entry: EpochEntry) -> int:

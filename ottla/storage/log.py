@@ -16,9 +16,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Final
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.records.batch import BatchHeader, CorruptBatch, parse_header, set_offset_and_epoch
+from ottla.protocol.records.batch import (
+    LENGTH_PREFIX_BYTES,
+    BatchHeader,
+    CorruptBatch,
+    parse_header,
+    place_batch,
+)
 from ottla.protocol.records.checksum import crc32c
 from ottla.storage import retention, timestamp_lookup, truncation
 from ottla.storage.append import AppendEntry, AppendResult, Refused, inspect
@@ -34,6 +41,9 @@ from ottla.storage.slice import EMPTY_SLICE, LogSlice
 
 logger = logging.getLogger(__name__)
 
+_NONE: Final = ErrorCode.NONE
+_fast = tuple.__new__  # a named tuple without the detour over its own constructor: half the price
+
 
 class LogClosed(RuntimeError):
     """The log was closed in good order."""
@@ -44,7 +54,7 @@ class Log(LogState):
 
     # -- appending
 
-    def append(self, entries: Sequence[AppendEntry], now_ms: int) -> list[AppendResult]:
+    def append(self, entries: Sequence[AppendEntry | tuple[memoryview, int]], now_ms: int) -> list[AppendResult]:
         """Store a turn's batches; one result per entry, in order. An OSError becomes KAFKA_STORAGE_ERROR in each
         result.
 
@@ -54,22 +64,23 @@ class Log(LogState):
         problem = self._begin_write()
         if problem is not None:
             return [self._storage_refusal(problem) for _ in entries]
-        active = self.segment_list.active
-        run = SegmentRun(self._limits, active.base_offset, active, now_ms)
+        run = self._run_of_active(now_ms)
         runs = [run]
         staged: dict[int, ProducerEntry] = {}
         results: list[AppendResult] = []
         rules, epoch, start_offset = self._rules, self.leader_epoch, self.log_start_offset
+        stamp_ms = now_ms if rules.is_log_append_time else -1
         next_offset = self.log_end_offset
-        for entry in entries:
-            records = entry.records
+        for received, api_version in entries:
+            records = received
             try:
-                header = inspect(records, entry.api_version, rules, now_ms)
+                fields = inspect(records, api_version, rules, now_ms)
                 if not rules.is_plain:
-                    records, header = rewrite(records, header, rules, now_ms)
-                producer: ProducerEntry | None = None
-                if header.producer_id >= 0:
-                    producer = staged.get(header.producer_id) or self.producers.get(header.producer_id)
+                    records, fields = rewrite(records, BatchHeader._make(fields), rules, now_ms)
+                _, batch_length, _, _, _, _, last_offset_delta, _, max_timestamp, producer_id, _, _, _ = fields
+                if producer_id >= 0:
+                    header = BatchHeader._make(fields)
+                    producer = staged.get(producer_id) or self.producers.get(producer_id)
                     if not follows(producer, header):
                         duplicate = self._duplicate(producer, header)
                         if duplicate is not None:
@@ -79,19 +90,18 @@ class Log(LogState):
             except Refused as refusal:
                 results.append(_refused(refusal, start_offset))
                 continue
-            last_offset = next_offset + header.last_offset_delta
-            size_bytes = header.batch_length + 12
-            if run.must_roll(size_bytes, header.max_timestamp, last_offset, now_ms):
+            last_offset = next_offset + last_offset_delta
+            size_bytes = batch_length + LENGTH_PREFIX_BYTES
+            if not run.add(records, size_bytes, last_offset, max_timestamp, now_ms):
                 run = SegmentRun(self._limits, next_offset, None, now_ms)
                 runs.append(run)
-            set_offset_and_epoch(records, next_offset, epoch)
-            run.add(records, size_bytes, last_offset, header.max_timestamp)
-            if header.producer_id >= 0:
-                run.producers[header.producer_id] = staged[header.producer_id] = advance(
-                    producer, header, next_offset, now_ms
-                )
-            stamp_ms = now_ms if rules.is_log_append_time else -1
-            results.append(AppendResult(ErrorCode.NONE, next_offset, last_offset, stamp_ms, start_offset))
+                run.add(records, size_bytes, last_offset, max_timestamp, now_ms)
+            place_batch(records, next_offset, batch_length, epoch)
+            if producer_id >= 0:
+                run.producers[producer_id] = staged[producer_id] = advance(producer, header, next_offset, now_ms)
+            results.append(
+                _fast(AppendResult, (_NONE, next_offset, last_offset, stamp_ms, start_offset, False, None, ()))
+            )
             next_offset = last_offset + 1
         if next_offset != self.log_end_offset:
             error = self._write(runs, next_offset, now_ms)
@@ -116,13 +126,12 @@ class Log(LogState):
         problem = self._begin_write()
         if problem is not None:
             return self._storage_refusal(problem)
-        active = self.segment_list.active
-        run = SegmentRun(self._limits, active.base_offset, active, now_ms)
+        run = self._run_of_active(now_ms)
         runs = [run]
-        if run.must_roll(len(batch), header.max_timestamp, header.last_offset, now_ms):
+        if not run.add(batch, len(batch), header.last_offset, header.max_timestamp, now_ms):
             run = SegmentRun(self._limits, header.base_offset, None, now_ms)
             runs.append(run)
-        run.add(batch, len(batch), header.last_offset, header.max_timestamp)
+            run.add(batch, len(batch), header.last_offset, header.max_timestamp, now_ms)
         error = self._write(runs, header.next_offset, now_ms)
         if error is not None:
             return self._storage_refusal(error)
@@ -139,10 +148,7 @@ class Log(LogState):
             return
         problem = self._begin_write()
         if problem is None:
-            runs = [
-                SegmentRun(self._limits, active.base_offset, active, now_ms),
-                SegmentRun(self._limits, self.log_end_offset, None, now_ms),
-            ]
+            runs = [self._run_of_active(now_ms), SegmentRun(self._limits, self.log_end_offset, None, now_ms)]
             problem = self._write(runs, self.log_end_offset, now_ms)
         if problem is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem))
@@ -156,9 +162,16 @@ class Log(LogState):
             ErrorCode.NONE, original.base_offset, original.last_offset, stamp_ms, self.log_start_offset, True
         )
 
+    def _run_of_active(self, now_ms: int) -> SegmentRun:
+        """The plan for the active segment: the one of the last call, unless something went wrong or changed since."""
+        run = self._active_run
+        if run is None or run.segment is None or run.segment.size_bytes != run.size_bytes:
+            active = self.segment_list.active
+            run = self._active_run = SegmentRun(self._limits, active.base_offset, active, now_ms)
+        return run
+
     def _write(self, runs: Sequence[SegmentRun], next_offset: int, now_ms: int) -> OSError | None:
         """Write all runs and publish them, or restore what was and say why."""
-        active = self.segment_list.active
         created: list[int] = []
         try:
             for run in runs:
@@ -168,11 +181,12 @@ class Log(LogState):
                 if run.buffers:
                     write_run(run.segment.file, run)
         except OSError as error:
+            self._active_run = None
             made = [run.segment for run in runs[1:] if run.segment is not None]
             if created:
                 # Until it is synced a crash may bring the name back, and cut off all that is appended past it.
                 self._unsynced.name_changed()
-            undo_error = undo_write(self.files, self.directory, active, made, created)
+            undo_error = undo_write(self.files, self.directory, self.segment_list.active, made, created)
             self._write_failed(error)
             if undo_error is not None:
                 logger.error("%s: could not take back a failed write: %s", self.name, undo_error)
@@ -191,8 +205,11 @@ class Log(LogState):
                 self.segment_list.append(segment)
                 self._unsynced.name_changed()
                 self._write_snapshot(run.base_offset)
-            for entry in run.producers.values():
-                self.producers.publish(entry)
+                self._active_run = run
+            if run.producers:
+                for entry in run.producers.values():
+                    self.producers.publish(entry)
+                run.producers.clear()
             self.size_bytes += run.size_bytes - run.start
             try:
                 run.publish(segment)
@@ -200,9 +217,8 @@ class Log(LogState):
                 self._derived_file_failed(error)
         self.log_end_offset = next_offset
         if not self._is_synced_before_shown:
-            last = runs[-1]
             self.high_watermark = next_offset
-            self._high_watermark_place = End(next_offset, last.base_offset, last.size_bytes)
+            self._high_watermark_place = _fast(End, (next_offset, run.base_offset, run.size_bytes))
 
     def _storage_refusal(self, error: BaseException) -> AppendResult:
         return AppendResult(
@@ -317,7 +333,7 @@ class Log(LogState):
         try:
             count = retention.deletable(
                 self.segment_list.to_list(),
-                self._config,
+                self.config,
                 log_start_offset=self.log_start_offset,
                 high_watermark=self.high_watermark,
                 log_end_offset=self.log_end_offset,
@@ -383,7 +399,7 @@ class Log(LogState):
         self.forget_segment(segment)
         self.size_bytes -= segment.size_bytes
         segment.is_deleted = True
-        self.due_unlinks.append(retention.DueUnlink(now_ms + self._config.file_delete_delay_ms, paths, segment))
+        self.due_unlinks.append(retention.DueUnlink(now_ms + self.config.file_delete_delay_ms, paths, segment))
         try:
             # One by one: of several renames a crash may keep any, and a gap would cut off all that follows it.
             self.files.sync_directory(self.directory)

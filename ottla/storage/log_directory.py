@@ -87,6 +87,8 @@ class LogDirectory:
         self.path = path
         self.id: UUID | None = None
         self.state = DirectoryState.ONLINE
+        self.is_offline = False
+        """Whether nothing may be written here until restart. Each append asks for it."""
         self.error: Exception | None = None
         self.was_clean = False
         self.clean_broker_epoch = -1
@@ -106,11 +108,6 @@ class LogDirectory:
     def is_online(self) -> bool:
         """Whether it takes writes now."""
         return self.state is DirectoryState.ONLINE
-
-    @property
-    def is_offline(self) -> bool:
-        """Whether nothing may be written here until restart."""
-        return self.state is DirectoryState.OFFLINE
 
     # -- health
 
@@ -167,6 +164,7 @@ class LogDirectory:
             if self.state is state or (only_from is not None and self.state is not only_from):
                 return
             self.state = state
+            self.is_offline = state is DirectoryState.OFFLINE
             self.error = error
         if state is DirectoryState.ONLINE:
             logger.warning("log directory %s has room again and takes writes", self.path)

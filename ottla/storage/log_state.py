@@ -13,7 +13,7 @@ from uuid import UUID
 from ottla.config.topic import TopicConfig
 from ottla.storage import layout, retention
 from ottla.storage.append import BatchRules
-from ottla.storage.append_plan import RollLimits
+from ottla.storage.append_plan import RollLimits, SegmentRun
 from ottla.storage.disk_errors import is_full, is_passing
 from ottla.storage.files import Files
 from ottla.storage.health import DirectoryHealth
@@ -34,6 +34,7 @@ class LogState:
 
     Attributes:
         directory: `<log.dirs entry>/<topic>-<partition>`.
+        config: the topic's configuration; replaced by `configure`.
         log_start_offset: first offset that may be read.
         log_end_offset: offset that the next record gets.
         synced_offset: everything below it is on disk.
@@ -86,20 +87,17 @@ class LogState:
         self._health = health
         self._index_cache = index_cache
         self._unsynced = UnsyncedState(files, directory)
+        self._active_run: SegmentRun | None = None
         active = self.segment_list.active
         self._high_watermark_place = End(log_end_offset, active.base_offset, active.size_bytes)
+        self.configure(config)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Give the log a new configuration; it takes effect with the next call."""
         self.config = config
-
-    @property
-    def config(self) -> TopicConfig:
-        """The topic's configuration; a new one takes effect with the next call."""
-        return self._config
-
-    @config.setter
-    def config(self, config: TopicConfig) -> None:
-        self._config = config
         self._rules = BatchRules(config)
         self._limits = RollLimits(config)
+        self._active_run = None
         self._is_synced_before_shown = config.ottla_acks_all == "sync"
         if not self._is_synced_before_shown and self.error is None:
             active = self.segment_list.active
@@ -252,6 +250,7 @@ class LogState:
 
     def forget_segment(self, segment: Segment) -> None:
         """A segment was taken out of the list (truncation.py)."""
+        self._active_run = None
         self._unsynced.segment_gone(segment)
         self.reader.forget_hints()
 
@@ -259,6 +258,7 @@ class LogState:
         """The segments end at `end_offset` now (truncation.py)."""
         active = self.segment_list.active
         place = End(end_offset, active.base_offset, active.size_bytes)
+        self._active_run = None
         self.log_end_offset = end_offset
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.synced_offset = min(self.synced_offset, end_offset)

@@ -68,7 +68,7 @@ def test_page_cache_shows_records_at_once_and_sync_does_not() -> None:
 def test_the_high_watermark_never_goes_back_when_the_promise_changes() -> None:
     log = open_test_log(disk(), {"ottla.acks.all": "page-cache"})
     append_values(log, b"a")
-    log.config = open_test_log(disk()).config
+    log.configure(open_test_log(disk()).config)
     append_values(log, b"b")
     assert log.high_watermark == 1
     sync(log)

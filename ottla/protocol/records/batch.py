@@ -43,15 +43,18 @@ __all__ = [
     "Compression",
     "CorruptBatch",
     "DecompressedTooLarge",
+    "HeaderFields",
     "Record",
     "compute_crc",
     "crc_matches",
     "decode_batch",
     "decode_batch_as",
     "encode_batch",
+    "header_fields",
     "increment_sequence",
     "iter_batches",
     "parse_header",
+    "place_batch",
     "seal_batch",
     "set_log_append_time",
     "set_offset_and_epoch",
@@ -61,6 +64,7 @@ __all__ = [
 HEADER_BYTES = 61
 LENGTH_PREFIX_BYTES = 12
 """Base offset and batch length: what `batch_length` does not count."""
+MIN_BATCH_LENGTH = HEADER_BYTES - LENGTH_PREFIX_BYTES
 MAGIC = 2
 MAX_SEQUENCE = 2**31 - 1
 DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
@@ -73,6 +77,7 @@ CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_PLACE = struct.Struct(">qii")
 _LEADER_EPOCH = struct.Struct(">i")
 _BASE_OFFSET = struct.Struct(">q")
 _CRC = struct.Struct(">I")
@@ -82,6 +87,9 @@ _LEADER_EPOCH_POSITION = 12
 _CRC_POSITION = 17
 _ATTRIBUTES_POSITION = 21
 _MAX_TIMESTAMP_POSITION = 35
+
+HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+"""What a `BatchHeader` holds, without its names: a third of its price, for who takes it apart at once."""
 
 
 class BatchHeader(NamedTuple):
@@ -167,17 +175,22 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
     Raises CorruptBatch when the header is cut short, magic is not 2, or a length or count is impossible.
     """
+    return tuple.__new__(BatchHeader, header_fields(buffer, position))
+
+
+def header_fields(buffer: Buffer, position: int = 0) -> HeaderFields:
+    """As `parse_header`, as a plain tuple."""
     try:
-        header: BatchHeader = tuple.__new__(BatchHeader, _HEADER.unpack_from(buffer, position))
+        fields: HeaderFields = _HEADER.unpack_from(buffer, position)
     except struct.error:
         raise CorruptBatch(f"fewer than {HEADER_BYTES} bytes for a batch's header") from None
-    if header[3] != MAGIC:
-        raise CorruptBatch(f"the batch has magic {header[3]}, not {MAGIC}")
-    if header[1] < HEADER_BYTES - LENGTH_PREFIX_BYTES:
-        raise CorruptBatch(f"the batch has a length of {header[1]}, less than its header takes")
-    if header[6] < 0 or header[12] < 0 or header[12] > header[6] + 1:
-        raise CorruptBatch(f"the batch has {header[12]} records and a last offset delta of {header[6]}")
-    return header
+    if fields[3] != MAGIC:
+        raise CorruptBatch(f"the batch has magic {fields[3]}, not {MAGIC}")
+    if fields[1] < MIN_BATCH_LENGTH:
+        raise CorruptBatch(f"the batch has a length of {fields[1]}, less than its header takes")
+    if fields[6] < 0 or not 0 <= fields[12] <= fields[6] + 1:
+        raise CorruptBatch(f"the batch has {fields[12]} records and a last offset delta of {fields[6]}")
+    return fields
 
 
 def compute_crc(batch: Buffer) -> int:
@@ -194,6 +207,11 @@ def set_offset_and_epoch(batch: Buffer, base_offset: int, leader_epoch: int) -> 
     """Write what the broker decides, base offset and leader epoch, into a writable batch. The checksum stays true."""
     _BASE_OFFSET.pack_into(batch, 0, base_offset)
     _LEADER_EPOCH.pack_into(batch, _LEADER_EPOCH_POSITION, leader_epoch)
+
+
+def place_batch(batch: Buffer, base_offset: int, batch_length: int, leader_epoch: int) -> None:
+    """As `set_offset_and_epoch`, in one write, for who knows what stands between the two."""
+    _PLACE.pack_into(batch, 0, base_offset, batch_length, leader_epoch)
 
 
 def set_log_append_time(batch: Buffer, now_ms: int) -> None:
