@@ -1,7 +1,7 @@
 """The image without a container engine: the Dockerfile's steps are run, and its entry point is used as a person would.
 
-In a clean Debian root made by debootstrap where that can be, else in a clean virtual environment; the tests' names say
-in which of both.
+In a clean Debian root made by debootstrap where that can be, else in a clean virtual environment; a warning in the
+summary says in which of both.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,22 +24,18 @@ from kit.image_root import BuildFailed, DebianRoot, EnvironmentRoot, ImageRoot, 
 
 TIMEOUT_S = 60.0
 CLUSTER_ID = "abcdefghijklmnopqrstuv"
-FORM = "virtual environment" if why_no_debian_root() else "debootstrap"
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("image")]
 
 
-@pytest.fixture(scope="module", params=[FORM])
-def image(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageRoot]:
-    """The image, built once."""
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageRoot]:
+    """The image, built once; a warning in pytest's summary says in what."""
     top = tmp_path_factory.mktemp("image")
-    root: ImageRoot
+    root, reason = make_root(top)
+    form = "Debian root" if isinstance(root, DebianRoot) else "virtual environment"
+    warnings.warn(pytest.PytestWarning(f"the image is tested in a clean {form}{reason}"), stacklevel=1)
     try:
-        if request.param == "debootstrap":
-            root = DebianRoot(top / "root", top / "wheels")
-        else:
-            root = EnvironmentRoot(top / "root")
-            root.top.mkdir()
         root.build()
     except BuildFailed as error:
         if not os.environ.get("CI") and re.search(r"Temporary failure|No route|Could not find a version", str(error)):
@@ -46,6 +43,19 @@ def image(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         raise
     yield root
     shutil.rmtree(top, ignore_errors=True)
+
+
+def make_root(top: Path) -> tuple[ImageRoot, str]:
+    """A Debian root where one can be made; else an environment, and why."""
+    reason = why_no_debian_root()
+    if reason is None:
+        try:
+            return DebianRoot(top / "root", top / "wheels"), ""
+        except BuildFailed as error:
+            reason = str(error).splitlines()[-1]
+    root = EnvironmentRoot(top / "environment")
+    root.top.mkdir()
+    return root, f" ({reason})"
 
 
 @pytest.fixture
@@ -56,6 +66,11 @@ def volume(image: ImageRoot) -> Path:
         shutil.rmtree(entry)
     image.path("/etc/ottla/server.properties").unlink(missing_ok=True)
     return place
+
+
+def needs_users(image: ImageRoot) -> None:
+    if not isinstance(image, DebianRoot):
+        pytest.skip("a virtual environment has no users of its own")
 
 
 def free_port() -> int:
@@ -144,15 +159,15 @@ def test_the_image_holds_no_installer(image: ImageRoot) -> None:
     assert not (packages / "setuptools").exists()
 
 
-@pytest.mark.skipif(FORM != "debootstrap", reason="a virtual environment has no users of its own")
 @pytest.mark.parametrize("user", ["1000:0", "54321:0"])
 def test_any_user_may_run_it(image: ImageRoot, volume: Path, user: str) -> None:
+    needs_users(image)
     with container(image, "--override", "listeners=PLAINTEXT://127.0.0.1:0", user=user):
         assert (volume / "data").stat().st_uid == int(user.partition(":")[0])
 
 
-@pytest.mark.skipif(FORM != "debootstrap", reason="a virtual environment has no users of its own")
 def test_a_user_who_may_not_write_is_told_what_to_do(image: ImageRoot, volume: Path) -> None:
+    needs_users(image)
     running = image.start(user="54321:54321")
     out, _ = running.communicate(timeout=TIMEOUT_S)
     assert running.returncode == 1
