@@ -108,3 +108,30 @@ def test_the_line_that_matters_is_taken_from_sparks_error(demo: Any) -> None:
     )
     assert demo.last_line(error) == "ottla.spark.errors.DataLoss: t-0: gone"
     assert demo.last_line(RuntimeError("")) == "RuntimeError('')"
+
+
+def test_an_archive_that_is_not_the_source_fails_the_demo(demo: Any, source: Any) -> None:
+    whole = demo.Archived(demo.FLIGHTS, demo.FLIGHTS, source.expected.checksum, source.expected.key_checksum)
+    demo.compare_archive(whole, source.expected)
+    for field in ("records", "distinct", "checksum", "key_checksum"):
+        spoilt = copy.copy(whole)
+        setattr(spoilt, field, getattr(whole, field) + 1)
+        with pytest.raises(demo.DemoFailed, match=r"the archive .* differs"):
+            demo.compare_archive(spoilt, source.expected)
+
+
+def test_windows_that_differ_from_the_source_fail_the_demo(demo: Any, source: Any) -> None:
+    demo.compare_delays(dict(source.daily), source.daily)
+    first = min(source.daily)
+    flights, arrived, arrival = source.daily[first]
+    with pytest.raises(demo.DemoFailed, match="the windows count 336,775 flights"):
+        demo.compare_delays(source.daily | {first: (flights - 1, arrived, arrival)}, source.daily)
+    with pytest.raises(demo.DemoFailed, match="1 windows differ"):
+        demo.compare_delays(source.daily | {first: (flights, arrived, arrival + 1)}, source.daily)
+
+
+def test_the_plot_is_a_picture(demo: Any, source: Any, tmp_path: Path) -> None:
+    picture = tmp_path / "delays.png"
+    demo.save_plot(source.daily, source.airlines, picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.stat().st_size > 20_000

@@ -38,7 +38,7 @@ def save(frame: DataFrame, broker: BrokerProcess, mode: str = "append", **given:
 
 def read_all(broker: BrokerProcess, topic: str, count: int) -> list[Any]:
     """The first `count` messages as another client sees them, and that there are no more."""
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused", "auto.offset.reset": "earliest"})
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False})
     partitions = consumer.list_topics(topic).topics[topic].partitions
     assert sum(consumer.get_watermark_offsets(_place(topic, index))[1] for index in partitions) == count
     consumer.assign([_place(topic, index) for index in partitions])
@@ -47,7 +47,6 @@ def read_all(broker: BrokerProcess, topic: str, count: int) -> list[Any]:
         messages = consumer.consume(count - len(found), 60)
         assert messages
         found += messages
-    consumer.close()
     return found
 
 

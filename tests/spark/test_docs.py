@@ -1,0 +1,39 @@
+"""The code of docs/spark.md runs, block after block, as somebody would type it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kit.broker import BrokerProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.xdist_group("spark")]  # one session, one worker
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+
+
+def blocks() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_the_session_of_the_page_runs_from_nothing_to_its_result(
+    spark: SparkSession, own_broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYSPARK_PYTHON", os.environ["PYSPARK_PYTHON"])
+    names: dict[str, Any] = {}
+    ran = 0
+    for block in blocks():
+        code = block.replace("localhost:9092", own_broker.bootstrap)
+        code = code.replace('"archive/', f'"{tmp_path}/archive/')  # Spark's own folder is not the test's
+        exec(compile(code, f"{PAGE.name}, block {ran}", "exec"), names)
+        ran += 1
+    assert ran >= 6
+    assert names["table"].count() == 3
+    assert names["values"].columns == ["value", "offset"]
