@@ -416,3 +416,32 @@ def test_an_interrupt_ends_the_waiting_and_leaves_the_client_sound(broker, topic
         admin.create_topic(topic, partitions=1, replication_factor=1)
     done = run(INTERRUPTED, broker.bootstrap, topic)
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n0\n", "")
+
+
+BROKER_GONE = """
+import sys
+from ottla.client.blocking import Producer
+producer = Producer(sys.argv[1])
+producer.start()
+producer.send_and_wait(sys.argv[2], b"delivered")
+print("ready", flush=True)
+sys.stdin.readline()
+producer.send(sys.argv[2], b"cannot be delivered")
+"""
+
+
+def test_a_program_ends_although_its_broker_is_gone(own_broker, topic):
+    program = subprocess.Popen(
+        [sys.executable, "-c", BROKER_GONE, own_broker.bootstrap, topic],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+    own_broker.kill()
+    _, complaints = program.communicate("go on\n", timeout=RUN_LIMIT_S)
+    assert program.returncode == 0
+    assert "Traceback" not in complaints
+    assert "still open when the program ended" in complaints

@@ -11,6 +11,7 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
+import logging
 import os
 import threading
 import weakref
@@ -26,6 +27,8 @@ try:
     _new_event_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
 except ImportError:  # where uvloop does not exist, asyncio's own loop does
     _new_event_loop = asyncio.new_event_loop
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -74,7 +77,10 @@ class LoopThread:
         current._thread.join(EXIT_LIMIT_MS / 1000)
 
     async def _close_clients(self) -> None:
-        await asyncio.gather(*(client.close_at_exit() for client in list(self.clients)), return_exceptions=True)
+        closing = (client.close_at_exit() for client in list(self.clients))
+        for outcome in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                logger.warning("a client was still open when the program ended: %s", outcome)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
