@@ -91,6 +91,7 @@ class BatchRules:
         "is_log_append_time",
         "is_plain",
         "level",
+        "max_batch_bytes",
         "max_decompressed_bytes",
         "max_message_bytes",
         "segment_bytes",
@@ -101,6 +102,7 @@ class BatchRules:
     def __init__(self, config: TopicConfig) -> None:
         self.max_message_bytes = config.max_message_bytes
         self.segment_bytes = config.segment_bytes
+        self.max_batch_bytes = min(self.max_message_bytes, self.segment_bytes)
         self.before_max_ms = config.message_timestamp_before_max_ms
         self.after_max_ms = config.message_timestamp_after_max_ms
         self.is_log_append_time = config.message_timestamp_type == "LogAppendTime"
@@ -150,9 +152,9 @@ def inspect(records: memoryview, api_version: int, rules: BatchRules, now_ms: in
         raise Refused(ErrorCode.INVALID_RECORD, f"the batch's base offset should be 0, but it is {base_offset}")
     if count < 1 or delta != count - 1:
         raise Refused(ErrorCode.INVALID_RECORD, f"the batch has {count} records and a last offset delta of {delta}")
-    if size > rules.max_message_bytes:
-        raise too_large(size, rules.max_message_bytes)
-    if size > rules.segment_bytes:
+    if size > rules.max_batch_bytes:
+        if size > rules.max_message_bytes:
+            raise too_large(size, rules.max_message_bytes)
         raise Refused(
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"the batch has {size} bytes, more than the {rules.segment_bytes} of segment.bytes",

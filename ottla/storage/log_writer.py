@@ -9,7 +9,7 @@ from typing import Final
 
 from ottla.storage import layout
 from ottla.storage.append_plan import SegmentRun
-from ottla.storage.files import IOV_MAX, Buffer, File, Files
+from ottla.storage.files import IOV_MAX, File, Files
 from ottla.storage.segment import Segment
 
 MAX_WRITE_BYTES: Final = 1 << 30
@@ -25,7 +25,9 @@ def write_run(file: File, run: SegmentRun) -> None:
     buffers = run.buffers
     length = run.size_bytes - run.start
     if len(buffers) <= IOV_MAX and length <= MAX_WRITE_BYTES:
-        _write(file, buffers, length, run.start)
+        written = file.pwritev(buffers, run.start)
+        if written != length:
+            raise _short_write(file, written, length)
         return
     position, first = run.start, 0
     while first < len(buffers):
@@ -37,14 +39,14 @@ def write_run(file: File, run: SegmentRun) -> None:
         ):
             length += len(buffers[last])
             last += 1
-        _write(file, buffers[first:last], length, position)
+        written = file.pwritev(buffers[first:last], position)
+        if written != length:
+            raise _short_write(file, written, length)
         position, first = position + length, last
 
 
-def _write(file: File, buffers: Sequence[Buffer], length: int, position: int) -> None:
-    written = file.pwritev(buffers, position)
-    if written != length:
-        raise OSError(errno.ENOSPC, f"{written} of {length} bytes were written", str(file.path))
+def _short_write(file: File, written: int, length: int) -> OSError:
+    return OSError(errno.ENOSPC, f"{written} of {length} bytes were written", str(file.path))
 
 
 def undo_write(
