@@ -16,6 +16,7 @@ long as a slower disk takes. `QueuedSyncer` has no threads: a simulation runs th
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from ottla.broker.turn import Turn
     from ottla.storage.log import Log
     from ottla.storage.sync import SyncTicket
+
+LOG = logging.getLogger("ottla.disk")
 
 SyncCallback = Callable[[BaseException | None], None]
 Post = Callable[[Callable[[], None]], None]
@@ -146,8 +149,7 @@ class GroupSyncer(ABC):
             if ticket is not None:
                 waits.append((log, ticket, callbacks))
                 continue
-            for callback in callbacks:
-                callback(log.error)
+            _tell(callbacks, log.error)
         if waits:
             queue.is_running = True
             self._submit(queue, SyncRound(waits))
@@ -163,22 +165,27 @@ class GroupSyncer(ABC):
             if index < sync_round.failed_index:
                 log.end_sync(ticket)
                 # A log that failed in the meantime does not believe the ticket, and nobody will move its offsets.
-                outcome = None if log.synced_offset >= ticket.end_offset else log.error
-                for callback in callbacks:
-                    callback(outcome)
+                _tell(callbacks, None if log.synced_offset >= ticket.end_offset else log.error)
                 continue
             assert error is not None
             log.fail(error)
-            for callback in callbacks:
-                callback(error)
+            _tell(callbacks, error)
         if error is not None:
             waiting, queue.waiting = queue.waiting, {}
             for log, callbacks in waiting.items():
                 log.fail(error)
-                for callback in callbacks:
-                    callback(error)
+                _tell(callbacks, error)
         elif queue.waiting:
             self._start_round(queue)
+
+
+def _tell(callbacks: list[SyncCallback], outcome: BaseException | None) -> None:
+    """Call everybody; one that fails is a bug of its own, and must not leave other logs with a sync that never ends."""
+    for callback in callbacks:
+        try:
+            callback(outcome)
+        except Exception:
+            LOG.exception("bug: a completion of a sync failed")
 
 
 class ThreadedSyncer(GroupSyncer):

@@ -266,6 +266,12 @@ class LogDirectory:
                     del rows[topic_partition]
                     self._replace_checkpoint(name, rows)
 
+    def lower_recovery_point(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Durably take back the claim that a log is on disk beyond `offset`. Raises OSError."""
+        with self._guard:
+            rows = self.checkpoints[RECOVERY_POINT_CHECKPOINT_FILE] | {topic_partition: offset}
+            self._replace_checkpoint(RECOVERY_POINT_CHECKPOINT_FILE, rows)
+
     def write_checkpoint(self, name: str, make_rows: Callable[[], Mapping[TopicPartition, int]]) -> bool:
         """Replace the rows of one of `CHECKPOINT_FILES`; returns whether that was done, not so in an offline directory.
 

@@ -280,7 +280,8 @@ class LogManager:
         try:
             if read_partition_metadata(self._files, path) is None:
                 write_partition_metadata(self._files, path, wanted.topic_id)
-            return open_log(
+            recovery_point = home.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition)
+            log = open_log(
                 self._files,
                 path,
                 topic=wanted.topic,
@@ -289,7 +290,7 @@ class LogManager:
                 config=wanted.config,
                 now_ms=self._clock.wall_ms(),
                 was_clean=home.was_clean,
-                recovery_point=home.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition),
+                recovery_point=recovery_point,
                 log_start_offset=home.offset_of(LOG_START_OFFSET_CHECKPOINT_FILE, topic_partition),
                 high_watermark=home.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition),
                 producer_id_expiration_ms=self._config.producer_id_expiration_ms,
@@ -297,6 +298,10 @@ class LogManager:
                 index_cache=self._index_cache,
                 progress=None if progress is None else lambda done, all_: progress(topic_partition, done, all_),
             )
+            if log.recovery_point < recovery_point:
+                # Damage cut the log below it: left there, it would vouch for what is appended next.
+                home.lower_recovery_point(topic_partition, log.recovery_point)
+            return log
         except UnsupportedLog:
             raise
         except OSError as error:

@@ -15,8 +15,8 @@ from kit.clock import ManualClock
 from kit.exchange import Exchange, batch, make_topic, produce_request
 from kit.logs import NOW_MS, append, append_values, disk, open_test_log, stored, sync
 from kit.logs import batch as one_batch
-from kit.nodes import DATA, ask, start_node
-from kit.simulated_files import CrashPoint, SimulatedFiles
+from kit.nodes import DATA, ask, pass_time, start_node
+from kit.simulated_files import PAGE_BYTES, CrashPoint, SimulatedFiles
 
 from ottla.broker.catalog import NewTopic
 from ottla.broker.node import Node
@@ -25,6 +25,8 @@ from ottla.protocol.api.delete_records import DeleteRecordsRequest
 from ottla.protocol.api.list_offsets import ListOffsetsRequest
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode
+from ottla.storage.damage import checksum_matches
+from ottla.storage.scan import walk
 
 
 def answer_of(response: object) -> ProduceResponse.PartitionProduceResponse:
@@ -267,3 +269,44 @@ def test_a_directory_that_takes_no_leader_epoch_does_not_keep_the_broker_from_st
     again, _, _ = start_node(files, clock, **dirs)
     partitions = again.catalog.topics["t"].partitions
     assert [partition is not None for partition in partitions] == [str(homes[i]) == "/one" for i in range(4)]
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_a_recovery_point_above_the_end_of_a_damaged_log_vouches_for_nothing(seed: int) -> None:
+    node, files, clock = start_node()
+    make_topic(node, "t")
+    for _ in range(5):
+        Exchange(node).ask(produce_request("t", batch(1)), 9)
+    pass_time(node, clock, 61_000, step_ms=61_000)  # checkpoints
+    segment = node.catalog.topics["t"].partitions[0].log.segments[0]  # type: ignore[union-attr]
+    size = segment.size_bytes // 5
+    segment.file.pwritev([bytes(size)], 2 * size)
+    segment.file.fdatasync()
+    node, _, _ = start_node(killed(files), clock)
+    log = node.catalog.topics["t"].partitions[0].log  # type: ignore[union-attr]
+    assert log.log_end_offset == 2
+    Exchange(node).send(produce_request("t", batch(1, value=b"w" * 3 * PAGE_BYTES)), 9)
+    node.turn.end()  # written and not synced
+    node, _, _ = start_node(files.crash(random.Random(seed)), clock)
+    for segment in node.catalog.topics["t"].partitions[0].log.segments:  # type: ignore[union-attr]
+        for position, header in walk(segment.file.pread, 0, segment.size_bytes):
+            assert checksum_matches(segment.file, position, header)
+
+
+# -- bugs
+
+
+def test_a_bug_in_one_completion_leaves_no_other_log_with_a_sync_that_never_ends() -> None:
+    node, _, _ = start_node()
+    make_topic(node, "t", 2)
+    first, second = Exchange(node), Exchange(node)
+    first.send(produce_request("t", batch()), 9)
+    second.send(produce_request("t", batch(), partition=1), 9)
+    node.turn.flush()
+
+    def broken(error: BaseException | None) -> None:
+        raise ValueError("a bug")
+
+    node.syncer.request(node.catalog.topics["t"].partitions[0].log, broken)  # type: ignore[union-attr]
+    node.settle()
+    assert answer_of(second.reply()).error_code == ErrorCode.NONE
