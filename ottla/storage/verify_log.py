@@ -28,6 +28,10 @@ _METADATA_SNAPSHOT_SUFFIX: Final = ".checkpoint"
 _KEPT_ASIDE: Final = ".log.corrupt-"
 
 
+NO_LEADER_EPOCH = -1
+"""Of a batch that was written by a broker that knew none."""
+
+
 class PartitionVerification:
     """See the module. After `run`, `log_end_offset` is what the log was found to end at, if `is_complete`: False
     when part of it is in a form that is not looked into.
@@ -264,7 +268,7 @@ class _Epochs:
     def batch(self, header: BatchHeader) -> Iterator[Finding]:
         """The next sound batch."""
         epoch, offset = header.partition_leader_epoch, header.base_offset
-        if self._is_done or epoch < 0 or offset < self._promises.log_start_offset:
+        if self._is_done or epoch == NO_LEADER_EPOCH or offset < self._promises.log_start_offset:
             return
         entries = self._entries
         while self._slot + 1 < len(entries) and entries[self._slot + 1].start_offset <= offset:
