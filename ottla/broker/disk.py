@@ -78,6 +78,10 @@ class SyncRound:
                 self.error = error
                 self.failed_index = index
                 return
+            except ValueError as error:  # a closed file: a bug, but whoever waits must hear of it
+                self.error = OSError(f"sync of {ticket}: {error}")
+                self.failed_index = index
+                return
             finally:
                 self.elapsed_us.append((time.perf_counter_ns() - started_ns) // 1000)
 
