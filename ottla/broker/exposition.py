@@ -32,8 +32,8 @@ _TOPIC_COUNTERS = {
     "bytes_in": ("bytesin", "Bytes of batches appended."),
     "bytes_out": ("bytesout", "Bytes of batches sent to consumers."),
     "bytes_rejected": ("bytesrejected", "Bytes of batches refused."),
-    "total_produce_requests": ("totalproducerequests", "Produce requests, one for each topic in them."),
-    "total_fetch_requests": ("totalfetchrequests", "Fetch requests, one for each topic in them."),
+    "total_produce_requests": ("totalproducerequests", "Produce requests, one for each partition in them."),
+    "total_fetch_requests": ("totalfetchrequests", "Fetch requests, one for each partition in them."),
     "failed_produce_requests": ("failedproducerequests", "Produce requests that failed."),
     "failed_fetch_requests": ("failedfetchrequests", "Fetch requests that failed."),
 }

@@ -214,7 +214,9 @@ def answer_by_form(
     length = len(view)
     head, after = form.head(frame[4:8].tobytes(), length), form.after
     node.metrics.request("Fetch", form.version, 0, (perf_counter_ns() - started_ns) // 1000)
-    partition.counters.bytes_out += length
+    counters = partition.counters
+    counters.total_fetch_requests += 1
+    counters.bytes_out += length
     return [head, view, after] if after else [head, view]
 
 

@@ -178,10 +178,12 @@ class Partition:
         if log.high_watermark > self.high_watermark:
             self._advance()
         counters = self.counters
+        counters.total_produce_requests += len(entries)
         counters.messages_in += log.log_end_offset - old_end_offset
         for (records, _), (waiter, index), result in zip(entries, waiters, results, strict=True):
             if result.base_offset < 0:
                 counters.bytes_rejected += len(records)
+                counters.failed_produce_requests += 1
             elif not result.is_duplicate:
                 counters.bytes_in += len(records)
             waiter.appended(index, result)

@@ -85,6 +85,7 @@ class SegmentRun:
             self.largest_timestamp_ms, self.offset_of_largest_timestamp = segment.largest_timestamp()
             self.first_timestamp_ms = segment.first_timestamp()
             self.since_ms = segment.created_ms
+            segment.count_free_slots()
             self.free_slots = min(segment.free_slots)
             if limits.jitter_ms:
                 self.roll_after_ms -= segment.roll_jitter_ms(limits.jitter_ms)
@@ -139,6 +140,7 @@ class SegmentRun:
                 segment.offset_index.append(last_offset, position)
                 segment.time_index.maybe_append(timestamp_ms, timestamp_offset)
             self.index_entries.clear()
-            segment.count_free_slots()
-            self.free_slots = min(segment.free_slots)
+            if self.free_slots <= 0:  # counted down by `add`, which takes an entry of each kind for granted
+                segment.count_free_slots()
+                self.free_slots = min(segment.free_slots)
             segment.flush_indexes_behind()

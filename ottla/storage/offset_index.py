@@ -49,8 +49,9 @@ class OffsetIndex(SparseIndex):
     def append(self, offset: int, position: int) -> None:
         """Add an entry in memory. ValueError unless both grow and the offset lies within 2^31-1 of the base."""
         relative = self._relative(offset)
-        entries = self.entries()
-        if len(entries) and (relative <= entries.keys[-1] or position <= entries.values[-1]):
+        entries = self.entries() if self._entries is None else self._entries
+        keys = entries.keys
+        if keys and (relative <= keys[-1] or position <= entries.values[-1]):
             raise ValueError(f"{self.path}: entry ({offset}, {position}) does not come after {self.last_entry}")
         self._append(relative, position)
 

@@ -267,7 +267,7 @@ class SparseIndex(ABC):
         entries = self._entries
         if self._sealed or entries is None:
             raise ValueError(f"{self.path}: the index of a sealed segment takes no entries")
-        if len(entries) >= self.max_entries:
+        if len(entries.keys) >= self.max_entries:
             raise ValueError(f"{self.path}: the index is full ({self.max_entries} entries)")
         entries.keys.append(key)
         entries.values.append(value)

@@ -58,13 +58,15 @@ class TimeIndex(SparseIndex):
         `at_roll` may take the place that is kept for it in a full index. ValueError when the offset does not fit the
         segment, or goes back while the timestamp grows.
         """
-        relative = self._relative(offset)
-        entries = self.entries()
-        if timestamp <= (entries.keys[-1] if len(entries) else NO_TIMESTAMP):
+        entries = self.entries() if self._entries is None else self._entries
+        keys = entries.keys
+        if timestamp <= (keys[-1] if keys else NO_TIMESTAMP):
+            self._relative(offset)
             return False
-        if len(entries) and relative < entries.values[-1]:
+        relative = self._relative(offset)
+        if keys and relative < entries.values[-1]:
             raise ValueError(f"{self.path}: entry ({timestamp}, {offset}) does not come after {self.last_entry}")
-        if self.is_full and not at_roll:
+        if len(keys) >= self.max_entries - 1 and not at_roll:
             raise ValueError(f"{self.path}: the index is full ({self.max_entries - 1} entries)")
         self._append(timestamp, relative)
         return True

@@ -180,3 +180,14 @@ def test_a_topic_id_of_another_topic_is_another_form(node: Node) -> None:
     answer = raw_answer(client, wanted, 13)
     assert struct.pack(">h", ErrorCode.UNKNOWN_TOPIC_ID) in answer
     assert answer == raw_answer(Exchange(node), wanted, 13)
+
+
+def test_requests_are_counted_on_either_way(node: Node) -> None:
+    fill(node, 2)
+    client = Exchange(node)
+    for offset in (0, 0, 1000):
+        client.ask(request(node, offset, 12), 12)
+    client.ask(produce_request(TOPIC, b"no batch at all, but long enough to be looked at as one: 61 bytes"), 9)
+    counters = node.metrics.topic(TOPIC)
+    assert (counters.total_fetch_requests, counters.failed_fetch_requests) == (3, 1)
+    assert (counters.total_produce_requests, counters.failed_produce_requests) == (3, 1)

@@ -334,8 +334,13 @@ class _Fetch:
                 if data.records:
                     session.read_last(target)
             partition = self._partitions[index]
-            if partition is not None and data.records:
-                partition.counters.bytes_out += len(data.records)
+            if partition is not None:
+                counters = partition.counters
+                counters.total_fetch_requests += 1
+                if data.records:
+                    counters.bytes_out += len(data.records)
+                elif data.error_code:
+                    counters.failed_fetch_requests += 1
             if topic is None or last_key != target.topic:
                 last_key = target.topic
                 topic = FetchResponse.FetchableTopicResponse(partitions=[])
