@@ -36,13 +36,15 @@ async def test_an_idle_connection_is_closed_and_made_again_when_it_is_needed(clu
 async def test_a_connection_on_which_an_answer_is_awaited_is_not_idle(cluster):
     cluster.add_topic("t")
     async with Consumer(
-        cluster.bootstrap, connections_max_idle_ms=1, auto_offset_reset="earliest", **QUICK
+        cluster.bootstrap, connections_max_idle_ms=300, auto_offset_reset="earliest", **QUICK
     ) as consumer:
         consumer.assign([TopicPartition("t", 0)])
         await consumer.position(("t", 0))
-        assert await consumer.getmany(timeout_ms=50) == {}  # the fake broker parks the Fetch for ever
+        assert (
+            await consumer.getmany(timeout_ms=500) == {}
+        )  # longer than that: the fake broker parks the Fetch for ever
         created = consumer.metrics()["connection-creation-total"]
-        assert await consumer.getmany(timeout_ms=50) == {}
+        assert await consumer.getmany(timeout_ms=500) == {}
         assert consumer.metrics()["connection-creation-total"] == created
 
 
