@@ -1,0 +1,1 @@
+"""Consumer groups: pure machines that decide, and the shell that keeps what they decide in `__consumer_offsets`."""

@@ -1,0 +1,106 @@
+"""What every kind of group can do, whichever protocol its members speak.
+
+A group lives in one partition of `__consumer_offsets`. Its *durable* state changes only in `replay`, which a machine
+also calls for each record that it asks to be written; its *soft* state (who is joining, sessions) is lost at a restart,
+as in Kafka. All times are passed in. Committed offsets are not here: they belong to `offsets.py` and outlive members.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ottla.broker.groups.effects import Effects, GroupRecord, Now
+
+if TYPE_CHECKING:
+    from ottla.protocol.message import Struct
+
+
+class GroupType(Enum):
+    """The protocol of a group, as ListGroups names it (Kafka's `Group.GroupType`)."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
+class Group(ABC):
+    """One group; see the module's text for what holds."""
+
+    type: GroupType
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+
+    @property
+    @abstractmethod
+    def state(self) -> str:
+        """The state as ListGroups shows it: `Empty`, `PreparingRebalance`, `Stable`, `Assigning`, `Reconciling`, ..."""
+
+    @property
+    @abstractmethod
+    def protocol_type(self) -> str:
+        """`consumer`, `connect`, ...; empty for a group that only keeps offsets."""
+
+    @property
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+
+    @property
+    @abstractmethod
+    def next_deadline_ms(self) -> float | None:
+        """Monotonic time at which `on_deadline` must be called; None when nothing is awaited."""
+
+    @abstractmethod
+    def replay(self, key: Struct, value: Struct | None) -> None:
+        """Apply a record of this group: at load, and when a step has asked for it."""
+
+    @abstractmethod
+    def on_load(self, now: Now) -> Effects:
+        """All records have been replayed after a start: begin the sessions of the members that are there."""
+
+    @abstractmethod
+    def on_deadline(self, now: Now) -> Effects:
+        """`next_deadline_ms` has come (calling early or twice does no harm)."""
+
+    @abstractmethod
+    def on_disconnect(self, connection: object, now: Now) -> Effects:
+        """A connection ended: members that came by it may be removed early (`ottla.group.evict.on.disconnect.ms`)."""
+
+    @abstractmethod
+    def on_unload(self) -> Effects:
+        """The coordinator goes: every waiter gets NOT_COORDINATOR. No records."""
+
+    @abstractmethod
+    def check_commit(
+        self, member_id: str, group_instance_id: str | None, generation_or_epoch: int, *, is_transactional: bool = False
+    ) -> None:
+        """Whether this member may commit offsets. Raises KafkaError with Kafka's code."""
+
+    @abstractmethod
+    def note_commit(self, member_id: str, now: Now) -> None:
+        """A commit of a member was accepted: in the classic protocol that is as good as a heartbeat."""
+
+    @abstractmethod
+    def check_fetch_offsets(self, member_id: str | None, member_epoch: int) -> None:
+        """Whether committed offsets may be read by this member (OffsetFetch 9). Raises KafkaError."""
+
+    @abstractmethod
+    def check_delete(self) -> None:
+        """Whether the group may be deleted. Raises KafkaError(NON_EMPTY_GROUP)."""
+
+    @abstractmethod
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether offsets of `topic` may neither expire nor be deleted, because members use it."""
+
+    @abstractmethod
+    def tombstones(self) -> list[GroupRecord]:
+        """The records that remove this group, without its offsets."""
+
+    @abstractmethod
+    def offsets_idle_since_ms(self) -> int | None:
+        """Wall time since which the group's offsets count as unused; None when each offset's own commit time counts.
+
+        `is_subscribed_to` keeps single topics from expiring. Kafka's `Group.offsetExpirationCondition`.
+        """
