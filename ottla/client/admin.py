@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Self, Unpack
 
+from ottla.client.admin_client import AdminClient, refusals
 from ottla.client.admin_results import (
     AdminError,
     ClusterDescription,
@@ -25,11 +24,9 @@ from ottla.client.admin_results import (
     ResourceType,
     TopicDescription,
 )
-from ottla.client.cluster import Cluster, is_worth_retrying
-from ottla.client.connection import Connection
-from ottla.client.errors import ClientClosed, KafkaError, UnsupportedByBroker
+from ottla.client.cluster import is_worth_retrying
+from ottla.client.errors import KafkaError, UnsupportedByBroker
 from ottla.client.offsets import OffsetAndTimestamp, list_offsets
-from ottla.client.options import AdminKeywords, AdminOptions, Servers, read_options
 from ottla.client.structs import BrokerAddress, TopicPartition
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -39,7 +36,6 @@ from ottla.protocol.api.describe_cluster import DescribeClusterRequest, Describe
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.message import Request
 from ottla.protocol.types import ZERO_UUID
 
 _FIRST_VERSION_WITH_BROKER_DEFAULTS = 4
@@ -47,52 +43,13 @@ _FIRST_VERSION_WITH_DOCUMENTATION = 3
 _FIRST_VERSION_THAT_DELETES_BY_STATE = 6
 
 
-class Admin:
+class Admin(AdminClient):
     """See the module. Use it as a context manager, or call `start` and `close`.
 
     `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
     `bootstrap.servers` among them. Options as keywords have underscores: `AdminOptions` and `ClientOptions` say what
     each means. Raises ValueError for an option that does not exist or makes no sense.
     """
-
-    def __init__(
-        self,
-        bootstrap_servers: Servers | Mapping[str, object] | None = None,
-        **options: Unpack[AdminKeywords],
-    ) -> None:
-        self._servers, self._options = read_options(AdminOptions, bootstrap_servers, options)
-        self._timeout_ms = self._options.default_api_timeout_ms
-        self._cluster: Cluster | None = None
-        self._is_closed = False
-
-    async def start(self) -> None:
-        """Find the cluster; raises NoBrokersAvailable."""
-        cluster = Cluster(self._servers, self._options, retries=self._options.retries)
-        try:
-            await cluster.start()
-        except BaseException:
-            await cluster.close()
-            raise
-        self._cluster = cluster
-
-    async def close(self) -> None:
-        """End the connections."""
-        self._is_closed = True
-        if self._cluster is not None:
-            await self._cluster.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    def metrics(self) -> dict[str, float]:
-        """Return what the admin measured of its connections, by Kafka's metric names; NaN for what did not happen."""
-        return self._started().metrics.snapshot(asyncio.get_running_loop().time())
 
     # Topics -----------------------------------------------------------------------------------------------------
 
@@ -140,7 +97,7 @@ class Admin:
         async def attempt() -> dict[str, KafkaError]:
             connection, version = await self._controller(CreateTopicsRequest, lowest)
             answer = await connection.send(request, CreateTopicsResponse, version)
-            return _refusals((topic.name, topic.error_code, topic.error_message) for topic in answer.topics)
+            return refusals((topic.name, topic.error_code, topic.error_message) for topic in answer.topics)
 
         await self._change(attempt)
 
@@ -156,7 +113,7 @@ class Admin:
                 timeout_ms=self._options.request_timeout_ms,
             )
             answer = await connection.send(request, DeleteTopicsResponse, version)
-            return _refusals((topic.name or "", topic.error_code, topic.error_message) for topic in answer.responses)
+            return refusals((topic.name or "", topic.error_code, topic.error_message) for topic in answer.responses)
 
         await self._change(attempt)
 
@@ -174,7 +131,7 @@ class Admin:
         async def attempt() -> dict[str, KafkaError]:
             connection, version = await self._controller(CreatePartitionsRequest)
             answer = await connection.send(request, CreatePartitionsResponse, version)
-            return _refusals((topic.name, topic.error_code, topic.error_message) for topic in answer.results)
+            return refusals((topic.name, topic.error_code, topic.error_message) for topic in answer.results)
 
         await self._change(attempt)
 
@@ -262,7 +219,7 @@ class Admin:
             *(cluster.retry(partial(ask, node_id, asked), self._timeout_ms) for node_id, asked in by_node.items())
         )
         results = [result for answer in answers for result in answer.results]
-        refused = _refusals((result.resource_name, result.error_code, result.error_message) for result in results)
+        refused = refusals((result.resource_name, result.error_code, result.error_message) for result in results)
         if refused:
             raise AdminError(refused)
         return {
@@ -353,39 +310,6 @@ class Admin:
 
     # Inside -----------------------------------------------------------------------------------------------------
 
-    def _started(self) -> Cluster:
-        if self._is_closed or self._cluster is None:
-            raise ClientClosed("the admin is closed" if self._is_closed else "the admin was not started")
-        return self._cluster
-
-    async def _controller(self, request: type[Request], lowest: int = 0) -> tuple[Connection, int]:
-        """Return a connection to the controller, or to any broker where none is told, and the version to speak."""
-        cluster = self._started()
-        is_told = cluster.controller_id in cluster.brokers
-        connection = await (cluster.connection(cluster.controller_id) if is_told else cluster.any_connection())
-        version = connection.version_for(request)
-        if version < lowest:
-            raise UnsupportedByBroker(
-                f"the broker at {connection.address} is too old to choose partitions and replicas"
-            )
-        return connection, version
-
-    async def _change(self, attempt: Callable[[], Awaitable[dict[str, KafkaError]]]) -> None:
-        """Run a change until the controller has taken it; raise AdminError with what it refused."""
-        cluster = self._started()
-
-        async def until_controller() -> dict[str, KafkaError]:
-            refused = await attempt()
-            for error in refused.values():
-                if error.code == ErrorCode.NOT_CONTROLLER:
-                    await cluster.refresh()
-                    raise error
-            return refused
-
-        refused = await cluster.retry(until_controller, self._timeout_ms)
-        if refused:
-            raise AdminError(refused)
-
     async def _metadata(self, names: Sequence[str] | None) -> list[MetadataResponse.MetadataResponseTopic]:
         """Ask for topics, without creating any."""
         cluster = self._started()
@@ -396,11 +320,6 @@ class Admin:
             return (await cluster.ask(None, request, MetadataResponse)).topics
 
         return await cluster.retry(attempt, self._timeout_ms)
-
-
-def _refusals(told: Iterable[tuple[str, int, str | None]]) -> dict[str, KafkaError]:
-    """Return the errors among (name, error code, message)."""
-    return {name: KafkaError(ErrorCode.of(code), message) for name, code, message in told if code}
 
 
 def _config_entry(told: DescribeConfigsResponse.DescribeConfigsResourceResult) -> ConfigEntry:

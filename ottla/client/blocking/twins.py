@@ -168,10 +168,6 @@ class AdminMethods(Twin[AsyncAdmin]):
     ) -> None:
         super().__init__(AsyncAdmin(bootstrap_servers, **options))
 
-    def metrics(self) -> dict[str, float]:
-        """Return what the admin measured of its connections, by Kafka's metric names; NaN for what did not happen."""
-        return self._call(self._inner.metrics)
-
     def create_topic(
         self,
         name: str,
@@ -244,3 +240,7 @@ class AdminMethods(Twin[AsyncAdmin]):
         Raises AdminError by `topic-partition`.
         """
         return self._await(self._inner.delete_records(before))
+
+    def metrics(self) -> dict[str, float]:
+        """Return what the admin measured of its connections, by Kafka's metric names; NaN for what did not happen."""
+        return self._call(self._inner.metrics)

@@ -1,0 +1,109 @@
+"""What every part of an Admin stands on: its life, the way to the controller, and refusals by name.
+
+A method that handles several things at once does all it can, then raises `AdminError` with the refusals by name.
+Changes go to the controller where the broker tells one, and again to the new one after NOT_CONTROLLER; errors that pass
+by themselves are retried for `default_api_timeout_ms`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Self, Unpack
+
+from ottla.client.admin_results import AdminError
+from ottla.client.cluster import Cluster
+from ottla.client.connection import Connection
+from ottla.client.errors import ClientClosed, KafkaError, UnsupportedByBroker
+from ottla.client.options import AdminKeywords, AdminOptions, Servers, read_options
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Request
+
+
+class AdminClient:
+    """See the module. Use it as a context manager, or call `start` and `close`.
+
+    `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
+    `bootstrap.servers` among them. Options as keywords have underscores: `AdminOptions` and `ClientOptions` say what
+    each means. Raises ValueError for an option that does not exist or makes no sense.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: Servers | Mapping[str, object] | None = None,
+        **options: Unpack[AdminKeywords],
+    ) -> None:
+        self._servers, self._options = read_options(AdminOptions, bootstrap_servers, options)
+        self._timeout_ms = self._options.default_api_timeout_ms
+        self._cluster: Cluster | None = None
+        self._is_closed = False
+
+    async def start(self) -> None:
+        """Find the cluster; raises NoBrokersAvailable."""
+        cluster = Cluster(self._servers, self._options, retries=self._options.retries)
+        try:
+            await cluster.start()
+        except BaseException:
+            await cluster.close()
+            raise
+        self._cluster = cluster
+
+    async def close(self) -> None:
+        """End the connections."""
+        self._is_closed = True
+        if self._cluster is not None:
+            await self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def metrics(self) -> dict[str, float]:
+        """Return what the admin measured of its connections, by Kafka's metric names; NaN for what did not happen."""
+        return self._started().metrics.snapshot(asyncio.get_running_loop().time())
+
+    # Inside -----------------------------------------------------------------------------------------------------
+
+    def _started(self) -> Cluster:
+        if self._is_closed or self._cluster is None:
+            raise ClientClosed("the admin is closed" if self._is_closed else "the admin was not started")
+        return self._cluster
+
+    async def _controller(self, request: type[Request], lowest: int = 0) -> tuple[Connection, int]:
+        """Return a connection to the controller, or to any broker where none is told, and the version to speak."""
+        cluster = self._started()
+        is_told = cluster.controller_id in cluster.brokers
+        connection = await (cluster.connection(cluster.controller_id) if is_told else cluster.any_connection())
+        version = connection.version_for(request)
+        if version < lowest:
+            raise UnsupportedByBroker(
+                f"the broker at {connection.address} is too old to choose partitions and replicas"
+            )
+        return connection, version
+
+    async def _change(self, attempt: Callable[[], Awaitable[dict[str, KafkaError]]]) -> None:
+        """Run a change until the controller has taken it; raise AdminError with what it refused."""
+        cluster = self._started()
+
+        async def until_controller() -> dict[str, KafkaError]:
+            refused = await attempt()
+            for error in refused.values():
+                if error.code == ErrorCode.NOT_CONTROLLER:
+                    await cluster.refresh()
+                    raise error
+            return refused
+
+        refused = await cluster.retry(until_controller, self._timeout_ms)
+        if refused:
+            raise AdminError(refused)
+
+
+def refusals(told: Iterable[tuple[str, int, str | None]]) -> dict[str, KafkaError]:
+    """Return the errors among (name, error code, message)."""
+    return {name: KafkaError(ErrorCode.of(code), message) for name, code, message in told if code}
