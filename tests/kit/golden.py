@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ottla.protocol.api import REGISTRY
+from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.protocol.message import Message
 from ottla.protocol.stored.control import (
     KRaftVersionRecord,
@@ -34,6 +35,11 @@ CONTROL_RECORDS: list[type[Message]] = [
     KRaftVersionRecord,
     VotersRecord,
 ]
+DROPPED_BY_KAFKA: list[tuple[type[Message], int]] = [
+    (OffsetCommitRequest, 1),
+    (OffsetCommitResponse, 1),
+]
+"""Versions that Ottla serves and Kafka 4.1 no longer has; its classes cannot be asked about them."""
 ALL_MESSAGES: list[type[Message]] = [*REQUESTS_AND_RESPONSES, *CONTROL_RECORDS, *METADATA_RECORDS.values()]
 
 
@@ -44,6 +50,11 @@ class Golden(NamedTuple):
     version: int
     fields: dict[str, Any]
     data: bytes
+
+
+def versions_of_kafka(cls: type[Message]) -> list[int]:
+    """The versions of a message that Kafka 4.1 has too."""
+    return [version for version in cls.message_versions.versions() if (cls, version) not in DROPPED_BY_KAFKA]
 
 
 def java_class(cls: type[Message]) -> str:

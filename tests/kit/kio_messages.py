@@ -50,6 +50,8 @@ def narrow_to_kio(field: FieldPlan) -> st.SearchStrategy[Any] | None:
         return st.sampled_from([code.value for code in KioErrorCode])
     if field.name == "log_append_time_ms":
         return st.just(-1) | st.integers(0, 4_000_000_000_000)
+    if field.name == "retention_time_ms":
+        return st.integers(-1, 2**53)
     return None
 
 

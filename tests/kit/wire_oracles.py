@@ -9,9 +9,16 @@ from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
-from kit.golden import ALL_MESSAGES, CONTROL_RECORDS, REQUESTS_AND_RESPONSES, golden_messages
+from kit.golden import (
+    ALL_MESSAGES,
+    CONTROL_RECORDS,
+    DROPPED_BY_KAFKA,
+    REQUESTS_AND_RESPONSES,
+    golden_messages,
+)
 from kit.kafka_python_messages import kafka_python_class
 from kit.kio_messages import kio_class
+from kit.old_kafka_python_messages import old_kafka_python_class
 
 from ottla.protocol.api import REGISTRY
 from ottla.protocol.message import Message
@@ -30,6 +37,8 @@ else can read and write it:
   (`tests/protocol/test_kio_oracle.py`).
 - **kafka-python**: version 3 of that client, which reads Kafka's schemas at run time; random values
   (`tests/protocol/test_kafka_python_oracle.py`).
+- **old kafka-python**: the classes that this client keeps from its second version, for versions that Kafka 4 dropped;
+  random values (`tests/protocol/test_old_kafka_python_oracle.py`).
 - **Kafka 4.1**: frames that the classes of Apache Kafka 4.1.0 wrote, kept in `tests/protocol/golden`
   (`tests/protocol/test_kafka_golden.py`); `scripts/interop/wire-golden` makes them anew.
 """
@@ -40,6 +49,7 @@ def oracles(cls: type[Message], version: int) -> list[str]:
     known = {
         "kio": kio_class(cls, version) is not None,
         "kafka-python": cls in REQUESTS_AND_RESPONSES and kafka_python_class(cls, version) is not None,
+        "old kafka-python": (cls, version) in DROPPED_BY_KAFKA and old_kafka_python_class(cls, version) is not None,
         "Kafka 4.1": any(golden.cls is cls and golden.version == version for golden in golden_messages()),
     }
     return [name for name, vouches in known.items() if vouches]

@@ -17,6 +17,10 @@ CASES = [
     if kafka_python_class(cls, version) is not None
 ]
 
+UNKNOWN_TO_KAFKA_PYTHON = {
+    f"{api}{kind}" for api in ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe") for kind in ("Request", "Response")
+}
+
 
 @pytest.mark.parametrize(("cls", "version"), CASES)
 def test_kafka_python_writes_the_same_bytes_and_reads_ours(cls: type[Message], version: int) -> None:
@@ -32,5 +36,6 @@ def test_kafka_python_writes_the_same_bytes_and_reads_ours(cls: type[Message], v
     check()
 
 
-def test_kafka_python_is_an_oracle_for_every_declared_api() -> None:
-    assert {case.values[0] for case in CASES} == set(REQUESTS_AND_RESPONSES)
+def test_kafka_python_is_an_oracle_for_every_declared_api_that_it_knows() -> None:
+    judged = {case.values[0] for case in CASES}
+    assert {cls.__name__ for cls in REQUESTS_AND_RESPONSES if cls not in judged} == UNKNOWN_TO_KAFKA_PYTHON

@@ -11,21 +11,34 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.protocol.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ottla.protocol.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.protocol.api.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.protocol.api.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from ottla.protocol.api.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.protocol.api.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.protocol.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.protocol.message import Request, Response
+from ottla.protocol.versions import NO_VERSION, UNBOUNDED
 
 
 class ApiKey(IntEnum):
@@ -35,7 +48,15 @@ class ApiKey(IntEnum):
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -44,7 +65,11 @@ class ApiKey(IntEnum):
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
     CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
     DESCRIBE_TOPIC_PARTITIONS = 75
 
 
@@ -58,7 +83,7 @@ class Api(NamedTuple):
     min_version: int
     max_version: int
     flexible_from: int
-    """The first version with compact lengths, tagged fields and the longer headers."""
+    """The first version with compact lengths, tagged fields and the longer headers; `UNBOUNDED` if there is none."""
 
 
 def _declared(request: type[Request], response: type[Response]) -> Api:
@@ -70,9 +95,9 @@ def _declared(request: type[Request], response: type[Response]) -> Api:
     ):
         raise TypeError(f"{request.__name__} and {response.__name__} disagree about key or versions")
     name = request.__name__.removesuffix("Request")
-    return Api(
-        ApiKey(request.message_key), name, request, response, *request.message_versions, request.flexible_versions.first
-    )
+    flexible = request.flexible_versions
+    flexible_from = UNBOUNDED if flexible == NO_VERSION else flexible.first
+    return Api(ApiKey(request.message_key), name, request, response, *request.message_versions, flexible_from)
 
 
 _DECLARED = (
@@ -80,7 +105,15 @@ _DECLARED = (
     (FetchRequest, FetchResponse),
     (ListOffsetsRequest, ListOffsetsResponse),
     (MetadataRequest, MetadataResponse),
+    (OffsetCommitRequest, OffsetCommitResponse),
+    (OffsetFetchRequest, OffsetFetchResponse),
     (FindCoordinatorRequest, FindCoordinatorResponse),
+    (JoinGroupRequest, JoinGroupResponse),
+    (HeartbeatRequest, HeartbeatResponse),
+    (LeaveGroupRequest, LeaveGroupResponse),
+    (SyncGroupRequest, SyncGroupResponse),
+    (DescribeGroupsRequest, DescribeGroupsResponse),
+    (ListGroupsRequest, ListGroupsResponse),
     (ApiVersionsRequest, ApiVersionsResponse),
     (CreateTopicsRequest, CreateTopicsResponse),
     (DeleteTopicsRequest, DeleteTopicsResponse),
@@ -89,7 +122,11 @@ _DECLARED = (
     (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
     (DescribeConfigsRequest, DescribeConfigsResponse),
     (CreatePartitionsRequest, CreatePartitionsResponse),
+    (DeleteGroupsRequest, DeleteGroupsResponse),
+    (OffsetDeleteRequest, OffsetDeleteResponse),
     (DescribeClusterRequest, DescribeClusterResponse),
+    (ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
+    (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
     (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
 )
 

@@ -1,0 +1,28 @@
+"""DeleteGroups (key 42), versions 0-2: forget groups and their offsets.
+
+A group with members is NON_EMPTY_GROUP. Versions: 2 is flexible.
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.message import Request, Response, Struct
+from ottla.protocol.types import Int16, Int32, String
+
+
+class DeleteGroupsRequest(Request, key=42, versions="0-2", flexible="2+"):
+    """Which groups."""
+
+    groups_names: list[String]
+
+
+class DeleteGroupsResponse(Response, key=42, versions="0-2", flexible="2+"):
+    """What became of each group."""
+
+    class DeletableGroupResult(Struct):
+        """One group."""
+
+        group_id: String
+        error_code: Int16 = 0
+
+    throttle_time_ms: Int32 = 0
+    results: list[DeletableGroupResult]

@@ -1,0 +1,59 @@
+"""JoinGroup (key 11), versions 0-9: a consumer enters a group of the classic protocol, or enters anew for a rebalance.
+
+The answer waits until every member has joined or the rebalance timeout has passed. Only the leader is told the
+members; it computes the assignment that SyncGroup brings. `protocols` are the assignors of the member, the preferred
+one first, each with what the members tell each other (`ottla.protocol.consumer_protocol` for consumers).
+
+Versions: 1 separates the rebalance timeout from the session's (KIP-62) · 4 answers MEMBER_ID_REQUIRED with a member id
+to come back with (KIP-394) · 5 has static members (KIP-345) · 6 is flexible · 7 names the protocol type, and the
+protocol may be null · 8 has the reason (KIP-800) · 9 tells a leader that returns to leave the assignment as it is
+(KIP-814). Apache Kafka 4.0 ended versions 0-1 and 4.1 brought them back.
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.message import Request, Response, Struct, since
+from ottla.protocol.types import Bool, Bytes, Int16, Int32, NullableString, String
+
+
+class JoinGroupRequest(Request, key=11, versions="0-9", flexible="6+"):
+    """Who joins. An empty `member_id` is a new member's; a null `group_instance_id` that of a dynamic one.
+
+    Version 0 has no `rebalance_timeout_ms`: the session timeout serves for both.
+    """
+
+    class JoinGroupRequestProtocol(Struct):
+        """An assignor that the member knows, and its metadata for it."""
+
+        name: String
+        metadata: Bytes
+
+    group_id: String
+    session_timeout_ms: Int32
+    rebalance_timeout_ms: Int32 = since("1+", default=-1, ignorable=True)
+    member_id: String
+    group_instance_id: NullableString = since("5+", default=None)
+    protocol_type: String
+    protocols: list[JoinGroupRequestProtocol]
+    reason: NullableString = since("8+", default=None, ignorable=True)
+
+
+class JoinGroupResponse(Response, key=11, versions="0-9", flexible="6+"):
+    """The member's place in the new generation; `members` is empty for all but the leader."""
+
+    class JoinGroupResponseMember(Struct):
+        """A member and its metadata for the protocol that was chosen."""
+
+        member_id: String
+        group_instance_id: NullableString = since("5+", default=None, ignorable=True)
+        metadata: Bytes
+
+    throttle_time_ms: Int32 = since("2+", default=0, ignorable=True)
+    error_code: Int16 = 0
+    generation_id: Int32 = -1
+    protocol_type: NullableString = since("7+", default=None, ignorable=True)
+    protocol_name: NullableString = since("0+", nullable="7+")
+    leader: String
+    skip_assignment: Bool = since("9+", default=False)
+    member_id: String
+    members: list[JoinGroupResponseMember]

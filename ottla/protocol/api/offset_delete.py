@@ -1,0 +1,48 @@
+"""OffsetDelete (key 47), version 0: forget what a group has committed for some partitions (KIP-496).
+
+Partitions of a topic that a member subscribes to are GROUP_SUBSCRIBED_TO_TOPIC. The only API of its age that never
+became flexible.
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.message import Request, Response, Struct
+from ottla.protocol.types import Int16, Int32, String
+
+
+class OffsetDeleteRequest(Request, key=47, versions="0"):
+    """Which offsets."""
+
+    class OffsetDeleteRequestPartition(Struct):
+        """One partition."""
+
+        partition_index: Int32
+
+    class OffsetDeleteRequestTopic(Struct):
+        """A topic's partitions."""
+
+        name: String
+        partitions: list[OffsetDeleteRequest.OffsetDeleteRequestPartition]
+
+    group_id: String
+    topics: list[OffsetDeleteRequestTopic]
+
+
+class OffsetDeleteResponse(Response, key=47, versions="0"):
+    """What became of each offset; a code at the top concerns the group."""
+
+    class OffsetDeleteResponsePartition(Struct):
+        """One partition."""
+
+        partition_index: Int32
+        error_code: Int16 = 0
+
+    class OffsetDeleteResponseTopic(Struct):
+        """A topic's partitions."""
+
+        name: String
+        partitions: list[OffsetDeleteResponse.OffsetDeleteResponsePartition]
+
+    error_code: Int16 = 0
+    throttle_time_ms: Int32 = 0
+    topics: list[OffsetDeleteResponseTopic]

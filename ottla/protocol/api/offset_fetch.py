@@ -1,0 +1,88 @@
+"""OffsetFetch (key 9), versions 1-9: the offsets that groups have committed.
+
+A partition without a committed offset is answered with -1 and no error, also in a group that does not exist.
+
+Versions: 2 may ask for all topics by null, and has a code for the group · 5 has the leader epoch · 6 is flexible · 7
+can ask for stable offsets only: UNSTABLE_OFFSET_COMMIT while a transaction is open (KIP-447) · 8 asks about several
+groups (KIP-709) · 9 names the member, for KIP-848. Version 10 is unstable in Kafka 4.1.
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.message import Request, Response, Struct, ranged, since
+from ottla.protocol.types import Bool, Int16, Int32, Int64, NullableString, String
+
+
+class OffsetFetchRequest(Request, key=9, versions="1-9", flexible="6+"):
+    """One group up to version 7, several from version 8 on."""
+
+    class OffsetFetchRequestTopic(Struct):
+        """A topic's partitions."""
+
+        name: String
+        partition_indexes: list[Int32]
+
+    class OffsetFetchRequestTopics(Struct):
+        """A topic's partitions."""
+
+        name: String
+        partition_indexes: list[Int32]
+
+    class OffsetFetchRequestGroup(Struct):
+        """A group; null `topics` asks for all. The member's epoch is -1 for those who are none."""
+
+        group_id: String
+        member_id: NullableString = since("9+", default=None, ignorable=True)
+        member_epoch: Int32 = since("9+", default=-1, ignorable=True)
+        topics: list[OffsetFetchRequest.OffsetFetchRequestTopics] | None
+
+    group_id: String = ranged("1-7", default="")
+    topics: list[OffsetFetchRequestTopic] | None = ranged("1-7", factory=list, nullable="2-7")
+    groups: list[OffsetFetchRequestGroup] = since("8+", factory=list)
+    require_stable: Bool = since("7+", default=False)
+
+
+class OffsetFetchResponse(Response, key=9, versions="1-9", flexible="6+"):
+    """The offsets, in the form that the version asks in."""
+
+    class OffsetFetchResponsePartition(Struct):
+        """A committed offset; -1 where there is none."""
+
+        partition_index: Int32
+        committed_offset: Int64
+        committed_leader_epoch: Int32 = ranged("5-7", default=-1, ignorable=True)
+        metadata: NullableString
+        error_code: Int16 = 0
+
+    class OffsetFetchResponseTopic(Struct):
+        """A topic's partitions."""
+
+        name: String
+        partitions: list[OffsetFetchResponse.OffsetFetchResponsePartition]
+
+    class OffsetFetchResponsePartitions(Struct):
+        """A committed offset; -1 where there is none."""
+
+        partition_index: Int32
+        committed_offset: Int64
+        committed_leader_epoch: Int32 = -1
+        metadata: NullableString
+        error_code: Int16 = 0
+
+    class OffsetFetchResponseTopics(Struct):
+        """A topic's partitions."""
+
+        name: String
+        partitions: list[OffsetFetchResponse.OffsetFetchResponsePartitions]
+
+    class OffsetFetchResponseGroup(Struct):
+        """One group, or why it cannot be told."""
+
+        group_id: String
+        topics: list[OffsetFetchResponse.OffsetFetchResponseTopics]
+        error_code: Int16 = 0
+
+    throttle_time_ms: Int32 = since("3+", default=0, ignorable=True)
+    topics: list[OffsetFetchResponseTopic] = ranged("1-7", factory=list)
+    error_code: Int16 = ranged("2-7", default=0, ignorable=True)
+    groups: list[OffsetFetchResponseGroup] = since("8+", factory=list)

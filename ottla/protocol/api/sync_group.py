@@ -1,0 +1,39 @@
+"""SyncGroup (key 14), versions 0-5: the leader hands in the assignment, every member gets its part of it.
+
+The answer waits for the leader. A leader that brings no assignment for a member gives it an empty one.
+
+Versions: 3 has static members (KIP-345) · 4 is flexible · 5 names protocol type and protocol, to be checked (KIP-559).
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.message import Request, Response, Struct, since
+from ottla.protocol.types import Bytes, Int16, Int32, NullableString, String
+
+
+class SyncGroupRequest(Request, key=14, versions="0-5", flexible="4+"):
+    """A member of a generation; only the leader's `assignments` count."""
+
+    class SyncGroupRequestAssignment(Struct):
+        """What a member is to own, in the bytes of the protocol."""
+
+        member_id: String
+        assignment: Bytes
+
+    group_id: String
+    generation_id: Int32
+    member_id: String
+    group_instance_id: NullableString = since("3+", default=None)
+    protocol_type: NullableString = since("5+", default=None, ignorable=True)
+    protocol_name: NullableString = since("5+", default=None, ignorable=True)
+    assignments: list[SyncGroupRequestAssignment]
+
+
+class SyncGroupResponse(Response, key=14, versions="0-5", flexible="4+"):
+    """What this member is to own."""
+
+    throttle_time_ms: Int32 = since("1+", default=0, ignorable=True)
+    error_code: Int16 = 0
+    protocol_type: NullableString = since("5+", default=None, ignorable=True)
+    protocol_name: NullableString = since("5+", default=None, ignorable=True)
+    assignment: Bytes
