@@ -74,9 +74,18 @@ class Group(ABC):
 
     @abstractmethod
     def check_commit(
-        self, member_id: str, group_instance_id: str | None, generation_or_epoch: int, *, is_transactional: bool = False
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_or_epoch: int,
+        *,
+        api_version: int,
+        is_transactional: bool = False,
     ) -> None:
-        """Whether this member may commit offsets. Raises KafkaError with Kafka's code."""
+        """Whether this member may commit offsets, by an OffsetCommit (or TxnOffsetCommit) of `api_version`.
+
+        Raises KafkaError with Kafka's code.
+        """
 
     @abstractmethod
     def note_commit(self, member_id: str, now: Now) -> None:
