@@ -1,0 +1,102 @@
+"""Batches of every message format behind one face: what lies in a log may be v0, v1 (messages) or v2 (batches).
+
+A message is shown as a batch of one (`legacy.parse_message_header`); a compressed one by its last offset, until
+somebody looks inside (`header_of_whole`). Who takes only what is written today uses `batch` and `legacy` themselves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.protocol.records.batch import (
+    DEFAULT_MAX_DECOMPRESSED_BYTES,
+    HEADER_BYTES,
+    MAGIC,
+    BatchHeader,
+    crc_matches,
+    decode_batch,
+    parse_header,
+)
+from ottla.protocol.records.compression import Compression
+from ottla.protocol.records.errors import CorruptBatch
+from ottla.protocol.records.legacy import (
+    MAGIC_AT,
+    MAX_HEADER_BYTES,
+    MIN_HEADER_BYTES,
+    decode_message,
+    is_cut_short,
+    message_crc_matches,
+    parse_message_header,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ottla.protocol.records.record import Record
+    from ottla.protocol.types import Buffer
+
+HEADER_BYTES_BY_MAGIC: Final = (MIN_HEADER_BYTES, MAX_HEADER_BYTES, HEADER_BYTES)
+"""Size of a header, by magic."""
+
+
+def parse_any_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header of the batch or message that begins at `position`. Raises CorruptBatch."""
+    if position + MAGIC_AT < len(buffer) and buffer[position + MAGIC_AT] < MAGIC:
+        return parse_message_header(buffer, position)
+    return parse_header(buffer, position)
+
+
+def any_crc_matches(batch: Buffer, header: BatchHeader) -> bool:
+    """Whether the checksum was computed of these bytes. The view may go on behind the batch."""
+    return crc_matches(batch, header) if header.magic == MAGIC else message_crc_matches(batch, header)
+
+
+def decode_any(
+    batch: Buffer, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES, check_crc: bool = True
+) -> list[Record]:
+    """The records of a batch or message. Raises CorruptBatch when anything in it is not sound."""
+    if len(batch) > MAGIC_AT and batch[MAGIC_AT] < MAGIC:
+        return decode_message(batch, max_decompressed_bytes=max_decompressed_bytes, check_crc=check_crc)
+    return decode_batch(batch, max_decompressed_bytes=max_decompressed_bytes, check_crc=check_crc)
+
+
+def hides_offsets(header: BatchHeader) -> bool:
+    """Whether this is a compressed message: only its last offset is known, and no timestamp but the largest."""
+    return header.magic < MAGIC and header.codec != Compression.NONE
+
+
+def header_of_whole(
+    batch: Buffer, header: BatchHeader, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> BatchHeader:
+    """The header with the offsets, count and first timestamp of what is inside a compressed message; any other as it
+    is. Raises CorruptBatch.
+    """
+    if not hides_offsets(header):
+        return header
+    records = decode_message(batch, max_decompressed_bytes=max_decompressed_bytes, check_crc=False)
+    first = records[0]
+    return header._replace(
+        base_offset=first.offset,
+        last_offset_delta=header.base_offset - first.offset,
+        base_timestamp=first.timestamp,
+        record_count=len(records),
+    )
+
+
+def iter_any(buffer: Buffer, *, allow_partial_tail: bool = False) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each batch or message of a buffer that begins with one.
+
+    Raises CorruptBatch at an impossible header, and at one that the end cuts short unless `allow_partial_tail`.
+    """
+    view = memoryview(buffer)
+    position = 0
+    while position < len(view):
+        if allow_partial_tail and is_cut_short(view[position:]):
+            return
+        header = parse_any_header(view, position)
+        end = position + header.size_bytes
+        if end > len(view):
+            remain = len(view) - position
+            raise CorruptBatch(f"the batch at byte {position} has {header.size_bytes} bytes and {remain} remain")
+        yield position, header
+        position = end

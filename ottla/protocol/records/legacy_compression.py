@@ -1,0 +1,96 @@
+"""What is inside a compressed message of format v0 or v1: the codecs of those days, and the broken LZ4 of v0.
+
+gzip, snappy (framed as xerial does, or one raw block) and lz4; zstd came with format v2. The bytes are those of
+`compression.py` but for one byte: the Java clients of Kafka before 0.10 computed the checksum in the header of an LZ4
+frame over the frame's magic number too, which it must not cover (KAFKA-3160). In format v0 that stayed so for ever:
+who writes it writes the wrong byte, who reads it looks at the byte not at all. Format v1 has the right one.
+
+Worked example: the frame header `04 22 4d 18 60 40` has the checksum byte `82`, and `1a` in format v0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.protocol.records.compression import Compression, compress, decompress
+from ottla.protocol.records.errors import CorruptBatch
+
+if TYPE_CHECKING:
+    from ottla.protocol.types import Buffer
+
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_DESCRIPTOR_AT: Final = len(_LZ4_MAGIC)
+_LZ4_CONTENT_SIZE_FLAG: Final = 0x08
+_LZ4_DICTIONARY_FLAG: Final = 0x01
+_FIRST_MAGIC_WITH_RIGHT_LZ4: Final = 1
+
+
+def compress_messages(codec: Compression, data: Buffer, magic: int) -> bytes:
+    """`data` as the value of a compressed message of format `magic`. Raises ValueError for zstd."""
+    if codec is Compression.ZSTD:
+        raise ValueError("there is no zstd in message formats v0 and v1")
+    compressed = compress(codec, data)
+    if codec is Compression.LZ4 and magic < _FIRST_MAGIC_WITH_RIGHT_LZ4:
+        return _with_header_checksum(compressed, covers_magic_number=True)
+    return compressed
+
+
+def decompress_messages(codec: Compression, data: Buffer, magic: int, max_bytes: int) -> bytes:
+    """The messages in the value of a compressed one.
+
+    Raises CorruptBatch for broken data and for zstd, DecompressedTooLarge when more than `max_bytes` come out.
+    """
+    if codec is Compression.ZSTD:
+        raise CorruptBatch("there is no zstd in message formats v0 and v1")
+    if codec is Compression.LZ4 and magic < _FIRST_MAGIC_WITH_RIGHT_LZ4:
+        data = _with_header_checksum(bytes(data), covers_magic_number=False)
+    return decompress(codec, data, max_bytes)
+
+
+def _with_header_checksum(frame: bytes, *, covers_magic_number: bool) -> bytes:
+    """The frame with the byte that ends its header as it should be, or as format v0 has it."""
+    if len(frame) <= _LZ4_DESCRIPTOR_AT or not frame.startswith(_LZ4_MAGIC):
+        raise CorruptBatch("lz4 data does not begin as a frame")
+    flags = frame[_LZ4_DESCRIPTOR_AT]
+    end = _LZ4_DESCRIPTOR_AT + 2
+    end += 8 if flags & _LZ4_CONTENT_SIZE_FLAG else 0
+    end += 4 if flags & _LZ4_DICTIONARY_FLAG else 0
+    if len(frame) <= end:
+        raise CorruptBatch("lz4 data is cut short")
+    covered = frame[0 if covers_magic_number else _LZ4_DESCRIPTOR_AT : end]
+    return frame[:end] + bytes((xxhash32(covered) >> 8 & 0xFF,)) + frame[end + 1 :]
+
+
+_PRIME_1: Final = 2654435761
+_PRIME_2: Final = 2246822519
+_PRIME_3: Final = 3266489917
+_PRIME_4: Final = 668265263
+_PRIME_5: Final = 374761393
+_MASK: Final = 0xFFFF_FFFF
+
+
+def xxhash32(data: bytes) -> int:
+    """XXH32 with seed 0, in the plain form for the few bytes of a frame header (github.com/Cyan4973/xxHash)."""
+    size = len(data)
+    lanes = [_PRIME_1 + _PRIME_2 & _MASK, _PRIME_2, 0, -_PRIME_1 & _MASK]
+    at = 0
+    while size - at >= 16:
+        for lane in range(4):
+            word = int.from_bytes(data[at : at + 4], "little")
+            lanes[lane] = _rotate(lanes[lane] + word * _PRIME_2, 13) * _PRIME_1 & _MASK
+            at += 4
+    state = _PRIME_5 if at == 0 else sum(_rotate(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True))
+    state = state + size & _MASK
+    while size - at >= 4:
+        state = _rotate(state + int.from_bytes(data[at : at + 4], "little") * _PRIME_3, 17) * _PRIME_4 & _MASK
+        at += 4
+    for byte in data[at:]:
+        state = _rotate(state + byte * _PRIME_5, 11) * _PRIME_1 & _MASK
+    state = (state ^ state >> 15) * _PRIME_2 & _MASK
+    state = (state ^ state >> 13) * _PRIME_3 & _MASK
+    return state ^ state >> 16
+
+
+def _rotate(value: int, bits: int) -> int:
+    value &= _MASK
+    return (value << bits | value >> 32 - bits) & _MASK
