@@ -185,13 +185,13 @@ def _parse_topic_partition(name: str) -> TopicPartition | None:
 def topic_name_problem(name: str) -> str | None:
     """Why `name` cannot be a topic, in a line for people; None when it can be one. Kafka's `Topic.validate`."""
     if not name:
-        return "the empty string is not allowed"
+        return "Topic name is invalid: the empty string is not allowed"
     if name in {".", ".."}:
-        return '"." and ".." are not allowed'
+        return "Topic name is invalid: '.' and '..' are not allowed"
     if len(name) > MAX_TOPIC_NAME_CHARACTERS:
-        return f"the name is {len(name)} characters long, the limit is {MAX_TOPIC_NAME_CHARACTERS}"
+        return f"Topic name is invalid: it has {len(name)} characters, the limit is {MAX_TOPIC_NAME_CHARACTERS}"
     if _LEGAL_TOPIC_NAME.fullmatch(name) is None:
-        return "only the letters a-z and A-Z, the digits, '.', '_' and '-' are allowed"
+        return f"Topic name is invalid: {name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
     return None
 
 

@@ -188,7 +188,7 @@ def _check_new_topic(
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if wish.name in image.topics:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {wish.name} exists already")
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{wish.name}' already exists.")
     other = collisions.get(collision_key(wish.name))
     if other is not None:
         raise KafkaError(
