@@ -36,9 +36,11 @@ class AssignedPartition:
 
     __slots__ = (
         "aborted",
+        "awaits_committed",
         "buffered_bytes",
         "cursor",
         "decoded",
+        "decoded_epoch",
         "failure",
         "failures",
         "fetch_offset",
@@ -55,11 +57,14 @@ class AssignedPartition:
         "not_before",
         "partition",
         "position",
+        "read_epoch",
         "reset_to",
     )
 
-    def __init__(self, partition: TopicPartition, reset_to: int | None) -> None:
+    def __init__(self, partition: TopicPartition, reset_to: int | None, *, awaits_committed: bool = False) -> None:
         self.partition = partition
+        self.awaits_committed = awaits_committed
+        """Whether the group's committed offset, which is still to be looked up, is where reading begins."""
         self.position = -1
         """-1 until it is known."""
         self.fetch_offset = -1
@@ -68,6 +73,9 @@ class AssignedPartition:
         self.generation = 0
         self.last_epoch = NO_EPOCH
         """The leader epoch of the last fetched batch, by which the leader notices that our history is not its own."""
+        self.read_epoch = NO_EPOCH
+        """The leader epoch of the batch before those in `decoded`, and `decoded_epoch` that of theirs."""
+        self.decoded_epoch = NO_EPOCH
         self.is_paused = False
         self.is_fetching = False
         self.is_resolving = False
@@ -92,16 +100,22 @@ class AssignedPartition:
         return self.position
 
     @property
+    def consumed_epoch(self) -> int:
+        """The leader epoch of the last record that the program had; -1 when it had none since the last move."""
+        return self.read_epoch if self.decoded and not self.cursor else self.decoded_epoch
+
+    @property
     def has_data(self) -> bool:
         """Whether something was fetched that the program has not had."""
         return self.cursor < len(self.decoded) or bool(self.fetched)
 
-    def move(self, offset: int, *, reset_to: int | None = None) -> None:
-        """Go to an offset, or (-1) to one that is still to be looked up."""
+    def move(self, offset: int, *, reset_to: int | None = None, epoch: int = NO_EPOCH) -> None:
+        """Go to an offset, or (-1) to one that is still to be looked up; `epoch` is that of the record before it."""
         self.generation += 1
         self.position = self.fetch_offset = offset
         self.reset_to = reset_to
-        self.last_epoch = NO_EPOCH
+        self.awaits_committed = False
+        self.last_epoch = self.read_epoch = self.decoded_epoch = epoch
         self.is_resolving = False
         self.is_fetching = False
         self.fetched.clear()
@@ -135,6 +149,7 @@ class AssignedPartition:
         deserializer refuses ends `decoded`, and is the next one: UndecodableRecord is raised once it is the first.
         """
         is_read_committed = options.isolation_level == "read_committed"
+        self.read_epoch = self.decoded_epoch
         self.decoded = []
         self.cursor = 0
         while self.fetched and not self.decoded:
@@ -154,6 +169,7 @@ class AssignedPartition:
                     break
             self.fetched.popleft()
             self.buffered_bytes -= len(batch.view)
+            self.decoded_epoch = batch.header.partition_leader_epoch
             self.position = batch.header.next_offset
             metrics.consumed_records.add(len(self.decoded), now)
             metrics.consumed_bytes.add(len(batch.view), now)

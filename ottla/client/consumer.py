@@ -1,33 +1,22 @@
-"""Consumer: reads the partitions that it is assigned, in order, from a position of the program's choice.
+"""Consumer: reads partitions that the program names, or that its group shares out, and commits how far it got.
 
-`assign` partitions, then iterate (`async for record in consumer`) or take what is there (`getmany`). Batches are
-fetched ahead of the reader, up to `max_partition_fetch_bytes` per partition. Where a partition is read from: `seek` and
-its relatives, otherwise `auto_offset_reset`. Groups and commits are not part of this class.
+`subscribe` to topics and let the group share them out, or `assign` partitions; then iterate (`async for record in
+consumer`) or take what is there (`getmany`). Where a partition is read from: `seek` and its relatives, else what the
+group has committed, else `auto_offset_reset`.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
-from typing import Generic, Self, Unpack
+from typing import Generic, Unpack
 
-from ottla.client.assigned import AssignedPartition
-from ottla.client.cluster import Cluster
-from ottla.client.consumer_options import ISOLATION_LEVELS, RESETS, ConsumerKeywords, ConsumerOptions
-from ottla.client.errors import ClientClosed, ClientTimeout, KafkaError
-from ottla.client.fetcher import Fetcher
-from ottla.client.interceptors import before_consuming, close_all
-from ottla.client.metrics import ConsumerMetrics
-from ottla.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
+from ottla.client.consumer_options import ConsumerKeywords, ConsumerOptions
 from ottla.client.options import Servers, read_options
-from ottla.client.structs import ConsumerRecord, K, TopicPartition, V
-from ottla.protocol.errors import ErrorCode
-
-_NO_LIMIT = 2**63
+from ottla.client.partition_reader import PartitionReader
+from ottla.client.structs import K, TopicPartition, V
 
 
-class Consumer(Generic[K, V]):
+class Consumer(PartitionReader[K, V], Generic[K, V]):
     """See the module. Use it as a context manager, or call `start` and `close`.
 
     `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
@@ -49,361 +38,26 @@ class Consumer(Generic[K, V]):
             given["key_deserializer"] = key_deserializer
         if value_deserializer is not None:
             given["value_deserializer"] = value_deserializer
-        self._servers, self._options = read_options(ConsumerOptions, bootstrap_servers, given)
-        self._reset_to = RESETS[self._options.auto_offset_reset]
-        self._isolation_level = ISOLATION_LEVELS[self._options.isolation_level]
-        self._max_partition_fetch_bytes = self._options.max_partition_fetch_bytes
-        self._timeout_ms = self._options.default_api_timeout_ms
-        self._interceptors = self._options.interceptors
-        self._partitions: dict[TopicPartition, AssignedPartition] = {}
-        self._current: AssignedPartition | None = None
-        self._waiters: set[asyncio.Future[None]] = set()
-        self._cluster: Cluster | None = None
-        self._fetcher: Fetcher | None = None
-        self._metrics = ConsumerMetrics(0)
-        self._is_closed = False
-
-    async def start(self) -> None:
-        """Find the cluster; raises NoBrokersAvailable."""
-        self._loop = asyncio.get_running_loop()
-        self._metrics = ConsumerMetrics(self._loop.time())
-        cluster = Cluster(self._servers, self._options, allow_auto_create_topics=self._options.allow_auto_create_topics)
-        fetcher = Fetcher(cluster, self._partitions, self._options, self._metrics, on_data=self._wake_readers)
-        cluster.on_update = fetcher.wake
-        try:
-            await cluster.start()
-        except BaseException:
-            await cluster.close()
-            raise
-        self._cluster, self._fetcher = cluster, fetcher
-
-    async def close(self) -> None:
-        """End at once: requests under way are not waited for. Readers that wait raise ClientClosed."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self._wake_readers()
-        if self._fetcher is not None and self._cluster is not None:
-            await self._fetcher.close()
-            await self._cluster.close()
-        close_all(self._interceptors)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
+        super().__init__(*read_options(ConsumerOptions, bootstrap_servers, given))
 
     # Assignment -------------------------------------------------------------------------------------------------
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these partitions from now on and no others. Those that were assigned before keep their position."""
-        cluster, fetcher = self._started()
+        cluster, _ = self._started()
         wanted = [TopicPartition(*partition) for partition in partitions]
         for topic, index in wanted:
             if index < 0 or not topic:
                 raise ValueError(f"{topic!r} partition {index} cannot be")
         topics = {partition.topic for partition in wanted}
-        kept = {partition: self._partitions.get(partition) for partition in wanted}
         for partition in self._partitions:
             if partition.topic not in topics:
                 cluster.forget(partition.topic)
-        self._partitions.clear()
-        for partition, known in kept.items():
-            self._partitions[partition] = known or AssignedPartition(partition, self._reset_to)
-            if known is None and self._reset_to is None:
-                self._partitions[partition].failure = KafkaError(
-                    ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition}: no position was sought and auto_offset_reset is none"
-                )
-        if self._current is not None and self._current.partition not in self._partitions:
-            self._current = None
+        self._replace_assignment(wanted, awaits_committed=False)
         cluster.want(topics)
-        fetcher.wake()
 
     async def assign_topics(self, *topics: str) -> list[TopicPartition]:
         """Assign every partition of the topics, and return them; raises as `partitions_for`."""
         partitions = [TopicPartition(topic, index) for topic in topics for index in await self.partitions_for(topic)]
         self.assign(partitions)
         return partitions
-
-    def assignment(self) -> list[TopicPartition]:
-        """Return what is assigned."""
-        return list(self._partitions)
-
-    async def partitions_for(self, topic: str) -> list[int]:
-        """Return the partitions of a topic; raises KafkaError when it is not there within `default_api_timeout_ms`."""
-        cluster, _ = self._started()
-        return sorted((await cluster.topic(topic, self._timeout_ms)).partitions)
-
-    # Positions --------------------------------------------------------------------------------------------------
-
-    def seek(self, partition: tuple[str, int], offset: int) -> None:
-        """Read on at `offset`. Records that were fetched already are dropped."""
-        if offset < 0:
-            raise ValueError(f"an offset is 0 or more, not {offset}")
-        self._find(partition).move(offset)
-        self._after_move(partition)
-
-    def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
-        """Read on at the first offset of these partitions, of all when none is named."""
-        self._reset(partitions, EARLIEST)
-
-    def seek_to_end(self, *partitions: tuple[str, int]) -> None:
-        """Read on at the end, as it is when the broker is asked (see `position`), of these partitions or of all."""
-        self._reset(partitions, LATEST)
-
-    async def seek_to_times(self, timestamps: Mapping[TopicPartition, int]) -> None:
-        """Read on at the first record with that timestamp (ms) or later, at the end where there is none."""
-        for partition, found in (await self.offsets_for_times(timestamps)).items():
-            if found is None:
-                self.seek_to_end(partition)
-            else:
-                self.seek(partition, found.offset)
-
-    async def position(self, partition: tuple[str, int]) -> int:
-        """Return the offset of the next record of a partition; waits while it is being looked up.
-
-        Raises the KafkaError that made the look-up fail, ClientTimeout after `default_api_timeout_ms`.
-        """
-        assigned = self._find(partition)
-        try:
-            async with asyncio.timeout(self._timeout_ms / 1000):
-                while assigned.next_offset < 0:
-                    self._raise_failure(assigned)
-                    await self._await_data()
-        except TimeoutError:
-            raise ClientTimeout(f"{assigned.partition}: no position within {self._timeout_ms} ms") from None
-        return assigned.next_offset
-
-    async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return, per partition, its first record with that timestamp (ms) or later; None where there is none."""
-        for partition, timestamp in timestamps.items():
-            if timestamp < 0:
-                raise ValueError(f"{partition}: a timestamp is 0 or more, not {timestamp}")
-        return await self._list_offsets(timestamps)
-
-    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition."""
-        return await self._edges(partitions, EARLIEST)
-
-    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offset behind the last record of each partition (of the stable ones for read_committed)."""
-        return await self._edges(partitions, LATEST)
-
-    def high_watermark(self, partition: tuple[str, int]) -> int:
-        """Return the high watermark that the last answer told, -1 before the first."""
-        return self._find(partition).high_watermark
-
-    def lag(self, partition: tuple[str, int]) -> int:
-        """Return how many offsets lie between the program and the end of the log; -1 before that is known."""
-        assigned = self._find(partition)
-        end = assigned.last_stable_offset if self._isolation_level == 1 else assigned.high_watermark
-        return max(0, end - assigned.next_offset) if end >= 0 and assigned.next_offset >= 0 else -1
-
-    def metrics(self) -> dict[str, float]:
-        """Return what the consumer measured of itself, by Kafka's metric names; NaN for what has not happened yet.
-
-        Times are in ms, sizes in bytes; rates, averages and maxima are of the last half to whole minute.
-        """
-        cluster, _ = self._started()
-        now = self._loop.time()
-        lags = {partition: self.lag(partition) for partition in self._partitions}
-        return {
-            **cluster.metrics.snapshot(now),
-            **self._metrics.snapshot(now, {partition: lag for partition, lag in lags.items() if lag >= 0}),
-            "assigned-partitions": len(self._partitions),
-            "metadata-age": now - cluster.asked_at,
-        }
-
-    def pause(self, *partitions: tuple[str, int]) -> None:
-        """Return no records of these partitions until `resume`; what was fetched stays."""
-        for partition in partitions:
-            assigned = self._find(partition)
-            assigned.is_paused = True
-            if self._current is assigned:
-                self._current = None
-
-    def resume(self, *partitions: tuple[str, int]) -> None:
-        """End a `pause`."""
-        _, fetcher = self._started()
-        for partition in partitions:
-            self._find(partition).is_paused = False
-        self._wake_readers()
-        fetcher.wake()
-
-    def paused(self) -> list[TopicPartition]:
-        """Return what is paused."""
-        return [assigned.partition for assigned in self._partitions.values() if assigned.is_paused]
-
-    # Records ----------------------------------------------------------------------------------------------------
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> ConsumerRecord[K, V]:
-        return await self.getone()
-
-    async def getone(self) -> ConsumerRecord[K, V]:
-        """Return the next record; waits for it. Raises ClientClosed, and what is the matter with a partition."""
-        while True:
-            record = self._take_decoded()
-            if record is not None:
-                return record
-            self._current = None
-            self._started()
-            for assigned in self._in_turn():
-                if self._fill(assigned):
-                    self._current = assigned
-                    break
-            else:
-                self._raise_failures()
-                await self._await_data()
-
-    def _take_decoded(self) -> ConsumerRecord[K, V] | None:
-        """Return the next record if it is decoded already."""
-        assigned = self._current
-        while assigned is not None and assigned.cursor < len(assigned.decoded):
-            record: ConsumerRecord[K, V] = assigned.decoded[assigned.cursor]
-            assigned.cursor += 1
-            if not self._interceptors:
-                return record
-            left = before_consuming(self._interceptors, {assigned.partition: [record]}).get(assigned.partition)
-            if left:
-                return left[0]
-        return None
-
-    async def getmany(
-        self, *partitions: tuple[str, int], timeout_ms: int = 0, max_records: int | None = None
-    ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
-        """Return records that are there, by partition; waits up to `timeout_ms` for the first ones.
-
-        Only of `partitions` when some are named. At most `max_records` (None: `max_poll_records`). An empty dict when
-        nothing came. Raises what is the matter with a partition once there is nothing else to return.
-        """
-        self._started()
-        loop = self._loop
-        deadline = loop.time() + timeout_ms / 1000
-        limit = max_records or self._options.max_poll_records or _NO_LIMIT
-        chosen = {self._find(partition).partition for partition in partitions}
-        while True:
-            self._started()
-            taken: dict[TopicPartition, list[ConsumerRecord[K, V]]] = {}
-            room = limit
-            for assigned in self._in_turn():
-                if chosen and assigned.partition not in chosen:
-                    continue
-                records: list[ConsumerRecord[K, V]] = []
-                while room > 0 and self._fill(assigned):
-                    records += assigned.take(room)
-                    room = limit - len(records) - sum(map(len, taken.values()))
-                if records:
-                    taken[assigned.partition] = records
-                if room <= 0:
-                    break
-            if taken and self._interceptors:
-                seen = before_consuming(self._interceptors, taken)
-                taken = {partition: list(some) for partition, some in seen.items() if some}
-                if not taken:
-                    continue  # they left nothing of it: look for more
-            if taken:
-                return taken
-            self._raise_failures()
-            left_s = deadline - loop.time()
-            if left_s <= 0:
-                return {}
-            try:
-                async with asyncio.timeout(left_s):
-                    await self._await_data()
-            except TimeoutError:
-                return {}
-
-    # Inside -----------------------------------------------------------------------------------------------------
-
-    def _started(self) -> tuple[Cluster, Fetcher]:
-        if self._is_closed or self._cluster is None or self._fetcher is None:
-            raise ClientClosed("the consumer is closed" if self._is_closed else "the consumer was not started")
-        return self._cluster, self._fetcher
-
-    def _find(self, partition: tuple[str, int]) -> AssignedPartition:
-        found = self._partitions.get(TopicPartition(*partition))
-        if found is None:
-            raise ValueError(f"{partition[0]}-{partition[1]} is not assigned")
-        return found
-
-    def _in_turn(self) -> list[AssignedPartition]:
-        """Return the partitions that may be read, and let another come first the next time."""
-        readable = [assigned for assigned in self._partitions.values() if assigned.has_data and not assigned.is_paused]
-        if len(readable) > 1:
-            first = readable[0]
-            del self._partitions[first.partition]
-            self._partitions[first.partition] = first
-        return readable
-
-    def _fill(self, assigned: AssignedPartition) -> bool:
-        """Have decoded records of a partition at hand, if it has any."""
-        if assigned.cursor < len(assigned.decoded):
-            return True
-        if not assigned.fetched:
-            return False
-        _, fetcher = self._started()
-        try:
-            assigned.decode_next(self._options, self._metrics, self._loop.time())
-        except KafkaError as failed:
-            assigned.failure = failed
-        if assigned.buffered_bytes < self._max_partition_fetch_bytes:
-            fetcher.wake()
-        return bool(assigned.decoded)
-
-    def _raise_failures(self) -> None:
-        for assigned in self._partitions.values():
-            if not assigned.is_paused:
-                self._raise_failure(assigned)
-
-    def _raise_failure(self, assigned: AssignedPartition) -> None:
-        """Raise what is the matter once; the partition is asked again after that, unless the program seeks."""
-        if assigned.failure is not None:
-            failure, assigned.failure = assigned.failure, None
-            self._started()[1].wake()
-            raise failure
-
-    def _wake_readers(self) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def _await_data(self) -> None:
-        """Wait until something was fetched, failed or resolved; raises ClientClosed when the consumer is closed."""
-        self._started()
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters.discard(waiter)
-        self._started()
-
-    def _reset(self, partitions: Iterable[tuple[str, int]], reset_to: int) -> None:
-        for partition in list(partitions) or list(self._partitions):
-            self._find(partition).move(-1, reset_to=reset_to)
-            self._after_move(partition)
-
-    def _after_move(self, partition: tuple[str, int]) -> None:
-        if self._current is not None and self._current.partition == tuple(partition):
-            self._current = None
-        self._started()[1].wake()
-
-    async def _list_offsets(
-        self, timestamps: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        cluster, _ = self._started()
-        asked = {TopicPartition(*partition): timestamp for partition, timestamp in timestamps.items()}
-        return await list_offsets(cluster, asked, isolation_level=self._isolation_level, timeout_ms=self._timeout_ms)
-
-    async def _edges(self, partitions: Iterable[TopicPartition], edge: int) -> dict[TopicPartition, int]:
-        found = await self._list_offsets(dict.fromkeys(partitions, edge))
-        return {partition: place.offset for partition, place in found.items() if place is not None}

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from ottla.client.groups.assignors import Assignor, to_assignors
 from ottla.client.interceptors import ConsumerInterceptor, to_interceptors
 from ottla.client.offsets import EARLIEST, LATEST
 from ottla.client.option_kinds import (
@@ -15,16 +16,22 @@ from ottla.client.option_kinds import (
     integer,
     option_of,
     optional,
+    to_boolean,
     to_function,
     to_integer,
+    to_name,
 )
 from ottla.client.options import ClientKeywords, ClientOptions
 
 AutoOffsetReset = Literal["latest", "earliest", "none"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
+GroupProtocol = Literal["classic", "consumer"]
 
 RESETS: dict[str, int | None] = {"latest": LATEST, "earliest": EARLIEST, "none": None}
 ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
+
+_SET_BY_THE_BROKER = ("session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy")
+"""In the consumer protocol these are the group's configuration, not the member's; Kafka's client refuses them too."""
 
 
 class ConsumerKeywords(ClientKeywords, total=False):
@@ -41,6 +48,19 @@ class ConsumerKeywords(ClientKeywords, total=False):
     default_api_timeout_ms: int
     allow_auto_create_topics: bool
     interceptors: Sequence[ConsumerInterceptor]
+    group_id: str | None
+    group_instance_id: str | None
+    group_protocol: GroupProtocol
+    group_remote_assignor: str | None
+    partition_assignment_strategy: str | Sequence[str | Assignor | type[Assignor]]
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    rebalance_timeout_ms: int | None
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    exclude_internal_topics: bool
+    leave_group_on_close: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,3 +94,53 @@ class ConsumerOptions(ClientOptions):
     """Makes a value of bytes; None is not asked about and stays None."""
     interceptors: Sequence[ConsumerInterceptor] = option_of((), to_interceptors(ConsumerInterceptor))
     """Who sees records before the program does, in their order."""
+    group_id: str | None = optional(None, to_name)
+    """The group whose committed offsets are used, and that `subscribe` joins."""
+    group_instance_id: str | None = optional(None, to_name)
+    """Makes a static member (KIP-345): one that restarts under this name within the session timeout gets its partitions
+    back, without a rebalance."""
+    group_protocol: str = choice("classic", ("classic", "consumer"))
+    """How the group shares out: "classic", where a member computes the assignment, or "consumer" (KIP-848), where the
+    broker does and nobody stops for a rebalance."""
+    group_remote_assignor: str | None = optional(None, to_name)
+    """The broker's assignor in the consumer protocol, "uniform" or "range"; None leaves the choice to it."""
+    partition_assignment_strategy: Any = option_of("range,cooperative-sticky", to_assignors)
+    """The assignors in the classic protocol, the preferred first: range, roundrobin, sticky, cooperative-sticky, or
+    `Assignor`s of your own. Members give up everything to rebalance unless every one of them is cooperative."""
+    session_timeout_ms: int = integer(45_000, 1)
+    """A member of which the broker hears nothing for so long is dead; classic protocol."""
+    heartbeat_interval_ms: int = integer(3_000, 1)
+    """How often it hears from us; classic protocol."""
+    max_poll_interval_ms: int = integer(300_000, 1)
+    """A program that asks for no records for so long is stuck: its consumer leaves the group, until it asks again."""
+    rebalance_timeout_ms: int | None = optional(None, to_integer(1))
+    """How long a rebalance waits for this member; None: `max_poll_interval_ms`, as Kafka's client has it."""
+    enable_auto_commit: bool = boolean(True)
+    """Whether what was read is committed by itself, with a `group_id`: in polls, before partitions are given up, at the
+    end. Records count as read when the program asks for the next ones."""
+    auto_commit_interval_ms: int = integer(5_000, 1)
+    """How often it is."""
+    exclude_internal_topics: bool = boolean(True)
+    """Whether a pattern leaves out internal topics, such as `__consumer_offsets`."""
+    leave_group_on_close: bool | None = optional(None, to_boolean)
+    """Whether `close` leaves the group, so that others take over at once; None: unless it is a static member."""
+
+    def __post_init__(self) -> None:
+        ClientOptions.__post_init__(self)
+        if self.heartbeat_interval_ms >= self.session_timeout_ms and self.group_protocol == "classic":
+            raise ValueError("heartbeat_interval_ms must be less than session_timeout_ms")
+        if self.group_protocol == "consumer":
+            for one in fields(self):
+                if one.name in _SET_BY_THE_BROKER and not self._is_default(one.name):
+                    raise ValueError(f"{one.name} is set by the broker where group_protocol is consumer")
+        elif self.group_remote_assignor is not None:
+            raise ValueError("group_remote_assignor needs group_protocol consumer")
+
+    def _is_default(self, name: str) -> bool:
+        """Compare with what the declaration makes of its default."""
+        (found,) = (one for one in fields(self) if one.name == name)
+        default = found.metadata["convert"](found.default)
+        value = getattr(self, name)
+        if name == "partition_assignment_strategy":
+            return [type(one) for one in value] == [type(one) for one in default]
+        return bool(value == default)

@@ -16,12 +16,14 @@ __all__ = [
     "BufferExhausted",
     "ClientClosed",
     "ClientTimeout",
+    "CommitFailed",
     "ConnectionLost",
     "CorruptRecords",
     "KafkaError",
     "LogTruncated",
     "NoBrokersAvailable",
     "OffsetOutOfRange",
+    "RebalanceListenerFailed",
     "RecordTooLarge",
     "UndecodableRecord",
     "UnsupportedByBroker",
@@ -124,3 +126,21 @@ class LogTruncated(PartitionFailure):
         super().__init__(
             ErrorCode.OFFSET_OUT_OF_RANGE, partition, offset, "the log was truncated below what was consumed already"
         )
+
+
+class CommitFailed(KafkaError):
+    """Offsets were not committed, because the group has taken the partitions away (Kafka's CommitFailedException).
+
+    `code` says how: REBALANCE_IN_PROGRESS, which passes with the next poll, or UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION
+    and the like: too much time went by between two polls, and other members read the partitions now.
+    """
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(code, f"the offsets were not committed: {message}")
+
+
+class RebalanceListenerFailed(KafkaError):
+    """A rebalance listener raised; the exception is the `__cause__`. The rebalance itself was finished."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)

@@ -88,6 +88,13 @@ def _to_text(value: object) -> str:
     return value
 
 
+def to_name(value: object) -> str:
+    """Take text that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise ValueError("must be text, and not empty")
+    return value
+
+
 def _to_choice(choices: Sequence[str], value: object) -> str:
     if value not in choices:
         raise ValueError(f"must be one of {', '.join(choices)}")

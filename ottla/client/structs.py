@@ -24,6 +24,25 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset: that of the next record to read, a note of the program's, and the leader epoch (-1: unknown)
+    of the record before, by which a log that was cut meanwhile is noticed (KIP-320)."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class GroupMetadata(NamedTuple):
+    """Who this consumer is in its group. `generation` is the member epoch in the consumer protocol; -1 and an empty
+    member id while it is no member."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None
+
+
 class BrokerAddress(NamedTuple):
     """A broker of the cluster as clients reach it."""
 

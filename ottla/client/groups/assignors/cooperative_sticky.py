@@ -1,0 +1,45 @@
+"""Cooperative sticky: sticky, but nobody stops for a rebalance (Kafka's CooperativeStickyAssignor, KIP-429).
+
+Members keep what they own while they join. A partition that is to move is first given to nobody; when its owner has
+given it up the group rebalances again, and then it gets its new owner. What a member owns stands in its subscription;
+since version 2 of that also the generation, and for older readers of it in the user data, an int32.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+
+from ottla.client.groups.assignors.balance import Claim, balance
+from ottla.client.groups.assignors.interface import NO_GENERATION, Assignment, Assignor, GroupMember
+from ottla.client.structs import TopicPartition
+
+_INT32 = struct.Struct(">i")
+
+
+class CooperativeStickyAssignor(Assignor):
+    """See the module."""
+
+    name = "cooperative-sticky"
+    is_cooperative = True
+
+    def user_data(self, previous: Sequence[TopicPartition], generation: int) -> bytes:
+        """Return the generation."""
+        return _INT32.pack(generation)
+
+    def assign(self, partition_counts: Mapping[str, int], members: Sequence[GroupMember]) -> Assignment:
+        """Share out, and hold back what another member still has to give up."""
+        claims = {member.member_id: Claim(member.owned, _generation_of(member)) for member in members}
+        assignment = balance(partition_counts, members, claims)
+        owners = {partition: member.member_id for member in members for partition in member.owned}
+        return {
+            member_id: [partition for partition in partitions if owners.get(partition, member_id) == member_id]
+            for member_id, partitions in assignment.items()
+        }
+
+
+def _generation_of(member: GroupMember) -> int:
+    if member.generation >= 0 or len(member.user_data) != _INT32.size:
+        return member.generation
+    generation: int = _INT32.unpack(member.user_data)[0]
+    return max(generation, NO_GENERATION)

@@ -1,0 +1,78 @@
+"""Rebalance listeners: a program's own code, called when its consumer gets partitions or has to give them up.
+
+As Kafka's `ConsumerRebalanceListener`: inside a poll, revoked before assigned, and each with the partitions concerned:
+all of them where the group gives up everything to rebalance, else those that come or go. What a callback raises does
+not stop the rebalance; the poll raises it when that is done.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from ottla.client.errors import KafkaError, RebalanceListenerFailed
+from ottla.client.structs import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class RebalanceListener:
+    """Override what you need; the methods may be `async`.
+
+    They may `seek`, `pause`, `commit` and ask for positions; they must not read records.
+    """
+
+    def on_assigned(self, partitions: list[TopicPartition]) -> Awaitable[None] | None:
+        """Hear what was added, before its first record is read. A `seek` here goes before what is committed."""
+
+    def on_revoked(self, partitions: list[TopicPartition]) -> Awaitable[None] | None:
+        """Hear what is about to be given up; they are still owned, so that offsets can be committed."""
+
+    def on_lost(self, partitions: list[TopicPartition]) -> Awaitable[None] | None:
+        """Hear what is gone already, and may have another owner: the group gave this member up.
+
+        Nothing can be committed for them. Unless it is overridden, `on_revoked` is called.
+        """
+        return self.on_revoked(partitions)
+
+
+class ListenerCalls:
+    """Calls the listener of the moment, and keeps the first failure for the next poll."""
+
+    def __init__(self, on_failure: Callable[[KafkaError], None]) -> None:
+        self.listener: RebalanceListener | None = None
+        self._on_failure = on_failure
+
+    async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Tell what was added; an empty list is told too, as the end of a rebalance."""
+        if self.listener is not None:
+            await self._call("on_assigned", self.listener.on_assigned, partitions)
+
+    async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Tell what goes, if anything does."""
+        if self.listener is not None and partitions:
+            await self._call("on_revoked", self.listener.on_revoked, partitions)
+
+    async def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Tell what is gone, if anything is."""
+        if self.listener is not None and partitions:
+            await self._call("on_lost", self.listener.on_lost, partitions)
+
+    async def _call(
+        self,
+        name: str,
+        method: Callable[[list[TopicPartition]], Awaitable[None] | None],
+        partitions: Sequence[TopicPartition],
+    ) -> None:
+        try:
+            result = method(list(partitions))
+            if inspect.isawaitable(result):
+                await result
+        except Exception as raised:  # whatever a program's own code raises
+            logger.exception("the rebalance listener's %s failed", name)
+            failure = RebalanceListenerFailed(
+                f"the rebalance listener's {name} raised {type(raised).__name__}: {raised}"
+            )
+            failure.__cause__ = raised
+            self._on_failure(failure)

@@ -1,0 +1,61 @@
+"""What a consumer wants to read: topics by name, or all whose names match a pattern.
+
+A pattern in text goes to the broker where that resolves patterns (the consumer protocol; RE2's syntax), and is matched
+here otherwise, whole names, in Python's syntax; a compiled pattern is always matched here. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ottla.client.cluster import MAX_TOPIC_NAME_CHARACTERS
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Either topics or a pattern; `server_pattern` is that pattern's text if a broker may be asked to match it."""
+
+    topics: frozenset[str] = frozenset()
+    pattern: re.Pattern[str] | None = None
+    server_pattern: str | None = None
+    includes_internal: bool = field(default=False, kw_only=True)
+
+    @classmethod
+    def of(
+        cls, topics: Iterable[str] | None, pattern: str | re.Pattern[str] | None, *, on_server: bool, internal: bool
+    ) -> Subscription:
+        """Return what a program asks for; raises ValueError for what cannot be.
+
+        `on_server`: whether the broker matches patterns; `internal`: whether a pattern may match internal topics.
+        """
+        if (topics is None) == (pattern is None):
+            raise ValueError("subscribe to topics or to a pattern")
+        if topics is not None:
+            names = frozenset([topics] if isinstance(topics, str) else topics)
+            if not names:
+                raise ValueError("subscribe to one topic at least; unsubscribe() ends a subscription")
+            for name in names:
+                if not isinstance(name, str) or not 0 < len(name) <= MAX_TOPIC_NAME_CHARACTERS:
+                    raise ValueError(f"{name!r:.40} cannot be the name of a topic")
+            return cls(names)
+        if not pattern:
+            raise ValueError("an empty pattern matches no topic")
+        if isinstance(pattern, re.Pattern):
+            return cls(pattern=pattern, includes_internal=internal)
+        if on_server:
+            return cls(server_pattern=pattern)
+        try:
+            return cls(pattern=re.compile(pattern), includes_internal=internal)
+        except re.error as wrong:
+            raise ValueError(f"{pattern!r} is no regular expression: {wrong}") from None
+
+    def names_among(self, existing: Iterable[tuple[str, bool]]) -> frozenset[str]:
+        """Return the topics that are meant: as they were named, or those of (name, is internal) that match."""
+        if self.pattern is None:
+            return self.topics
+        matches = self.pattern.fullmatch
+        return frozenset(
+            name for name, is_internal in existing if (self.includes_internal or not is_internal) and matches(name)
+        )
