@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ottla.protocol.api import REGISTRY
 from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from ottla.protocol.message import Message
 from ottla.protocol.stored.control import (
     KRaftVersionRecord,
@@ -21,6 +22,7 @@ from ottla.protocol.stored.control import (
     SnapshotHeaderRecord,
     VotersRecord,
 )
+from ottla.protocol.stored.group import GROUP_RECORDS, GroupKey, GroupValue
 from ottla.protocol.stored.metadata import METADATA_RECORDS, MetadataRecord
 
 GOLDEN_FILE = Path(__file__).parent.parent / "protocol" / "golden" / "kafka-4.1.0.jsonl"
@@ -40,11 +42,19 @@ DROPPED_BY_KAFKA: list[tuple[type[Message], int]] = [
     (OffsetCommitResponse, 1),
 ]
 """Versions that Ottla serves and Kafka 4.1 no longer has; its classes cannot be asked about them."""
-ALL_MESSAGES: list[type[Message]] = [*REQUESTS_AND_RESPONSES, *CONTROL_RECORDS, *METADATA_RECORDS.values()]
+GROUP_KEYS_AND_VALUES: list[type[Message]] = [cls for classes in GROUP_RECORDS.values() for cls in classes]
+CONSUMER_PROTOCOL: list[type[Message]] = [ConsumerProtocolSubscription, ConsumerProtocolAssignment]
+ALL_MESSAGES: list[type[Message]] = [
+    *REQUESTS_AND_RESPONSES,
+    *CONTROL_RECORDS,
+    *METADATA_RECORDS.values(),
+    *GROUP_KEYS_AND_VALUES,
+    *CONSUMER_PROTOCOL,
+]
 
 
 class Golden(NamedTuple):
-    """One message that Kafka wrote. Metadata records with their frame."""
+    """One message that Kafka wrote. Metadata records with their frame, group records without their prefix."""
 
     cls: type[Message]
     version: int
@@ -61,6 +71,8 @@ def java_class(cls: type[Message]) -> str:
     """The name of Kafka's class."""
     if issubclass(cls, MetadataRecord):
         return f"org.apache.kafka.common.metadata.{cls.__name__}"
+    if issubclass(cls, GroupKey | GroupValue):
+        return f"org.apache.kafka.coordinator.group.generated.{cls.__name__}"
     suffix = "Data" if cls in REQUESTS_AND_RESPONSES else ""
     return f"org.apache.kafka.common.message.{cls.__name__}{suffix}"
 

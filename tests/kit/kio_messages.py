@@ -26,6 +26,8 @@ STORED = {
     "SnapshotFooterRecord": "snapshot_footer_record",
     "KRaftVersionRecord": "k_raft_version_record",
     "VotersRecord": "voters_record",
+    "ConsumerProtocolSubscription": "consumer_protocol_subscription",
+    "ConsumerProtocolAssignment": "consumer_protocol_assignment",
 }
 
 

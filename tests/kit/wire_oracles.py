@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kit.golden import (
     ALL_MESSAGES,
+    CONSUMER_PROTOCOL,
     CONTROL_RECORDS,
     DROPPED_BY_KAFKA,
     REQUESTS_AND_RESPONSES,
@@ -22,6 +23,7 @@ from kit.old_kafka_python_messages import old_kafka_python_class
 
 from ottla.protocol.api import REGISTRY
 from ottla.protocol.message import Message
+from ottla.protocol.stored.group import GroupKey, GroupValue
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "wire-oracles.md"
 
@@ -66,7 +68,13 @@ def page() -> str:
         if cls not in REQUESTS_AND_RESPONSES
     ]
     apis = [(name, "request" if index % 2 == 0 else "response", cls) for index, (name, cls) in enumerate(requests)]
-    records = [(name, "control" if cls in CONTROL_RECORDS else "metadata", cls) for name, cls in stored]
+    groups = [(name, "key" if issubclass(cls, GroupKey) else "value", cls) for name, cls in stored if _is_group(cls)]
+    protocol = [(name, "consumer protocol", cls) for name, cls in stored if cls in CONSUMER_PROTOCOL]
+    records = [
+        (name, "control" if cls in CONTROL_RECORDS else "metadata", cls)
+        for name, cls in stored
+        if cls not in CONSUMER_PROTOCOL and not _is_group(cls)
+    ]
     return "\n".join(
         [
             HEAD,
@@ -76,9 +84,20 @@ def page() -> str:
             "\n## Records of the metadata log\n",
             "| record (type) | kind | versions | oracles |\n|---|---|---|---|",
             *_rows(records),
+            "\n## Records of `__consumer_offsets`\n",
+            "Kafka's bytes are those behind the type or version that each key and value begins with.\n",
+            "| record (type) | part | versions | oracles |\n|---|---|---|---|",
+            *_rows(groups),
+            "\n## What consumers say to each other\n",
+            "| message | kind | versions | oracles |\n|---|---|---|---|",
+            *_rows(protocol),
             "",
         ]
     )
+
+
+def _is_group(cls: type[Message]) -> bool:
+    return issubclass(cls, GroupKey | GroupValue)
 
 
 def _rows(messages: Iterable[tuple[str, str, type[Message]]]) -> list[str]:

@@ -59,8 +59,8 @@ def _values(field: FieldPlan, narrow: Narrow) -> st.SearchStrategy[Any]:
     if field.is_array:
         values = st.lists(values, max_size=3)
     if field.tag is not None:
-        # A tag may also be absent; a struct of nothing but defaults is the same as none.
-        if field.struct is not None and not field.is_array:
+        # A tag may also be absent; a struct of nothing but defaults is the same as none, unless null may travel.
+        if field.struct is not None and not field.is_array and not field.is_nullable:
             unset = field.struct.cls()
             return st.none() | values.filter(lambda value: value != unset)
         return st.just(field.default) | values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from kit.golden import CONSUMER_PROTOCOL
 from kit.kio_messages import kio_bytes, kio_class, kio_message, narrow_to_kio, to_kio
 from kit.wire_values import messages
 
@@ -21,7 +22,7 @@ CONTROL = (LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord, KRaf
 DECLARED = [message for api in REGISTRY.values() for message in (api.request, api.response)]
 CASES = [
     pytest.param(cls, version, id=f"{cls.__name__}-v{version}")
-    for cls in (*DECLARED, *CONTROL)
+    for cls in (*DECLARED, *CONTROL, *CONSUMER_PROTOCOL)
     for version in cls.message_versions.versions()
     if kio_class(cls, version) is not None
 ]

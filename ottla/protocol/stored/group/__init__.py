@@ -1,0 +1,143 @@
+"""The records of `__consumer_offsets`: what groups have committed, and what groups are.
+
+A key begins with its type, a value with the version that it is written in; what follows is the message. The offset 42
+of group ``g`` in partition 0 of topic ``t``, committed at time 1 without metadata or a known leader epoch::
+
+    00 01  00 01 67  00 01 74  00 00 00 00                                      type 1: "g", "t", 0
+    00 03  00 00 00 00 00 00 00 2a  ff ff ff ff  00 00  00 00 00 00 00 00 00 01  version 3: 42, -1, "", 1
+
+A record without a value (a tombstone) forgets what its key names. Bytes behind a message are ignored, as in Kafka.
+Types 9 to 15 belong to share groups and 17 to 23 to streams groups; they are read as `UnknownGroupRecord`, so that
+whoever opens a directory of Kafka's can keep them. Source: Kafka's ``CoordinatorRecordSerde``,
+``GroupCoordinatorRecordHelpers`` and the schemas of release 4.1.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.message import Struct, decode, encode
+from ottla.protocol.stored.group.classic import GroupMetadataKey, GroupMetadataValue
+from ottla.protocol.stored.group.consumer import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+from ottla.protocol.stored.group.offsets import OffsetCommitKey, OffsetCommitValue
+from ottla.protocol.stored.group.record import GroupKey, GroupValue, UnknownGroupRecord
+from ottla.protocol.types import Buffer
+
+GROUP_RECORDS: dict[int, tuple[type[GroupKey], type[GroupValue]]] = {
+    key.message_key: (key, value)
+    for key, value in (
+        (OffsetCommitKey, OffsetCommitValue),
+        (GroupMetadataKey, GroupMetadataValue),
+        (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+        (ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue),
+        (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+        (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
+        (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
+        (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+        (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+    )
+}
+"""The key and value classes by their record type."""
+
+LEGACY_OFFSET_COMMIT_TYPE = 0
+"""The type that the first versions of Kafka gave to committed offsets; its fields are those of type 1."""
+
+_PREFIX = struct.Struct(">h")
+
+__all__ = [
+    "GROUP_RECORDS",
+    "ConsumerGroupCurrentMemberAssignmentKey",
+    "ConsumerGroupCurrentMemberAssignmentValue",
+    "ConsumerGroupMemberMetadataKey",
+    "ConsumerGroupMemberMetadataValue",
+    "ConsumerGroupMetadataKey",
+    "ConsumerGroupMetadataValue",
+    "ConsumerGroupPartitionMetadataKey",
+    "ConsumerGroupPartitionMetadataValue",
+    "ConsumerGroupRegularExpressionKey",
+    "ConsumerGroupRegularExpressionValue",
+    "ConsumerGroupTargetAssignmentMemberKey",
+    "ConsumerGroupTargetAssignmentMemberValue",
+    "ConsumerGroupTargetAssignmentMetadataKey",
+    "ConsumerGroupTargetAssignmentMetadataValue",
+    "GroupKey",
+    "GroupMetadataKey",
+    "GroupMetadataValue",
+    "GroupValue",
+    "OffsetCommitKey",
+    "OffsetCommitValue",
+    "UnknownGroupRecord",
+    "decode_group_record",
+    "encode_group_key",
+    "encode_group_value",
+]
+
+
+def encode_group_key(key: Struct) -> bytes:
+    """The key of a record of `__consumer_offsets`.
+
+    Raises TypeError for a struct that is no such key, and UnencodableMessage.
+    """
+    if not isinstance(key, GroupKey):
+        raise TypeError(f"{type(key).__name__} is not a key of __consumer_offsets")
+    return _PREFIX.pack(key.message_key) + encode(key, 0)
+
+
+def encode_group_value(value: Struct, version: int | None = None) -> bytes:
+    """The value of a record of `__consumer_offsets`.
+
+    Without a `version`, the one that Kafka 4.1 writes, which for an offset with an expiry is version 1.
+    Raises TypeError for a struct that is no such value, UnencodableMessage, and ValueError for a version that it lacks.
+    """
+    if not isinstance(value, GroupValue):
+        raise TypeError(f"{type(value).__name__} is not a value of __consumer_offsets")
+    if version is None:
+        expires = isinstance(value, OffsetCommitValue) and value.expire_timestamp != -1
+        version = 1 if expires else value.written_version
+    return _PREFIX.pack(version) + encode(value, version)
+
+
+def decode_group_record(key: Buffer, value: Buffer | None) -> tuple[Struct, Struct | None]:
+    """The key and the value of a record of `__consumer_offsets`; no value for a tombstone.
+
+    A record of a type that is not known comes as an `UnknownGroupRecord` and no value.
+    Raises MalformedMessage for broken bytes, and for a version of a value that is not known.
+    """
+    record_type = _prefix(key, "key")
+    is_legacy = record_type == LEGACY_OFFSET_COMMIT_TYPE
+    classes = GROUP_RECORDS.get(OffsetCommitKey.message_key if is_legacy else record_type)
+    if classes is None:
+        whole = None if value is None else bytes(value)
+        return UnknownGroupRecord(record_type=record_type, key=bytes(key), value=whole), None
+    key_class, value_class = classes
+    decoded_key = decode(key_class, key, 0, _PREFIX.size)
+    if value is None:
+        return decoded_key, None
+    version = _prefix(value, "value")
+    if version not in value_class.message_versions:
+        raise MalformedMessage(f"{value_class.__name__} of unknown version {version}")
+    return decoded_key, decode(value_class, value, version, _PREFIX.size)
+
+
+def _prefix(data: Buffer, what: str) -> int:
+    """The type in front of a key, the version in front of a value."""
+    if len(data) < _PREFIX.size:
+        raise MalformedMessage(f"a {what} of {len(data)} bytes in __consumer_offsets says neither type nor version")
+    number: int = _PREFIX.unpack_from(data)[0]
+    return number

@@ -1,0 +1,33 @@
+"""What the records of `__consumer_offsets` have in common: keys that say their type, values that say their version."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ottla.protocol.message import Message, Struct
+from ottla.protocol.types import Bytes, Int16, NullableBytes
+
+
+class GroupKey(Message):
+    """The key of a record of `__consumer_offsets`. Its ``message_key`` is Kafka's record type; all have version 0."""
+
+
+class GroupValue(Message):
+    """The value of a record of `__consumer_offsets`, in a version that it says itself."""
+
+    written_version: ClassVar[int] = 0
+    """The version that Kafka 4.1 writes."""
+
+    def __init_subclass__(
+        cls, *, key: int = -1, versions: str = "none", flexible: str = "none", written: int = 0
+    ) -> None:
+        super().__init_subclass__(key=key, versions=versions, flexible=flexible)
+        cls.written_version = written
+
+
+class UnknownGroupRecord(Struct):
+    """A record of a type that is not known here, such as those of share groups: kept as its bytes."""
+
+    record_type: Int16
+    key: Bytes
+    value: NullableBytes
