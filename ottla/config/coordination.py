@@ -1,11 +1,12 @@
-"""Keys about consumer groups, committed offsets and transactions. What has no effect yet says so."""
+"""Keys about consumer groups, committed offsets and transactions. What has no effect says so."""
 
 from __future__ import annotations
 
-from ottla.config.declare import INT_MAX, int32, int64, words
+from ottla.config.declare import INT_MAX, choice, int32, int64, words
 from ottla.config.options import Options
 
-_GROUPS = "consumer groups come in a later version"
+_SOON = "its reader comes with the coordinator"
+_TURNS = "the writes of one turn of the event loop are gathered, and one sync serves all that wait"
 _TRANSACTIONS = "transactions come in a later version"
 
 
@@ -13,59 +14,81 @@ class Groups(Options):
     """Consumer groups."""
 
     group_initial_rebalance_delay_ms = int32(
-        0, kafka="3000", inert=_GROUPS, doc="How long a new group waits for further members before its first rebalance."
+        0, kafka="3000", doc="How long a new group waits for further members before its first rebalance."
     )
     group_min_session_timeout_ms = int32(
-        100,
-        kafka="6000",
-        inert=_GROUPS,
-        doc="Shortest session timeout that a member may ask for; short ones help tests.",
+        6000,
+        doc="Shortest session timeout that a member of the classic protocol may ask for.",
     )
     group_max_session_timeout_ms = int32(
-        1800000, inert=_GROUPS, doc="Longest session timeout that a member may ask for."
+        1800000, doc="Longest session timeout that a member of the classic protocol may ask for."
     )
-    group_max_size = int32(INT_MAX, at_least=1, inert=_GROUPS, doc="Members of one group.")
+    group_max_size = int32(INT_MAX, at_least=1, doc="Members of one group.")
     group_coordinator_rebalance_protocols = words(
         ("classic", "consumer"),
         "classic",
         "consumer",
         "share",
         "streams",
-        inert=_GROUPS,
         doc="Group protocols that are served.",
     )
     group_coordinator_threads = int32(
         4, at_least=1, inert="coordinators run on the event loop", doc="Threads of the coordinator."
     )
     group_coordinator_append_linger_ms = int32(
-        0, at_least=-1, kafka="5", inert=_GROUPS, doc="How long writes of the coordinator are gathered."
+        0, at_least=-1, kafka="5", inert=_TURNS, doc="How long writes of the coordinator are gathered."
     )
     group_consumer_session_timeout_ms = int32(
-        45000, at_least=1, inert=_GROUPS, doc="Session timeout of the consumer protocol (KIP-848)."
+        45000, at_least=1, doc="Session timeout of the consumer protocol (KIP-848)."
     )
-    group_consumer_min_session_timeout_ms = int32(100, at_least=1, kafka="45000", inert=_GROUPS, doc="Its lower bound.")
-    group_consumer_max_session_timeout_ms = int32(60000, at_least=1, inert=_GROUPS, doc="Its upper bound.")
+    group_consumer_min_session_timeout_ms = int32(
+        100,
+        at_least=1,
+        kafka="45000",
+        doc="Shortest session timeout of the consumer protocol; the short one is for tests.",
+    )
+    group_consumer_max_session_timeout_ms = int32(
+        60000, at_least=1, doc="Longest session timeout of the consumer protocol."
+    )
     group_consumer_heartbeat_interval_ms = int32(
-        5000, at_least=1, inert=_GROUPS, doc="Heartbeat interval of the consumer protocol (KIP-848)."
+        5000, at_least=1, doc="Heartbeat interval of the consumer protocol (KIP-848)."
     )
     group_consumer_min_heartbeat_interval_ms = int32(
-        10, at_least=1, kafka="5000", inert=_GROUPS, doc="Its lower bound."
+        10,
+        at_least=1,
+        kafka="5000",
+        doc="Shortest heartbeat interval of the consumer protocol; the short one is for tests.",
     )
-    group_consumer_max_heartbeat_interval_ms = int32(15000, at_least=1, inert=_GROUPS, doc="Its upper bound.")
-    group_consumer_max_size = int32(
-        INT_MAX, at_least=1, inert=_GROUPS, doc="Members of one group of the consumer protocol."
+    group_consumer_max_heartbeat_interval_ms = int32(
+        15000, at_least=1, doc="Longest heartbeat interval of the consumer protocol."
     )
+    group_consumer_max_size = int32(INT_MAX, at_least=1, doc="Members of one group of the consumer protocol.")
     group_consumer_assignors = words(
-        ("uniform", "range"), inert=_GROUPS, doc="Assignors of the consumer protocol; the first is the default."
+        ("uniform", "range"),
+        "uniform",
+        "range",
+        at_least_one=True,
+        doc="Assignors of the consumer protocol; the first is the default.",
     )
-    group_consumer_migration_policy = words(
-        ("bidirectional",),
+    group_consumer_migration_policy = choice(
+        "bidirectional",
         "bidirectional",
         "upgrade",
         "downgrade",
         "disabled",
-        inert=_GROUPS,
         doc="Whether groups may change between the classic and the consumer protocol.",
+    )
+    group_consumer_regex_refresh_interval_ms = int32(
+        600000,
+        at_least=10000,
+        inert=_SOON,
+        doc="How often topics are matched anew against the regular expressions of the consumer protocol.",
+    )
+    ottla_group_evict_on_disconnect_ms = int64(
+        -1,
+        at_least=-1,
+        doc="How long after its connection broke a member is removed from its group; -1 waits for its session timeout,"
+        " as Kafka does.",
     )
 
 
@@ -76,7 +99,7 @@ class Offsets(Options):
         1,
         at_least=1,
         kafka="50",
-        inert=_GROUPS,
+        inert=_SOON,
         doc="Partitions of `__consumer_offsets` in a new data directory; a directory that has the topic keeps its"
         " number.",
     )
@@ -88,23 +111,27 @@ class Offsets(Options):
         inert="it is always 1 here",
         doc="Replicas of `__consumer_offsets`. Any number is accepted.",
     )
-    offsets_topic_segment_bytes = int32(
-        104857600, at_least=1, inert=_GROUPS, doc="Segment size of `__consumer_offsets`."
-    )
+    offsets_topic_segment_bytes = int32(104857600, at_least=1, inert=_SOON, doc="Segment size of `__consumer_offsets`.")
     offsets_topic_compression_codec = int32(
-        0, at_most=4, inert=_GROUPS, doc="Compression of `__consumer_offsets`, by number."
+        0, at_most=4, inert=_SOON, doc="Compression of `__consumer_offsets`, by number."
     )
     offsets_load_buffer_size = int32(
-        5242880, at_least=1, inert=_GROUPS, doc="Bytes read at a time while offsets are loaded."
+        5242880,
+        at_least=1,
+        inert="offsets are read in pieces of a size of our own",
+        doc="Bytes read at a time while offsets are loaded.",
     )
-    offsets_commit_timeout_ms = int32(5000, at_least=1, inert=_GROUPS, doc="Longest time that a commit may take.")
-    offsets_retention_minutes = int32(
-        10080, at_least=1, inert=_GROUPS, doc="How long offsets of an empty group are kept."
+    offsets_commit_timeout_ms = int32(
+        5000,
+        at_least=1,
+        inert="a commit waits for this broker's disk and nothing else",
+        doc="Longest time that a commit may take.",
     )
+    offsets_retention_minutes = int32(10080, at_least=1, doc="How long offsets of an empty group are kept.")
     offsets_retention_check_interval_ms = int64(
-        600000, at_least=1, inert=_GROUPS, doc="How often old offsets are looked for."
+        600000, at_least=1, inert=_SOON, doc="How often old offsets are looked for."
     )
-    offset_metadata_max_bytes = int32(4096, inert=_GROUPS, doc="Longest text that a commit may carry.")
+    offset_metadata_max_bytes = int32(4096, doc="Longest text that a commit may carry.")
 
 
 class Transactions(Options):

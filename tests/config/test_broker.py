@@ -107,9 +107,9 @@ def test_zookeeper_keys_are_one_warning() -> None:
 
 
 def test_keys_without_effect_are_one_warning_and_only_when_changed() -> None:
-    config = BrokerConfig.of({"num.io.threads": 8, "num.network.threads": 9, "group.max.size": 5})
+    config = BrokerConfig.of({"num.io.threads": 8, "num.network.threads": 9, "offsets.load.buffer.size": 5})
     (warning,) = config.warnings
-    assert warning.endswith(": group.max.size, num.network.threads")
+    assert warning.endswith(": num.network.threads, offsets.load.buffer.size")
 
 
 def test_kafkas_own_example_file_needs_no_change(tmp_path: Path) -> None:

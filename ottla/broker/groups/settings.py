@@ -69,9 +69,10 @@ class GroupSettings:
             consumer_max_heartbeat_interval_ms=config.group_consumer_max_heartbeat_interval_ms,
             consumer_max_size=config.group_consumer_max_size,
             consumer_assignors=tuple(config.group_consumer_assignors),
-            consumer_migration_policy=config.group_consumer_migration_policy[0],
+            consumer_migration_policy=config.group_consumer_migration_policy,
             offset_metadata_max_bytes=config.offset_metadata_max_bytes,
             offsets_retention_ms=config.offsets_retention_minutes * MS_PER_MINUTE,
+            evict_on_disconnect_ms=config.ottla_group_evict_on_disconnect_ms,
             group_configs=group_configs,
         )
 
