@@ -150,6 +150,10 @@ class Files(ABC):
         """When a file was last written, milliseconds since 1970."""
 
     @abstractmethod
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        """Let a file count as last written then: for one that takes the place of an older one."""
+
+    @abstractmethod
     def sync_directory(self, path: Path) -> None:
         """Make the names in a directory durable."""
 

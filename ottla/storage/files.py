@@ -242,7 +242,7 @@ class OsFile(File):
     def _open(self, flags: int) -> Descriptor:
         if self._closed:
             raise OSError(errno.EBADF, "the file is closed", str(self.path))
-        descriptor = Descriptor(self._files.open_descriptor(self.path, flags), self._drop)
+        descriptor = Descriptor(self._files.open_by_path(self, flags), self._drop)
         descriptor.pinned = self._writes != self._synced_writes
         self._descriptor = descriptor
         self._files.descriptors.admit(descriptor)
@@ -285,13 +285,14 @@ class OsFiles(Files):
         self.maps = OpenFiles(max_maps)
         self.residency = ResidencyProbe()
         self._devices: dict[int, _Device] = {}
-        self._open_files: weakref.WeakSet[OsFile] = weakref.WeakSet()
+        self._open_files: dict[str, weakref.WeakSet[OsFile]] = {}
+        """By directory, since a rename concerns few and there may be many thousands."""
         self._guard = threading.Lock()
 
     def open(self, path: Path, *, create: bool = False, writable: bool = False, derived: bool = False) -> OsFile:
         file = OsFile(self, path, writable=writable or create, derived=derived, create=create)
         with self._guard:
-            self._open_files.add(file)
+            self._remember(file)
         return file
 
     def read_bytes(self, path: Path) -> bytes:
@@ -314,15 +315,33 @@ class OsFiles(Files):
         self.sync_directory(path.parent)
 
     def rename(self, old: Path, new: Path) -> None:
-        os.rename(old, new)
-        name, inside = str(old), f"{old}{os.sep}"  # text, which a Path keeps: there may be thousands of open files
+        # Name and paths change together for `open_by_path`.
         with self._guard:
-            for file in self._open_files:
-                path = str(file.path)
-                if path == name:
-                    file.path = new
-                elif path.startswith(inside):
-                    file.path = new / path[len(inside) :]
+            os.rename(old, new)
+            for file in list(self._open_files.get(str(old.parent), ())):
+                if file.path == old:
+                    self._move(file, new)
+            if new.is_dir():
+                name, inside = str(old), f"{old}{os.sep}"
+                for directory in [one for one in self._open_files if one == name or one.startswith(inside)]:
+                    for file in list(self._open_files[directory]):
+                        self._move(file, new / file.path.relative_to(old))
+
+    def _move(self, file: OsFile, path: Path) -> None:
+        self._forget(file)
+        file.path = path
+        self._remember(file)
+
+    def _remember(self, file: OsFile) -> None:
+        self._open_files.setdefault(str(file.path.parent), weakref.WeakSet()).add(file)
+
+    def _forget(self, file: OsFile) -> None:
+        directory = str(file.path.parent)
+        siblings = self._open_files.get(directory)
+        if siblings is not None:
+            siblings.discard(file)
+            if not siblings:
+                del self._open_files[directory]
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)
@@ -354,6 +373,9 @@ class OsFiles(Files):
     def modified_ms(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1_000_000
 
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
     def sync_directory(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -378,6 +400,23 @@ class OsFiles(Files):
         self.descriptors.sweep(len(self.descriptors) // 2)
         return os.open(path, flags, 0o644)
 
+    def open_by_path(self, file: OsFile, flags: int) -> int:
+        """Open what `file` is, also while another thread renames it: its name may be gone, or be another file's."""
+        while True:
+            path = file.path
+            fd, missing = -1, None
+            try:
+                fd = self.open_descriptor(path, flags)
+            except FileNotFoundError as error:
+                missing = error
+            with self._guard:  # a rename that was under way is over
+                if file.path is path:
+                    if missing is not None:
+                        raise missing
+                    return fd
+            if fd >= 0:
+                os.close(fd)
+
     def device_of(self, fd: int) -> _Device:
         """What is remembered of the file system that holds `fd`."""
         number = os.fstat(fd).st_dev
@@ -389,7 +428,7 @@ class OsFiles(Files):
     def closed(self, file: OsFile) -> None:
         """An `OsFile` was closed and need not be told of renames."""
         with self._guard:
-            self._open_files.discard(file)
+            self._forget(file)
 
 
 def file_system_type(device: int) -> str:

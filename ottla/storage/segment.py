@@ -108,19 +108,20 @@ class Segment:
         index_interval_bytes: int,
         max_index_bytes: int,
         cache: IndexCache | None = None,
+        suffix: str = "",
     ) -> Self:
-        """An empty segment; what an earlier attempt left under its names is cut. Raises OSError, with nothing left
-        open.
+        """An empty segment; what an earlier attempt left under its names is cut. `suffix` (`.cleaned`) ends the names
+        of one that is not part of its log yet. Raises OSError, with nothing left open.
         """
-        path = layout.log_file(directory, base_offset)
+        path = layout.log_file(directory, base_offset, suffix)
         file = files.open(path, create=True)
         try:
             if file.size():
                 file.truncate(0)
-            offset_path = layout.offset_index_file(directory, base_offset)
+            offset_path = layout.offset_index_file(directory, base_offset, suffix)
             offsets = OffsetIndex.create(files, offset_path, base_offset, max_bytes=max_index_bytes, cache=cache)
             try:
-                time_path = layout.time_index_file(directory, base_offset)
+                time_path = layout.time_index_file(directory, base_offset, suffix)
                 times = TimeIndex.create(files, time_path, base_offset, max_bytes=max_index_bytes, cache=cache)
             except OSError:
                 offsets.abandon()

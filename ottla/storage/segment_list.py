@@ -6,7 +6,7 @@ Where Kafka keeps a ConcurrentSkipListMap, two lists are enough: there is one wr
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ottla.storage.segment import Segment
 
@@ -54,3 +54,11 @@ class SegmentList:
         slot = self._segments.index(segment)
         del self._segments[slot]
         del self._bases[slot]
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put `new` in the place of neighbours, of which the first has its base offset. ValueError otherwise."""
+        slot = self._segments.index(old[0])
+        if self._segments[slot : slot + len(old)] != list(old) or old[0].base_offset != new.base_offset:
+            raise ValueError(f"segment {new.base_offset} cannot take the place of {len(old)} segments")
+        self._segments[slot : slot + len(old)] = [new]
+        self._bases[slot : slot + len(old)] = [new.base_offset]

@@ -475,6 +475,10 @@ class SimulatedFiles(Files):
     def modified_ms(self, path: Path) -> int:
         return self._file(path).modified_ms
 
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        with self.call("set_modified_ms", path):
+            self._file(path).modified_ms = modified_ms
+
     def sync_directory(self, path: Path) -> None:
         with self.call("sync_directory", path):
             directory = self._directory(path)

@@ -96,6 +96,64 @@ def test_a_renamed_file_is_opened_again_by_its_new_name(tmp_path: Path) -> None:
 
 
 @on_linux
+@pytest.mark.parametrize("takes_the_old_name", [False, True])
+def test_a_file_that_is_renamed_while_another_thread_opens_it_again_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes_the_old_name: bool
+) -> None:
+    """The sync thread opens an index whose descriptor had to go, while retention or the cleaner renames it.
+
+    Opened by the old name there is nothing, and the directory would go offline; or there is the file that took its
+    place, which is worse.
+    """
+    files = OsFiles()
+    path, other, target = tmp_path / "index", tmp_path / "index.swap", tmp_path / "index.deleted"
+    other.write_bytes(b"other")
+    file = files.open(path, create=True, derived=True)
+    file.pwritev([b"bytes"], 0)
+    assert file._descriptor is not None
+    file.forget(file._descriptor)
+    was_renamed, was_opened = threading.Event(), threading.Event()
+    real_open, real_rename = os.open, os.rename
+    found: list[bytes] = []
+
+    def open_late(name: Path, flags: int, mode: int = 0o777) -> int:
+        assert was_renamed.wait(10)
+        try:
+            return real_open(name, flags, mode)
+        finally:
+            was_opened.set()
+
+    def rename_and_wait(old: Path, new: Path) -> None:
+        real_rename(old, new)
+        if takes_the_old_name:
+            real_rename(other, path)
+        was_renamed.set()
+        assert was_opened.wait(10)
+
+    monkeypatch.setattr(os, "open", open_late)
+    monkeypatch.setattr(os, "rename", rename_and_wait)
+    thread = threading.Thread(target=lambda: found.append(file.pread(5, 0)))
+    thread.start()
+    files.rename(path, target)
+    thread.join()
+    assert found == [b"bytes"]
+
+
+def test_renaming_a_directory_renames_what_is_open_below_it(tmp_path: Path) -> None:
+    files = OsFiles(max_descriptors=1)
+    (tmp_path / "orders-0" / "inner").mkdir(parents=True)
+    opened = [files.open(tmp_path / "orders-0" / name, create=True) for name in ("log", "inner/log")]
+    opened[0].pwritev([b"outer"], 0)
+    opened[1].pwritev([b"inner"], 0)
+    files.rename(tmp_path / "orders-0", tmp_path / "orders-0-delete")
+    files.rename(tmp_path / "orders-0-delete" / "log", tmp_path / "orders-0-delete" / "log.deleted")
+    for file in opened:
+        file.fdatasync()
+    files.open(tmp_path / "other", create=True)
+    assert [file.pread(5, 0) for file in opened] == [b"outer", b"inner"]
+    assert opened[0].path == tmp_path / "orders-0-delete" / "log.deleted"
+
+
 def test_closing_gives_every_descriptor_back(tmp_path: Path) -> None:
     gc.collect()
     before = open_descriptors()
