@@ -1,0 +1,78 @@
+"""One member of a group of the classic protocol, and what it waits for (Kafka's `ClassicGroupMember`).
+
+Protocols, timeouts and assignment are what the member said or was given; they are written with the group. The waits,
+the connection and `is_new` are soft: lost at a restart. Only `Roster` adds and removes members and sets their waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ottla.broker.groups.effects import Waiter
+
+NO_BYTES = b""
+
+
+class ProtocolMetadata(NamedTuple):
+    """An assignor that a member knows, by name, and what it tells the leader for it: its subscription."""
+
+    name: str
+    metadata: bytes
+
+
+class Wait(NamedTuple):
+    """A parked request: who waits for its answer, by which connection, and in which version it is to be told."""
+
+    waiter: Waiter
+    connection: object
+    api_version: int
+
+
+@dataclass(slots=True)
+class ClassicMember:
+    """A member. `protocols` are in the member's order of preference."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[ProtocolMetadata, ...]
+    assignment: bytes = NO_BYTES
+    connection: object = None
+    """By which it last showed life; None when that ended, and after a restart."""
+    join_wait: Wait | None = None
+    sync_wait: Wait | None = None
+    is_new: bool = False
+    """Whether it waits for its first generation. It knows no generation yet, so it cannot send heartbeats."""
+    knows_its_id: bool = True
+    """Whether it has been told its member id. One that has not cannot come back."""
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it has an instance id, and so may be replaced by its next run (KIP-345)."""
+        return self.group_instance_id is not None
+
+    @property
+    def needs_no_heartbeat(self) -> bool:
+        """Whether a parked request shows that it lives. A new member's does not: it may have been given up long ago."""
+        return not self.is_new and (self.join_wait is not None or self.sync_wait is not None)
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """What it says for one protocol; nothing for one that it does not know."""
+        for protocol in self.protocols:
+            if protocol.name == protocol_name:
+                return protocol.metadata
+        return NO_BYTES
+
+    def vote(self, candidates: Collection[str]) -> str | None:
+        """The candidate that it likes best; None when it knows none of them."""
+        return next((protocol.name for protocol in self.protocols if protocol.name in candidates), None)
+
+
+def protocol_names(protocols: Sequence[ProtocolMetadata]) -> set[str]:
+    """The names of `protocols`, each once: a client may name one twice."""
+    return {protocol.name for protocol in protocols}

@@ -1,0 +1,97 @@
+"""Deadlines under names: set, moved, taken back, and asked for the earliest. Monotonic milliseconds, passed in.
+
+A heap whose entries may be early or stale: a key that is put off (each heartbeat does so) leaves its entry where it is,
+and pays for the move when the entry comes up. So ten thousand heartbeats cost ten thousand dictionary writes, not a
+heap of ten thousand entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from heapq import heappop, heappush
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Deadlines(Generic[K]):
+    """At most one deadline for each key."""
+
+    __slots__ = ("_due_ms", "_heap", "_next_order", "_queued_ms")
+
+    def __init__(self) -> None:
+        self._due_ms: dict[K, float] = {}
+        self._queued_ms: dict[K, float] = {}
+        """The time of a key's only valid entry in the heap, at or before the time at which it is due."""
+        self._heap: list[tuple[float, int, K]] = []
+        self._next_order = 0
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._due_ms
+
+    def __len__(self) -> int:
+        return len(self._due_ms)
+
+    def at(self, key: K) -> float | None:
+        """When `key` is due; None when it is not awaited."""
+        return self._due_ms.get(key)
+
+    def set(self, key: K, due_ms: float) -> None:
+        """Let `key` be due at `due_ms`, and at no other time."""
+        self._due_ms[key] = due_ms
+        queued_ms = self._queued_ms.get(key)
+        if queued_ms is None or due_ms < queued_ms:
+            self._push(key, due_ms)
+
+    def bring_forward(self, key: K, due_ms: float) -> None:
+        """Let `key` be due at `due_ms`, unless it is due before."""
+        known_ms = self._due_ms.get(key)
+        if known_ms is None or due_ms < known_ms:
+            self.set(key, due_ms)
+
+    def cancel(self, key: K) -> None:
+        """Let `key` not be due, if it was going to be."""
+        if self._due_ms.pop(key, None) is not None:
+            del self._queued_ms[key]
+
+    def clear(self) -> None:
+        """Let nothing be due."""
+        self._due_ms.clear()
+        self._queued_ms.clear()
+        self._heap.clear()
+
+    @property
+    def next_ms(self) -> float | None:
+        """The earliest deadline, None when there is none."""
+        heap = self._heap
+        while heap:
+            queued_ms, _, key = heap[0]
+            if self._queued_ms.get(key) != queued_ms:
+                heappop(heap)
+            elif self._due_ms[key] != queued_ms:
+                heappop(heap)
+                self._push(key, self._due_ms[key])
+            else:
+                return queued_ms
+        return None
+
+    def take(self, now_ms: float) -> K | None:
+        """The key that has been due longest at `now_ms`, without a deadline from now on; None when nothing is due."""
+        next_ms = self.next_ms
+        if next_ms is None or next_ms > now_ms:
+            return None
+        key = heappop(self._heap)[2]
+        del self._due_ms[key], self._queued_ms[key]
+        return key
+
+    def take_due(self, now_ms: float) -> list[K]:
+        """All keys that are due at `now_ms`, the one that has been due longest first; they have no deadline then."""
+        due: list[K] = []
+        while (key := self.take(now_ms)) is not None:
+            due.append(key)
+        return due
+
+    def _push(self, key: K, due_ms: float) -> None:
+        self._next_order += 1
+        self._queued_ms[key] = due_ms
+        heappush(self._heap, (due_ms, self._next_order, key))
