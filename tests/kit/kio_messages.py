@@ -50,7 +50,7 @@ def narrow_to_kio(field: FieldPlan) -> st.SearchStrategy[Any] | None:
     """kio gives some numbers a meaning, and refuses what lies outside of it; far times it rounds."""
     if field.name.endswith("error_code"):
         return st.sampled_from([code.value for code in KioErrorCode])
-    if field.name == "log_append_time_ms":
+    if field.name in ("log_append_time_ms", "last_fetch_timestamp", "last_caught_up_timestamp", "last_timestamp"):
         return st.just(-1) | st.integers(0, 4_000_000_000_000)
     if field.name == "retention_time_ms":
         return st.integers(-1, 2**53)

@@ -8,9 +8,9 @@ import sys
 from ottla.protocol.api import REGISTRY, ApiKey
 
 RANGES = {
-    "Produce": (0, 3, 13, 9),
-    "Fetch": (1, 4, 18, 12),
-    "ListOffsets": (2, 1, 10, 6),
+    "Produce": (0, 0, 13, 9),
+    "Fetch": (1, 0, 18, 12),
+    "ListOffsets": (2, 0, 10, 6),
     "Metadata": (3, 0, 13, 9),
     "OffsetCommit": (8, 1, 9, 8),
     "OffsetFetch": (9, 1, 9, 6),
@@ -28,12 +28,25 @@ RANGES = {
     "InitProducerId": (22, 0, 5, 2),
     "OffsetForLeaderEpoch": (23, 2, 4, 4),
     "DescribeConfigs": (32, 1, 4, 4),
+    "AlterConfigs": (33, 0, 2, 2),
+    "AlterReplicaLogDirs": (34, 1, 2, 2),
+    "DescribeLogDirs": (35, 1, 4, 2),
     "CreatePartitions": (37, 0, 3, 2),
     "DeleteGroups": (42, 0, 2, 2),
+    "ElectLeaders": (43, 0, 2, 2),
+    "IncrementalAlterConfigs": (44, 0, 1, 1),
+    "AlterPartitionReassignments": (45, 0, 1, 0),
+    "ListPartitionReassignments": (46, 0, 0, 0),
     "OffsetDelete": (47, 0, 0, 32767),
+    "DescribeClientQuotas": (48, 0, 1, 1),
+    "AlterClientQuotas": (49, 0, 1, 1),
+    "DescribeQuorum": (55, 0, 2, 0),
+    "UpdateFeatures": (57, 0, 2, 0),
     "DescribeCluster": (60, 0, 2, 0),
+    "DescribeProducers": (61, 0, 0, 0),
     "ConsumerGroupHeartbeat": (68, 0, 1, 0),
     "ConsumerGroupDescribe": (69, 0, 1, 0),
+    "ListConfigResources": (74, 0, 1, 0),
     "DescribeTopicPartitions": (75, 0, 0, 0),
 }
 

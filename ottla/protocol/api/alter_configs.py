@@ -1,0 +1,46 @@
+"""AlterConfigs (key 33), versions 0-2: replace all that topics, brokers and groups set themselves.
+
+What the request does not name goes back to its default, which is why tools have moved on to IncrementalAlterConfigs.
+
+Versions: 2 is flexible.
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.message import Request, Response, Struct
+from ottla.protocol.types import Bool, Int8, Int16, Int32, NullableString, String
+
+
+class AlterConfigsRequest(Request, key=33, versions="0-2", flexible="2+"):
+    """The resources, each with all that it is to set; `validate_only` only checks."""
+
+    class AlterableConfig(Struct):
+        """A key and its value; null stands for the default."""
+
+        name: String
+        value: NullableString
+
+    class AlterConfigsResource(Struct):
+        """One resource; the types are those of DescribeConfigs."""
+
+        resource_type: Int8
+        resource_name: String
+        configs: list[AlterConfigsRequest.AlterableConfig]
+
+    resources: list[AlterConfigsResource]
+    validate_only: Bool
+
+
+class AlterConfigsResponse(Response, key=33, versions="0-2", flexible="2+"):
+    """What became of each resource."""
+
+    class AlterConfigsResourceResponse(Struct):
+        """One resource."""
+
+        error_code: Int16 = 0
+        error_message: NullableString = None
+        resource_type: Int8
+        resource_name: String
+
+    throttle_time_ms: Int32 = 0
+    responses: list[AlterConfigsResourceResponse]

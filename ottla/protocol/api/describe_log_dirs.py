@@ -1,0 +1,53 @@
+"""DescribeLogDirs (key 35), versions 1-4: the log directories, what lies in them, and how much room is left.
+
+Versions: 2 is flexible · 3 has a code at the top (KIP-784) · 4 the bytes of the volume (KIP-827). Version 0 ended with
+Apache Kafka 4.0.
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.message import Request, Response, Struct, since
+from ottla.protocol.types import Bool, Int16, Int32, Int64, String
+
+
+class DescribeLogDirsRequest(Request, key=35, versions="1-4", flexible="2+"):
+    """Which partitions; null for all."""
+
+    class DescribableLogDirTopic(Struct):
+        """A topic's partitions."""
+
+        topic: String
+        partitions: list[Int32]
+
+    topics: list[DescribableLogDirTopic] | None
+
+
+class DescribeLogDirsResponse(Response, key=35, versions="1-4", flexible="2+"):
+    """The directories."""
+
+    class DescribeLogDirsPartition(Struct):
+        """A log: its size in bytes, and how far it lags behind (a future log: behind the current one)."""
+
+        partition_index: Int32
+        partition_size: Int64
+        offset_lag: Int64
+        is_future_key: Bool
+
+    class DescribeLogDirsTopic(Struct):
+        """A topic's logs."""
+
+        name: String
+        partitions: list[DescribeLogDirsResponse.DescribeLogDirsPartition]
+
+    class DescribeLogDirsResult(Struct):
+        """A directory; total and usable bytes are those of its volume, -1 where they are not known."""
+
+        error_code: Int16 = 0
+        log_dir: String
+        topics: list[DescribeLogDirsResponse.DescribeLogDirsTopic]
+        total_bytes: Int64 = since("4+", default=-1, ignorable=True)
+        usable_bytes: Int64 = since("4+", default=-1, ignorable=True)
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = since("3+", default=0, ignorable=True)
+    results: list[DescribeLogDirsResult]

@@ -1,0 +1,44 @@
+"""ElectLeaders (key 43), versions 0-2: give partitions another leader.
+
+Versions: 1 can ask for an unclean election (KIP-460) · 2 is flexible.
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.message import Request, Response, Struct, since
+from ottla.protocol.types import Int8, Int16, Int32, NullableString, String
+
+
+class ElectLeadersRequest(Request, key=43, versions="0-2", flexible="2+"):
+    """Which partitions, null for all. `election_type`: 0 the preferred leader, 1 any replica."""
+
+    class TopicPartitions(Struct):
+        """A topic's partitions."""
+
+        topic: String
+        partitions: list[Int32]
+
+    election_type: Int8 = since("1+", default=0)
+    topic_partitions: list[TopicPartitions] | None
+    timeout_ms: Int32 = 60000
+
+
+class ElectLeadersResponse(Response, key=43, versions="0-2", flexible="2+"):
+    """What became of each partition."""
+
+    class PartitionResult(Struct):
+        """One partition."""
+
+        partition_id: Int32
+        error_code: Int16 = 0
+        error_message: NullableString = None
+
+    class ReplicaElectionResult(Struct):
+        """A topic's partitions."""
+
+        topic: String
+        partition_result: list[ElectLeadersResponse.PartitionResult]
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = since("1+", default=0)
+    replica_election_results: list[ReplicaElectionResult]

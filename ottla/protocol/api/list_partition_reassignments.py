@@ -1,0 +1,42 @@
+"""ListPartitionReassignments (key 46), version 0: which partitions are moving between brokers (KIP-455)."""
+
+from __future__ import annotations
+
+from ottla.protocol.message import Request, Response, Struct
+from ottla.protocol.types import Int16, Int32, NullableString, String
+
+
+class ListPartitionReassignmentsRequest(Request, key=46, versions="0", flexible="0+"):
+    """Which partitions; null for all."""
+
+    class ListPartitionReassignmentsTopics(Struct):
+        """A topic's partitions."""
+
+        name: String
+        partition_indexes: list[Int32]
+
+    timeout_ms: Int32 = 60000
+    topics: list[ListPartitionReassignmentsTopics] | None = None
+
+
+class ListPartitionReassignmentsResponse(Response, key=46, versions="0", flexible="0+"):
+    """The partitions that move; those that do not are left out."""
+
+    class OngoingPartitionReassignment(Struct):
+        """A partition: its brokers now, those that come, and those that go."""
+
+        partition_index: Int32
+        replicas: list[Int32]
+        adding_replicas: list[Int32]
+        removing_replicas: list[Int32]
+
+    class OngoingTopicReassignment(Struct):
+        """A topic's partitions."""
+
+        name: String
+        partitions: list[ListPartitionReassignmentsResponse.OngoingPartitionReassignment]
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: NullableString = None
+    topics: list[OngoingTopicReassignment]
