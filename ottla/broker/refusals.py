@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ottla.broker.groups.classic_answers import join_refused, sync_refused
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
@@ -18,11 +19,15 @@ from ottla.protocol.api.describe_configs import DescribeConfigsRequest, Describe
 from ottla.protocol.api.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.api.join_group import JoinGroupRequest
+from ottla.protocol.api.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.api.sync_group import SyncGroupRequest
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response
 from ottla.protocol.types import ZERO_UUID
@@ -225,6 +230,23 @@ def _describe_topic_partitions(
     )
 
 
+def _join_group(request: JoinGroupRequest, version: int, code: ErrorCode, message: str) -> Response:
+    return join_refused(version, request.member_id, code)
+
+
+def _sync_group(request: SyncGroupRequest, version: int, code: ErrorCode, message: str) -> Response:
+    return sync_refused(code)
+
+
+def _heartbeat(request: HeartbeatRequest, version: int, code: ErrorCode, message: str) -> Response:
+    return HeartbeatResponse(error_code=code)
+
+
+def _leave_group(request: LeaveGroupRequest, version: int, code: ErrorCode, message: str) -> Response:
+    """No member is named where all of the request is refused."""
+    return LeaveGroupResponse(error_code=code)
+
+
 _REFUSALS: dict[type[Request], Callable[[Any, int, ErrorCode, str], Response | None]] = {
     ProduceRequest: _produce,
     FetchRequest: _fetch,
@@ -240,4 +262,8 @@ _REFUSALS: dict[type[Request], Callable[[Any, int, ErrorCode, str], Response | N
     DescribeConfigsRequest: _describe_configs,
     DescribeClusterRequest: _describe_cluster,
     DescribeTopicPartitionsRequest: _describe_topic_partitions,
+    JoinGroupRequest: _join_group,
+    SyncGroupRequest: _sync_group,
+    HeartbeatRequest: _heartbeat,
+    LeaveGroupRequest: _leave_group,
 }

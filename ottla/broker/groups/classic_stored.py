@@ -211,15 +211,6 @@ class StoredClassicGroup(Group):
         if self._state is not ClassicState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
-    def check_delete_offsets(self) -> None:
-        """Kafka's `validateOffsetDelete`: only consumers let others look at what they use (`is_subscribed_to`).
-
-        Raises KafkaError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
-        """
-        self._check_alive()
-        if self._state is not ClassicState.EMPTY and self.roster.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-
     def _check_alive(self) -> None:
         if self._state is ClassicState.DEAD:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {self.group_id!r} is dead")
