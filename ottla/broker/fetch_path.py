@@ -19,6 +19,7 @@ import struct
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from ottla.broker.conversion import FIRST_FETCH_VERSION_WITH_BATCHES
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.headers import response_header
@@ -222,6 +223,8 @@ def answer_by_form(
 
 def learn_fetch_form(peer: Peer, frame: memoryview, request: FetchRequest, version: int, node: Node) -> None:
     """Remember the form of a request that takes the long way, where the short one would do the same."""
+    if version < FIRST_FETCH_VERSION_WITH_BATCHES:
+        return
     if request.session_id or request.session_epoch != NO_SESSION_EPOCH or request.forgotten_topics_data:
         return
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:

@@ -19,6 +19,7 @@ import struct
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from ottla.broker.conversion import FIRST_PRODUCE_VERSION_WITH_BATCHES
 from ottla.broker.slot import Slot
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -266,6 +267,8 @@ class ProduceSlot(Slot):
 
 def learn_form(peer: Peer, frame: memoryview, request: ProduceRequest, version: int, node: Node) -> None:
     """Remember the form of a request that is about to take the long way, where the short one would do the same."""
+    if version < FIRST_PRODUCE_VERSION_WITH_BATCHES:
+        return
     if request.acks not in (ACKS_ALL, 1) or request.transactional_id is not None:
         return
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:

@@ -35,6 +35,8 @@ SOFTWARE_VERSION = ottla.__version__.replace("+", "-")
 _HEAD_BYTES = 64 * 1024
 _FIRST_BODY_BYTES = 1024 * 1024
 _MAX_CORRELATION_ID = 2**31 - 1
+OLDEST_USED = {ApiKey.PRODUCE: 3, ApiKey.FETCH: 4, ApiKey.LIST_OFFSETS: 1}
+"""Older ones carry messages of formats before v2, or answer with lists of offsets."""
 _ERROR_CODE = struct.Struct(">h")
 
 R = TypeVar("R", bound=Response)
@@ -91,13 +93,14 @@ class Connection(asyncio.BufferedProtocol):
     def version_for(self, request: type[Request], at_most: int = 2**15 - 1) -> int:
         """Return the highest version of an API that both sides know; raises UnsupportedByBroker when there is none."""
         ours = REGISTRY[request.message_key]
+        oldest = OLDEST_USED.get(ours.key, ours.min_version)
         lowest, highest = self.versions.get(request.message_key, (1, 0))
         version = min(ours.max_version, highest, at_most)
-        if version < max(ours.min_version, lowest):
+        if version < max(oldest, lowest):
             theirs = f"{lowest}-{highest}" if highest >= lowest else "none"
             raise UnsupportedByBroker(
                 f"{ours.name}: the broker at {self.address} speaks versions {theirs}, "
-                f"this client {ours.min_version}-{min(ours.max_version, at_most)}"
+                f"this client {oldest}-{min(ours.max_version, at_most)}"
             )
         return version
 

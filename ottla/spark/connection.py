@@ -39,8 +39,10 @@ MAX_RESPONSE_BYTES = 512 * 1024 * 1024
 SOFTWARE_NAME = "ottla-spark"
 SOFTWARE_VERSION = importlib.metadata.version("ottla")
 
-_OLDEST_USED = {ApiKey.METADATA: 4}
-"""Older ones cannot say that looking at a topic must not create it."""
+_OLDEST_USED = {ApiKey.PRODUCE: 3, ApiKey.FETCH: 4, ApiKey.LIST_OFFSETS: 1, ApiKey.METADATA: 4}
+"""Older ones carry messages of formats before v2, answer with lists of offsets, and in Metadata cannot say that looking
+at a topic must not create it.
+"""
 
 R = TypeVar("R", bound=Response)
 

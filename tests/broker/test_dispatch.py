@@ -53,7 +53,7 @@ def test_produce_is_advertised_from_version_0(node: Node) -> None:
         (struct.pack(">hhih", 3, 9, 1, 500), "client_id"),
         (struct.pack(">hhih", 999, 0, 1, -1), "API key 999"),
         (struct.pack(">hhih", 3, 99, 1, -1) + b"\0", "versions 0 to 13"),
-        (struct.pack(">hhih", 0, 2, 1, -1) + b"\0" * 20, "versions 3 to 13"),
+        (struct.pack(">hhih", 0, 14, 1, -1) + b"\0" * 20, "versions 0 to 13"),
         (struct.pack(">hhih", 3, 9, 1, -1) + b"\0\xff\xff\xff\xff\x0f", "malformed Metadata v9"),
     ],
 )

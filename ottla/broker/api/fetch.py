@@ -1,4 +1,4 @@
-"""Fetch, versions 4-18: read record batches, with sessions and long polls.
+"""Fetch, versions 0-18: read record batches, with sessions and long polls.
 
 Record bytes go from the segment to the socket as they are: `Log.read` gives a view (of a map, where the transport can
 send one without our reading it) or says that the bytes may be cold, which a worker thread then reads. Batches are
@@ -12,8 +12,13 @@ Versions: 7 adds sessions (`fetch_sessions.py`), 9 leader epochs (FENCED_ and UN
 epoch, 13 topic ids (UNKNOWN_TOPIC_ID). Empty partitions carry zero bytes, not null: librdkafka refuses null from
 version 12 on. Below version 10 a client cannot read zstd, so a topic with `compression.type=zstd` is refused.
 
+Below version 4 a worker makes messages of format v1 or v0 of what was read (`fetch_conversion.py`). Below version 3
+there is no `max_bytes`, and every partition gives at least one message. Old messages in a segment are given to newer
+clients as they are.
+
 Differences from Apache Kafka: OFFSET_OUT_OF_RANGE comes with the log start offset and the high watermark, which Kafka
-leaves at -1; there are no followers, so a request with a replica id is served as a consumer's.
+leaves at -1; there are no followers, so a request with a replica id is served as a consumer's; versions 0-2 give whole
+messages only, the first one whatever its size, where Kafka 3 cut it and the client had to ask for more.
 """
 
 from __future__ import annotations
@@ -21,6 +26,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.conversion import FIRST_FETCH_VERSION_WITH_BATCHES, MAX_FETCH_BYTES
+from ottla.broker.fetch_conversion import ConvertedPart, convert_parts
 from ottla.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchTarget
 from ottla.broker.pending import Pending
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
 PartitionData = FetchResponse.PartitionData
 
 READ_COMMITTED = 1
+FIRST_VERSION_WITH_MAX_BYTES = 3
 FIRST_VERSION_WITH_ZSTD = 10
 
 
@@ -117,6 +125,11 @@ class _Fetch:
         self._max_wait_ms = request.max_wait_ms
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._allow_map = context.connection.sends_maps
+        self._gives_each = context.api_version < FIRST_VERSION_WITH_MAX_BYTES
+        self._converts = context.api_version < FIRST_FETCH_VERSION_WITH_BATCHES
+        if self._converts:
+            self._allow_map = False
+            self._max_bytes = min(self._max_bytes, MAX_FETCH_BYTES)
         self._partitions: list[Partition | None] = []
         self._results: list[PartitionData] = []
         self._slices: list[LogSlice | None] = []
@@ -179,7 +192,7 @@ class _Fetch:
                 piece = partition.read(
                     target.fetch_offset,
                     max(room, 0),
-                    at_least_one=self._bytes == 0,
+                    at_least_one=self._bytes == 0 or (self._gives_each and self._bytes < self._max_bytes),
                     committed_only=self._committed_only,
                     allow_map=self._allow_map,
                 )
@@ -283,7 +296,9 @@ class _Fetch:
     # -- the answer ---------------------------------------------------------------------------------------------------
 
     def _answer(self) -> FetchResponse | Pending[FetchResponse]:
-        """The response; a pending one when cold bytes must be read in a thread first."""
+        """The response; a pending one when bytes must be read or converted in a thread first."""
+        if self._converts:
+            return self._as_messages()
         cold = [
             index
             for index, piece in enumerate(self._slices)
@@ -315,6 +330,30 @@ class _Fetch:
             pending.complete(self._response())
 
         self._node.workers.run(read, done)
+        return pending
+
+    def _as_messages(self) -> FetchResponse | Pending[FetchResponse]:
+        """The response of an old client, once what was read has been converted."""
+        parts: list[ConvertedPart] = []
+        for index, piece in enumerate(self._slices):
+            partition = self._partitions[index]
+            if partition is not None and piece is not None and piece.length:
+                target = self._targets[index]
+                parts.append(
+                    ConvertedPart(self._results[index], partition, piece, target.fetch_offset, target.max_bytes)
+                )
+                self._slices[index] = None
+        if not parts:
+            return self._response()
+        pending = self._pending = self._pending or Pending(parks=True)
+
+        def done(error: BaseException | None) -> None:
+            if error is None:
+                pending.complete(self._response())
+            else:
+                pending.fail(error)
+
+        convert_parts(self._node, self._context.api_version, parts, done)
         return pending
 
     def _response(self) -> FetchResponse:

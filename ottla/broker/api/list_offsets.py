@@ -1,4 +1,4 @@
-"""ListOffsets, versions 1-10: where a partition begins and ends, or where a time is.
+"""ListOffsets, versions 0-10: where a partition begins and ends, or where a time is.
 
 LATEST awaits the sync that covers the log end it saw (decisions.md 2), and so do look-ups by time, so that what a
 client has just produced with acks=1 is found.
@@ -6,6 +6,8 @@ client has just produced with acks=1 is found.
 Special timestamps: -1 latest, -2 earliest, -3 (from version 7) the record with the largest timestamp, -4 (8) earliest
 local, which is the log start, -5 (9) latest tiered, which is -1 because nothing is tiered. Other negative values, and
 these in older versions, are UNSUPPORTED_VERSION, as in Kafka. A partition that is named twice is INVALID_REQUEST.
+
+Version 0 (Kafka 0.10.0 and before) is answered with a list of offsets at which segments begin (`segment_offsets.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.pending import Pending
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.segment_offsets import offsets_before
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
@@ -66,6 +69,9 @@ def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse
                 answer.error_code = error.code
                 continue
             waiting += 1
+            if context.api_version == 0:
+                _look_up_segments(partition, asked, answer, one_done, context)
+                continue
             _look_up(partition, asked.timestamp, answer, one_done, committed_only=committed_only)
     one_done()
     return response if pending.done else pending
@@ -110,6 +116,33 @@ def _look_up(
         except OSError as failure:
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             LOG.error("%s-%d: look-up of timestamp %d failed: %s", partition.topic, partition.index, timestamp, failure)
+        done()
+
+    partition.when_visible(partition.log.log_end_offset, visible)
+
+
+def _look_up_segments(
+    partition: Partition,
+    asked: ListOffsetsRequest.ListOffsetsPartition,
+    answer: Answer,
+    done: Callable[[], None],
+    context: Context,
+) -> None:
+    """`_look_up` for version 0."""
+    partition.settle()
+
+    def visible(error: BaseException | None) -> None:
+        try:
+            answer.old_style_offsets = offsets_before(
+                partition.log,
+                asked.timestamp,
+                asked.max_num_offsets,
+                end_offset=partition.high_watermark,
+                now_ms=context.now_ms,
+            )
+        except OSError as failure:
+            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            LOG.error("%s-%d: look-up of segments failed: %s", partition.topic, partition.index, failure)
         done()
 
     partition.when_visible(partition.log.log_end_offset, visible)

@@ -1,4 +1,4 @@
-"""Produce, versions 3-13: gather record batches per partition; the turn's flush appends them.
+"""Produce, versions 0-13: gather record batches per partition; the turn's flush appends them.
 
 The handler only checks what does not need the log, hands each batch to its partition and returns. The answer comes
 when every partition has its result: for acks=1 in the turn's flush, for acks=all when the high watermark covers the
@@ -9,17 +9,19 @@ Duplicates of idempotent producers are answered like their originals, and no ear
 
 Differences from Apache Kafka: what is looked at in a batch (decisions.md 10); transactional ids and transactional
 batches are refused until there are transactions, with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because clients take that
-as final and do not retry. Versions 0-2 are advertised and refused by the dispatcher, as Kafka does.
+as final and do not retry. Versions 0-2 carry messages of formats v0 and v1, which become a batch before it is gathered
+(`conversion.py`); Kafka 4 refuses them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.conversion import FIRST_PRODUCE_VERSION_WITH_BATCHES, to_batch
 from ottla.broker.pending import Pending
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.append import AppendEntry, AppendResult
+from ottla.storage.append import AppendEntry, AppendResult, Refused
 
 if TYPE_CHECKING:
     from ottla.broker.catalog import Topic
@@ -60,8 +62,15 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
             elif not isinstance(data.records, memoryview) or not data.records:
                 produce.refuse(index, ErrorCode.INVALID_RECORD, "the request holds no record batch for the partition")
             else:
+                records = data.records
+                if version < FIRST_PRODUCE_VERSION_WITH_BATCHES:
+                    try:
+                        records = to_batch(records, partition.log.config)
+                    except Refused as refused:
+                        produce.refuse(index, refused.code, refused.message)
+                        continue
                 produce.partitions[index] = partition
-                partition.gather(AppendEntry(data.records, version), produce, index)
+                partition.gather(AppendEntry(records, version), produce, index)
     produce.all_expected()
     if acks == 0:
         return None

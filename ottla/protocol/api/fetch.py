@@ -1,16 +1,18 @@
-"""Fetch (key 1), versions 4-18: read record batches from partitions.
+"""Fetch (key 1), versions 0-18: read record batches from partitions.
 
 The broker waits up to `max_wait_ms` for `min_bytes`. Limits are soft: the first batch of the first partition that has
 any is returned whole even where it is larger (KIP-74). Batches are returned as they are stored, so that the first one
 may begin before the offset that was asked for.
 
-Versions: 4 adds the isolation level and aborted transactions (KIP-98) · 5 the log start offset · 7 fetch sessions
+Versions: 1 adds the throttle time, 2 messages of format v1 (KIP-32), 3 a limit for the whole response (KIP-74) · 4
+batches v2, the isolation level and aborted transactions (KIP-98) · 5 the log start offset · 7 fetch sessions
 (KIP-227) · 9 the current leader epoch (KIP-320) · 10 allows zstd · 11 the rack and preferred replica (KIP-392) · 12 is
 flexible, detects diverging logs and tells the leader (KIP-595) · 13 names topics by id (KIP-516) · 14 tiered storage's
 error · 15 the replica state (KIP-903) · 16 node endpoints (KIP-951) · 17 replica directory ids (KIP-853) · 18 the
 follower's high watermark (KIP-1166).
 
-Versions 0-3 ended with Apache Kafka 4.0 (KIP-896).
+Below version 4 records come as messages of format v1, below version 2 of v0. Versions 0-3 ended with Apache Kafka 4.0
+(KIP-896).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from ottla.protocol.message import Request, Response, Struct, ranged, since, tag
 from ottla.protocol.types import ZERO_UUID, Int8, Int16, Int32, Int64, NullableString, Records, String, Uuid
 
 
-class FetchRequest(Request, key=1, versions="4-18", flexible="12+"):
+class FetchRequest(Request, key=1, versions="0-18", flexible="12+"):
     """What to read. `session_id` 0 with `session_epoch` 0 asks for a new session, with -1 for none (KIP-227).
 
     Consumers have `replica_id` -1. `isolation_level` is 0 (read uncommitted) or 1 (read committed).
@@ -49,7 +51,7 @@ class FetchRequest(Request, key=1, versions="4-18", flexible="12+"):
     class FetchTopic(Struct):
         """What to read of one topic, named by `topic` up to version 12 and by `topic_id` after."""
 
-        topic: String = ranged("4-12", default="", ignorable=True)
+        topic: String = ranged("0-12", default="", ignorable=True)
         topic_id: Uuid = since("13+", default=ZERO_UUID, ignorable=True)
         partitions: list[FetchRequest.FetchPartition]
 
@@ -61,12 +63,12 @@ class FetchRequest(Request, key=1, versions="4-18", flexible="12+"):
         partitions: list[Int32]
 
     cluster_id: NullableString = tagged(0, "12+", default=None, ignorable=True)
-    replica_id: Int32 = ranged("4-14", default=-1)
+    replica_id: Int32 = ranged("0-14", default=-1)
     replica_state: ReplicaState | None = tagged(1, "15+", default=None)
     max_wait_ms: Int32
     min_bytes: Int32
-    max_bytes: Int32 = 0x7FFF_FFFF
-    isolation_level: Int8 = 0
+    max_bytes: Int32 = since("3+", default=0x7FFF_FFFF, ignorable=True)
+    isolation_level: Int8 = since("4+", default=0, ignorable=True)
     session_id: Int32 = since("7+", default=0, ignorable=True)
     session_epoch: Int32 = since("7+", default=-1, ignorable=True)
     topics: list[FetchTopic]
@@ -74,7 +76,7 @@ class FetchRequest(Request, key=1, versions="4-18", flexible="12+"):
     rack_id: String = since("11+", default="", ignorable=True)
 
 
-class FetchResponse(Response, key=1, versions="4-18", flexible="12+"):
+class FetchResponse(Response, key=1, versions="0-18", flexible="12+"):
     """What was read. A top-level `error_code` (version 7 and later) concerns the session."""
 
     class EpochEndOffset(Struct):
@@ -111,19 +113,19 @@ class FetchResponse(Response, key=1, versions="4-18", flexible="12+"):
         partition_index: Int32
         error_code: Int16 = 0
         high_watermark: Int64
-        last_stable_offset: Int64 = -1
+        last_stable_offset: Int64 = since("4+", default=-1, ignorable=True)
         log_start_offset: Int64 = since("5+", default=-1, ignorable=True)
         diverging_epoch: FetchResponse.EpochEndOffset | None = tagged(0, "12+", default=None)
         current_leader: FetchResponse.LeaderIdAndEpoch | None = tagged(1, "12+", default=None)
         snapshot_id: FetchResponse.SnapshotId | None = tagged(2, "12+", default=None)
-        aborted_transactions: list[FetchResponse.AbortedTransaction] | None = None
+        aborted_transactions: list[FetchResponse.AbortedTransaction] | None = since("4+", default=None, ignorable=True)
         preferred_read_replica: Int32 = since("11+", default=-1)
         records: Records
 
     class FetchableTopicResponse(Struct):
         """The partitions of one topic, named as in the request."""
 
-        topic: String = ranged("4-12", default="", ignorable=True)
+        topic: String = ranged("0-12", default="", ignorable=True)
         topic_id: Uuid = since("13+", default=ZERO_UUID, ignorable=True)
         partitions: list[FetchResponse.PartitionData]
 
@@ -135,7 +137,7 @@ class FetchResponse(Response, key=1, versions="4-18", flexible="12+"):
         port: Int32
         rack: NullableString = None
 
-    throttle_time_ms: Int32 = 0
+    throttle_time_ms: Int32 = since("1+", default=0, ignorable=True)
     error_code: Int16 = since("7+", default=0, ignorable=True)
     session_id: Int32 = since("7+", default=0)
     responses: list[FetchableTopicResponse]

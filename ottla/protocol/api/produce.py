@@ -1,14 +1,15 @@
-"""Produce (key 0), versions 3-13: append record batches to partitions.
+"""Produce (key 0), versions 0-13: append records to partitions.
 
 One request carries batches for many partitions; each partition answers with its own error code. With ``acks=0`` there
-is no response at all. From version 3 on a partition's records are exactly one batch of format 2.
+is no response at all. From version 3 on a partition's records are exactly one batch of format v2, before that a set of
+messages of format v0 or v1.
 
-Versions: 4 may answer KAFKA_STORAGE_ERROR · 5 adds the log start offset to the response · 7 allows zstd · 8 names the
+Versions: 1 adds the throttle time, 2 the log append time (KIP-32) and messages v1, 3 the transactional id and batches v2
+(KIP-98) · 4 may answer KAFKA_STORAGE_ERROR · 5 adds the log start offset to the response · 7 allows zstd · 8 names the
 refused records (KIP-467) · 9 is flexible · 10 tells the new leader in tagged fields (KIP-951) · 11 may answer
 TRANSACTION_ABORTABLE, 12 adds partitions to the transaction implicitly (KIP-890) · 13 names topics by id (KIP-516).
 
-Versions 0-2 carry older record formats. Apache Kafka advertises and refuses them (KAFKA-18659), and so do we: they have
-no declaration here.
+Versions 0-2 ended with Apache Kafka 4.0 (KIP-896), which advertises them still and refuses them (KAFKA-18659).
 """
 
 from __future__ import annotations
@@ -17,29 +18,29 @@ from ottla.protocol.message import Request, Response, Struct, ranged, since, tag
 from ottla.protocol.types import ZERO_UUID, Int16, Int32, Int64, NullableString, Records, String, Uuid
 
 
-class ProduceRequest(Request, key=0, versions="3-13", flexible="9+"):
-    """Batches to append. `acks` is -1 (all), 0 or 1; `timeout_ms` bounds the wait for replicas."""
+class ProduceRequest(Request, key=0, versions="0-13", flexible="9+"):
+    """Records to append. `acks` is -1 (all), 0 or 1; `timeout_ms` bounds the wait for replicas."""
 
     class PartitionProduceData(Struct):
-        """One batch for one partition; `records` is a view into the frame, not a copy."""
+        """The records for one partition; `records` is a view into the frame, not a copy."""
 
         index: Int32
         records: Records
 
     class TopicProduceData(Struct):
-        """The batches of one topic, named by `name` up to version 12 and by `topic_id` after."""
+        """The records for one topic, named by `name` up to version 12 and by `topic_id` after."""
 
-        name: String = ranged("3-12", default="", ignorable=True)
+        name: String = ranged("0-12", default="", ignorable=True)
         topic_id: Uuid = since("13+", default=ZERO_UUID, ignorable=True)
         partition_data: list[ProduceRequest.PartitionProduceData]
 
-    transactional_id: NullableString = None
+    transactional_id: NullableString = since("3+", default=None)
     acks: Int16
     timeout_ms: Int32
     topic_data: list[TopicProduceData]
 
 
-class ProduceResponse(Response, key=0, versions="3-13", flexible="9+"):
+class ProduceResponse(Response, key=0, versions="0-13", flexible="9+"):
     """Where the batches went, or why they did not. `throttle_time_ms` is how long the client should hold back."""
 
     class BatchIndexAndErrorMessage(Struct):
@@ -63,7 +64,7 @@ class ProduceResponse(Response, key=0, versions="3-13", flexible="9+"):
         index: Int32
         error_code: Int16 = 0
         base_offset: Int64
-        log_append_time_ms: Int64 = -1
+        log_append_time_ms: Int64 = since("2+", default=-1, ignorable=True)
         log_start_offset: Int64 = since("5+", default=-1, ignorable=True)
         record_errors: list[ProduceResponse.BatchIndexAndErrorMessage] = since("8+", factory=list, ignorable=True)
         error_message: NullableString = since("8+", default=None, ignorable=True)
@@ -72,7 +73,7 @@ class ProduceResponse(Response, key=0, versions="3-13", flexible="9+"):
     class TopicProduceResponse(Struct):
         """The answers of one topic, named as in the request."""
 
-        name: String = ranged("3-12", default="", ignorable=True)
+        name: String = ranged("0-12", default="", ignorable=True)
         topic_id: Uuid = since("13+", default=ZERO_UUID, ignorable=True)
         partition_responses: list[ProduceResponse.PartitionProduceResponse]
 
@@ -85,5 +86,5 @@ class ProduceResponse(Response, key=0, versions="3-13", flexible="9+"):
         rack: NullableString = None
 
     responses: list[TopicProduceResponse]
-    throttle_time_ms: Int32 = 0
+    throttle_time_ms: Int32 = since("1+", default=0, ignorable=True)
     node_endpoints: list[NodeEndpoint] = tagged(0, "10+", factory=list)

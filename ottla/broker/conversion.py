@@ -1,0 +1,187 @@
+"""Between message formats: what old clients produce becomes a batch v2, what they fetch becomes messages v1 or v0.
+
+Stored is format v2 only, so a Produce below version 3 is converted before it is gathered, and a Fetch below version 4
+after it is read. Pure functions over bytes, called on the broker's thread (Produce: a message set is bounded by
+`max.message.bytes`, what is inside by `ottla.batch.max.decompressed.bytes`) and in a worker (Fetch).
+
+As Kafka 3.9 and before did it (LogValidator, RecordsUtil.downConvert): up, the messages of one set become one batch of
+their common codec, v0's without timestamps; a compressed message must be alone. Down, headers and control batches are
+left out, codecs are kept, and v2's zstd cannot be said in the old formats.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.records.batch import MAGIC, CorruptBatch, DecompressedTooLarge, encode_batch
+from ottla.protocol.records.compression import Compression
+from ottla.protocol.records.formats import decode_any, iter_any
+from ottla.protocol.records.legacy import (
+    LEGACY_MAGICS,
+    MAGIC_AT,
+    WrongChecksum,
+    decode_message,
+    encode_message_set,
+    iter_messages,
+    message_crc_matches,
+)
+from ottla.storage.append import NO_TIMESTAMP, Refused, too_large
+
+if TYPE_CHECKING:
+    from ottla.config.topic import TopicConfig
+    from ottla.protocol.records.batch import BatchHeader
+    from ottla.protocol.records.record import Record
+
+FIRST_PRODUCE_VERSION_WITH_BATCHES: Final = 3
+FIRST_FETCH_VERSION_WITH_BATCHES: Final = 4
+FIRST_FETCH_VERSION_WITH_V1: Final = 2
+MAX_FETCH_BYTES: Final = 16 * 1024 * 1024
+"""Stored bytes that one Fetch of an old client may read, whatever it asks for: each of them is converted."""
+
+
+# Produce ------------------------------------------------------------------------------------------------------------
+
+
+def to_batch(records: memoryview, config: TopicConfig) -> memoryview:
+    """One batch v2 of what a Produce 0-2 holds for a partition; a batch v2 is given back as it is, as Kafka takes it.
+
+    Raises:
+        Refused: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE or
+            UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    if len(records) > MAGIC_AT and records[MAGIC_AT] == MAGIC:
+        return records
+    messages = _outer_messages(records, config)
+    codec = Compression(messages[-1][1].codec)
+    decoded: list[Record] = []
+    for position, header in messages:
+        message = records[position : position + header.size_bytes]
+        decoded += _inside(message, config.ottla_batch_max_decompressed_bytes)
+    batch = encode_batch([record._replace(offset=number) for number, record in enumerate(decoded)], compression=codec)
+    return memoryview(batch)
+
+
+def _outer_messages(records: memoryview, config: TopicConfig) -> list[tuple[int, BatchHeader]]:
+    """Position and header of each message, checked as Kafka checks what it has not yet looked into."""
+    try:
+        messages = list(iter_messages(records))
+    except CorruptBatch as error:
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    magic = messages[0][1].magic
+    for position, header in messages:
+        if header.size_bytes > config.max_message_bytes:
+            raise too_large(header.size_bytes, config.max_message_bytes)
+        if not message_crc_matches(records[position:], header):
+            raise Refused(ErrorCode.CORRUPT_MESSAGE, "a message's checksum does not match its bytes")
+        if header.codec > Compression.ZSTD:
+            raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no compression {header.codec}")
+        if header.codec and len(messages) > 1:
+            raise Refused(ErrorCode.INVALID_RECORD, "a compressed message must be the only one for its partition")
+        if header.magic != magic:
+            raise Refused(
+                ErrorCode.INVALID_RECORD, f"a message of magic {header.magic} after one of magic {magic} in one request"
+            )
+        if header.is_log_append_time:
+            raise Refused(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type to LogAppendTime")
+    return messages
+
+
+def _inside(message: memoryview, max_decompressed_bytes: int) -> list[Record]:
+    try:
+        records = decode_message(
+            message, max_decompressed_bytes=max_decompressed_bytes, check_crc=False, is_from_producer=True
+        )
+    except DecompressedTooLarge as error:
+        raise Refused(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
+    except WrongChecksum as error:
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    except CorruptBatch as error:
+        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+    oldest_ms = min(record.timestamp for record in records)
+    if oldest_ms < NO_TIMESTAMP:
+        raise Refused(ErrorCode.INVALID_TIMESTAMP, f"timestamp {oldest_ms} is neither a time nor -1")
+    return records
+
+
+# Fetch --------------------------------------------------------------------------------------------------------------
+
+
+class Converted(NamedTuple):
+    """What stored batches are to an old client.
+
+    Attributes:
+        messages: whole messages; none where the batches hold nothing that such a client may see.
+        next_offset: behind the last batch that was looked at: where to read on if there are no messages.
+    """
+
+    messages: bytes
+    next_offset: int
+
+
+def magic_for_fetch(api_version: int) -> int:
+    """The message format of a Fetch below `FIRST_FETCH_VERSION_WITH_BATCHES`."""
+    return LEGACY_MAGICS[1] if api_version >= FIRST_FETCH_VERSION_WITH_V1 else LEGACY_MAGICS[0]
+
+
+def to_messages(
+    stored: bytes, magic: int, fetch_offset: int, *, max_bytes: int, max_decompressed_bytes: int
+) -> Converted:
+    """Whole batches as they were read, in format `magic`; messages that are old enough already stay as they are.
+
+    Messages may take more room than batches: what is behind `max_bytes` is left for the next fetch, but the first that
+    there is comes whatever its size. Of an uncompressed batch only records from `fetch_offset` on are given, because
+    clients rely on it (librdkafka for one, says Kafka's RecordsUtil); of a compressed one all, as it always was. Of
+    compressed batches no more are opened once `max_decompressed_bytes` came out, which also bounds each of them.
+
+    Raises:
+        KafkaError: UNSUPPORTED_COMPRESSION_TYPE for zstd, CORRUPT_MESSAGE, before there is any message to give.
+    """
+    messages = bytearray()
+    next_offset = fetch_offset
+    room = max_decompressed_bytes
+    view = memoryview(stored)
+    try:
+        for position, header in iter_any(view, allow_partial_tail=True):
+            piece: bytes | bytearray = b""
+            if header.last_offset >= fetch_offset and not header.is_control:
+                batch = view[position : position + header.size_bytes]
+                if header.magic <= magic:
+                    piece = bytes(batch)
+                else:
+                    records = _records_for(batch, header, fetch_offset, max_decompressed_bytes)
+                    piece = _as_messages(records, header, magic)
+                    room -= sum(len(record.value or b"") for record in records)
+            if messages and (len(messages) + len(piece) > max_bytes or room < 0):
+                break
+            messages += piece
+            next_offset = header.next_offset
+    except KafkaError:
+        if not messages:
+            raise
+    except CorruptBatch as error:
+        if not messages:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    return Converted(bytes(messages), next_offset)
+
+
+def _records_for(
+    batch: memoryview, header: BatchHeader, fetch_offset: int, max_decompressed_bytes: int
+) -> list[Record]:
+    if header.codec == Compression.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "records compressed by zstd cannot be given in old message formats"
+        )
+    records = decode_any(batch, max_decompressed_bytes=max_decompressed_bytes)
+    if header.codec == Compression.NONE:
+        records = [record for record in records if record.offset >= fetch_offset]
+    if records and records[-1].offset < fetch_offset:  # compaction took what the client asks for
+        return []
+    return records
+
+
+def _as_messages(records: list[Record], header: BatchHeader, magic: int) -> bytes | bytearray:
+    if not records:
+        return b""
+    stamp = header.max_timestamp if header.is_log_append_time else None
+    return encode_message_set(records, magic, compression=header.compression, log_append_time_ms=stamp)
