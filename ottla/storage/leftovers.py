@@ -66,6 +66,8 @@ def _finish_swaps(files: Files, directory: Path, unfinished: int | None) -> None
     for base_offset, names in sorted(swaps.items()):
         if layout.offset_file_name(base_offset, layout.LOG_SUFFIX + layout.SWAP_SUFFIX) in names:
             _remove_replaced(files, directory, base_offset)
+            # Without it a crash may keep the renames and lose the unlinks: segments that overlap.
+            files.sync_directory(directory)
         for name in names:
             files.rename(directory / name, directory / name.removesuffix(layout.SWAP_SUFFIX))
 

@@ -7,6 +7,7 @@ advance, is decided here and nowhere else (decisions.md 2, 4, 7).
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -85,7 +86,7 @@ class LogState:
         self.reader = LogReader(self.segment_list)
         self.due_unlinks: list[retention.DueUnlink] = []
         self._health = health
-        self._index_cache = index_cache
+        self.index_cache = index_cache
         self._unsynced = UnsyncedState(files, directory)
         self._active_run: SegmentRun | None = None
         active = self.segment_list.active
@@ -146,7 +147,7 @@ class LogState:
             now_ms=now_ms,
             index_interval_bytes=self._limits.index_interval_bytes,
             max_index_bytes=self._limits.max_index_bytes,
-            cache=self._index_cache,
+            cache=self.index_cache,
         )
 
     def _seal(self, segment: Segment) -> None:
@@ -245,6 +246,21 @@ class LogState:
     def epoch_for_offset(self, offset: int) -> int:
         """Leader epoch under which `offset` was written, -1 when unknown."""
         return self.epochs.epoch_for(offset)
+
+    # -- segments change
+
+    def put_in_place(self, old: Sequence[Segment], new: Segment) -> None:
+        """The cleaner wrote `new` for neighbours below the high watermark (segment_swap.py)."""
+        self.segment_list.replace(old, new)
+        for segment in old:
+            segment.is_deleted = True
+            self.forget_segment(segment)
+            self.size_bytes -= segment.size_bytes
+        self.size_bytes += new.size_bytes
+        place = self._high_watermark_place
+        if any(place.base_offset == segment.base_offset for segment in old):
+            # It was the end of the last of them, and bytes of it moved.
+            self._high_watermark_place = End(place.offset, new.base_offset, new.size_bytes)
 
     # -- the end moves
 

@@ -43,10 +43,10 @@ def rename_deleted(files: Files, directory: Path, segment: Segment) -> list[Path
     ):
         if files.exists(path):
             paths.append(path)
-    renamed = [_rename_deleted(files, log_path)]
+    renamed = [rename_away(files, log_path)]
     for path in paths:
         try:
-            renamed.append(_rename_deleted(files, path))
+            renamed.append(rename_away(files, path))
         except OSError as error:
             # Without its `.log` it says nothing, and a start would remove it.
             logger.warning("%s is left as it is until it is unlinked: %s", path, error)
@@ -54,8 +54,14 @@ def rename_deleted(files: Files, directory: Path, segment: Segment) -> list[Path
     return renamed
 
 
-def _rename_deleted(files: Files, path: Path) -> Path:
+def rename_away(files: Files, path: Path) -> Path:
+    """Rename a file to `.deleted`; its new path. Raises OSError."""
     target = path.with_name(path.name + layout.DELETED_SUFFIX)
+    number = 1
+    while files.exists(target):
+        # One of the same name still waits: cleaned, cleaned again or deleted, all within `file.delete.delay.ms`.
+        target = path.with_name(f"{path.name}.x{number}{layout.DELETED_SUFFIX}")
+        number += 1
     files.rename(path, target)
     return target
 

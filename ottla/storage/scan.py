@@ -62,3 +62,33 @@ def walk(
             )
         yield position, header
         position = end
+
+
+def batches(read: Reader, position: int, limit: int) -> Iterator[tuple[int, BatchHeader, bytes]]:
+    """(position, header, bytes) of each batch, as `walk` finds them, for who goes through all of a segment.
+
+    Raises:
+        CorruptBatch: as `walk`.
+    """
+    chunk = b""
+    chunk_position = position
+    while position < limit:
+        inside = position - chunk_position
+        wanted = HEADER_BYTES
+        while True:
+            if inside + wanted > len(chunk):
+                chunk = bytes(read(min(max(SEQUENTIAL_CHUNK_BYTES, wanted), limit - position), position))
+                chunk_position, inside = position, 0
+            try:
+                header = parse_header(chunk, inside)
+            except CorruptBatch as error:
+                raise CorruptBatch(f"at position {position}: {error}") from None
+            if inside + header.size_bytes <= len(chunk):
+                break
+            if header.size_bytes > limit - position or wanted == header.size_bytes:
+                raise CorruptBatch(
+                    f"at position {position}: a batch of {header.size_bytes} bytes, {limit - position} remain"
+                )
+            wanted = header.size_bytes
+        yield position, header, chunk[inside : inside + header.size_bytes]
+        position += header.size_bytes

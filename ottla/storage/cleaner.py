@@ -1,0 +1,354 @@
+"""One cleaning of one log: of each key only the newest record stays, as seen from where the cleaning ends.
+
+First the keys of the dirty part go into an offset map, as many as fit. Then every segment from the start of the log to
+where the map ends is copied, in groups that become one segment each, without the records that the map, or their own
+time, rules out (`batch_cleaning.py`), and the copies are put in the place of the segments (`segment_swap.py`). Offsets
+stay what they were; the active segment is never touched, nor anything that is not synced and stable
+(`cleanable.py`). A group of one segment of which everything stays is left as it is. Kafka's Cleaner.
+
+`LogCleaning.run` is a generator: between two `yield`s it runs on the log owner's thread and never waits for a disk;
+what it yields is a piece of work, a function for any one thread that handles about `PIECE_BYTES` and returns how many
+bytes it has read and written, and is to be run before the generator goes on. An error of the piece is to be thrown into
+the generator. Closing it at any time is fine. Raised by the generator:
+
+    CleaningAborted   the log was closed, or retention took a segment: nothing is wrong, another time
+    Uncleanable       this log cannot be cleaned, and trying again would end the same way; nothing was changed by it
+    OSError           the disk is full; another time. Any other failure to write has failed the log: CleaningAborted
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ottla.protocol.records.batch import BatchHeader, CorruptBatch
+from ottla.storage import segment_swap
+from ottla.storage.append_plan import RollLimits
+from ottla.storage.batch_cleaning import BatchCleaning, Pause, put_keys
+from ottla.storage.cleanable import Assessment, LogToAssess, group_segments
+from ottla.storage.cleaned_segment import CleanedSegment, SegmentTooLarge
+from ottla.storage.damage import is_legacy
+from ottla.storage.disk_errors import is_full
+from ottla.storage.layout import SWAP_SUFFIX
+from ottla.storage.offset_map import OffsetMap
+from ottla.storage.scan import batches
+from ottla.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from ottla.storage.log import Log
+
+PIECE_BYTES: Final = 1024 * 1024
+"""Read from a log by one piece of work; what comes of it is written as well."""
+
+Work = Callable[[], int]
+
+
+class CleaningAborted(Exception):
+    """The log is not there any more as the cleaning found it."""
+
+
+class Uncleanable(Exception):
+    """The log cannot be cleaned; says why in a line."""
+
+
+class _Unreadable(Exception):
+    """A segment could not be read; it must not be taken for a failure to write."""
+
+
+class LogCleaning:
+    """See the module. Figures for people and metrics:
+
+    Attributes:
+        bytes_read, bytes_written: of `.log` files so far.
+        bytes_before, bytes_after: of the segments that were replaced, and of those in their place.
+        records_read, records_kept: so far, of the copying.
+        map_utilization: how full the offset map was, 0 to 1.
+        end_offset: up to where the log is clean, once `run` is over.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        state: LogToAssess,
+        found: Assessment,
+        *,
+        dedupe_buffer_bytes: int,
+        load_factor: float,
+        now_ms: int,
+        checkpoint: Callable[[int], None],
+        pause: Pause = lambda: None,
+    ) -> None:
+        """Args:
+        state, found: the log and what there is to clean, of this moment.
+        dedupe_buffer_bytes, load_factor: `log.cleaner.dedupe.buffer.size`, `log.cleaner.io.buffer.load.factor`.
+        checkpoint: writes the log's row of `cleaner-offset-checkpoint`, durably; called by pieces of work.
+        pause: called by pieces of work every few hundred records.
+        """
+        self._log = log
+        self._state = state
+        self._found = found
+        self._now_ms = now_ms
+        self._checkpoint = checkpoint
+        self._pause = pause
+        self._limits = RollLimits(state.config)
+        self._max_decompressed_bytes = state.config.ottla_batch_max_decompressed_bytes
+        expected = found.first_uncleanable_offset - found.first_dirty_offset
+        self._offsets = OffsetMap(dedupe_buffer_bytes, load_factor, expected)
+        self.bytes_read = self.bytes_written = self.bytes_before = self.bytes_after = 0
+        self.records_read = self.records_kept = 0
+        self.map_utilization = 0.0
+        self.end_offset = found.first_dirty_offset
+
+    def run(self) -> Generator[Work, int, None]:
+        """See the module."""
+        found, sealed = self._found, self._state.segments[:-1]
+        yield from self._in_pieces(self._fill(sealed), sealed)
+        self.map_utilization = self._offsets.utilization
+        end_offset = self._offsets.latest_offset + 1
+        if end_offset <= found.first_dirty_offset:
+            raise Uncleanable("the keys of one batch do not fit log.cleaner.dedupe.buffer.size")
+        segments = [one for one in sealed if one.base_offset < end_offset]
+        groups: list[list[Segment]] = []
+        yield from self._in_pieces(self._group(segments, groups), segments)
+        if self._state.clean_offset is None:
+            # From the first swap on offsets may be missing: the row says so to whoever opens or verifies the log.
+            yield from self._write_down(found.first_dirty_offset)
+        for group in groups:
+            yield from self._clean(group)
+        yield from self._write_down(end_offset)
+        self.end_offset = end_offset
+
+    # -- pieces of work
+
+    def _fill(self, sealed: Sequence[Segment]) -> Iterator[int]:
+        """Put the dirty part's keys into the map, as many as fit."""
+        found, offsets = self._found, self._offsets
+        for slot, segment in enumerate(sealed):
+            following = (self._state.segments[slot + 1]).base_offset
+            if segment.base_offset >= found.first_uncleanable_offset:
+                return
+            if following <= found.first_dirty_offset:
+                continue
+            with _reading(segment):
+                position = segment.floor(found.first_dirty_offset)
+            for batch, header in _batches_of(segment, position):
+                with _reading(segment):
+                    fits = put_keys(
+                        offsets, batch, header, found.first_dirty_offset, self._max_decompressed_bytes, self._pause
+                    )
+                if not fits:
+                    return
+                self.bytes_read += len(batch)
+                yield len(batch)
+            offsets.latest_offset = max(offsets.latest_offset, following - 1)
+
+    def _group(self, segments: Sequence[Segment], groups: list[list[Segment]]) -> Iterator[int]:
+        config, end_offset = self._state.config, self._found.first_uncleanable_offset
+        for segment in segments:
+            with _reading(segment):
+                segment.offset_index.check()
+            yield 0
+        with _reading(segments[0]):
+            groups += group_segments(
+                segments,
+                max_bytes=config.segment_bytes,
+                max_index_bytes=self._limits.max_index_bytes,
+                end_offset=max(end_offset, self._offsets.latest_offset + 1),
+            )
+
+    def _copy(self, group: Sequence[Segment], cleaned: CleanedSegment) -> Iterator[int]:
+        decision = BatchCleaning(
+            self._offsets,
+            now_ms=self._now_ms,
+            delete_retention_ms=self._state.config.delete_retention_ms,
+            end_offset=self._found.first_uncleanable_offset,
+            last_offset_of=self._last_offset_of,
+            max_decompressed_bytes=self._max_decompressed_bytes,
+            pause=self._pause,
+        )
+        cleaned.changes = len(group) > 1
+        for segment in group:
+            for batch, header in _batches_of(segment, 0):
+                with _reading(segment):
+                    kept = decision.apply(batch, header)
+                if kept is not batch:
+                    cleaned.changes = True
+                if kept is not None:
+                    cleaned.append(kept)
+                    self.bytes_written += len(kept)
+                self.bytes_read += len(batch)
+                yield len(batch) + (0 if kept is None else len(kept))
+        if cleaned.changes:
+            cleaned.complete()
+        self.records_read += decision.records_read
+        self.records_kept += decision.records_kept
+
+    def _last_offset_of(self, producer_id: int) -> int | None:
+        entry = self._log.producers.get(producer_id)
+        return entry.batches[-1].last_offset if entry is not None and entry.batches else None
+
+    # -- the owner's thread
+
+    def _in_pieces(self, work: Iterator[int], segments: Sequence[Segment]) -> Generator[Work, int, None]:
+        """Have `work` done piece by piece; it reads `segments`."""
+        pieces = _Pieces(work)
+        while not pieces.are_over:
+            try:
+                yield pieces
+            except (_Unreadable, SegmentTooLarge) as error:
+                self._require_unchanged(segments)
+                raise Uncleanable(str(error)) from None
+            except OSError as error:
+                self._require_unchanged(segments)
+                self._write_failed(error)
+            self._require_unchanged(segments)
+
+    def _clean(self, group: Sequence[Segment]) -> Generator[Work, int, None]:
+        """Put a clean segment in the place of a group."""
+        log = self._log
+        self._require_unchanged(group)
+        cleaned = self._create(group)
+        try:
+            yield from self._in_pieces(self._copy(group, cleaned), group)
+            if not cleaned.changes:
+                cleaned.discard()
+                return
+            yield from self._synced(partial(_none, cleaned.sync), group)
+            self._change_names(partial(cleaned.rename, SWAP_SUFFIX))
+            yield from self._synced(self._sync_names, group)
+        except BaseException:
+            cleaned.discard()
+            raise
+        self._change_names(partial(segment_swap.begin, log, group, cleaned, self._now_ms))
+        self.bytes_before += sum(segment.size_bytes for segment in group)
+        self.bytes_after += cleaned.segment.size_bytes
+        try:
+            yield from self._synced(self._sync_names, [])
+        except GeneratorExit:
+            self._finish_now(cleaned)
+            raise
+        self._change_names(partial(segment_swap.finish, cleaned))
+        yield from self._synced(self._sync_names, [])
+
+    def _create(self, group: Sequence[Segment]) -> CleanedSegment:
+        log = self._log
+        try:
+            return CleanedSegment(
+                log.files,
+                log.directory,
+                group,
+                now_ms=self._now_ms,
+                index_interval_bytes=self._limits.index_interval_bytes,
+                max_index_bytes=self._limits.max_index_bytes,
+                cache=log.index_cache,
+            )
+        except OSError as error:
+            self._write_failed(error)
+            raise
+
+    def _synced(self, sync: Work, segments: Sequence[Segment]) -> Generator[Work, int, None]:
+        """Have a sync done. One that fails is never tried again: the log has failed (decisions.md 4)."""
+        try:
+            yield sync
+        except OSError as error:
+            self._require_unchanged(segments)
+            self._log.fail(error)
+        self._require_unchanged(segments)
+
+    def _write_down(self, offset: int) -> Generator[Work, int, None]:
+        try:
+            yield partial(_none, partial(self._checkpoint, offset))
+        except OSError as error:
+            raise CleaningAborted(str(error)) from error  # the directory knows
+        self._require_unchanged([])
+
+    def _sync_names(self) -> int:
+        self._log.files.sync_directory(self._log.directory)
+        return 0
+
+    def _change_names(self, change: Callable[[], None]) -> None:
+        try:
+            change()
+        except OSError as error:
+            self._log.fail(error)
+            raise CleaningAborted(str(error)) from error
+
+    def _finish_now(self, cleaned: CleanedSegment) -> None:
+        """The broker stops in the middle of a swap: what is left takes two syncs, and a start would have to do it."""
+        if self._log.error is None:
+            try:
+                self._sync_names()
+                segment_swap.finish(cleaned)
+                self._sync_names()
+            except OSError as error:
+                self._log.fail(error)
+
+    def _write_failed(self, error: OSError) -> None:
+        """Raises one of the two."""
+        if is_full(error):
+            raise error
+        self._log.fail(error)
+        raise CleaningAborted(str(error)) from error
+
+    def _require_unchanged(self, segments: Sequence[Segment]) -> None:
+        if self._log.error is not None:
+            raise CleaningAborted(f"{self._log.name}: {self._log.error}")
+        if any(segment.is_deleted for segment in segments):
+            raise CleaningAborted(f"{self._log.name}: segments were deleted meanwhile")
+
+
+class _Pieces:
+    """A long piece of work, cut: each call does about `PIECE_BYTES` of it."""
+
+    def __init__(self, work: Iterator[int]) -> None:
+        self.are_over = False
+        self._work = work
+
+    def __call__(self) -> int:
+        done_bytes = 0
+        for size_bytes in self._work:
+            done_bytes += size_bytes
+            if done_bytes >= PIECE_BYTES:
+                return done_bytes
+        self.are_over = True
+        return done_bytes
+
+
+class _reading:  # noqa: N801  # reads as a statement: with _reading(segment)
+    """What goes wrong inside is about reading a segment, not about writing one."""
+
+    __slots__ = ("_segment",)
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (OSError, ValueError)):  # ValueError: CorruptBatch, or an index that was closed
+            raise _Unreadable(f"{self._segment.file.path.name}: {error}") from error
+
+
+def _batches_of(segment: Segment, position: int) -> Iterator[tuple[bytes, BatchHeader]]:
+    """(bytes, header) of a sealed segment's batches. Raises _Unreadable."""
+    end = position
+    try:
+        for at, header, batch in batches(segment.file.pread, position, segment.size_bytes):
+            yield batch, header
+            end = at + len(batch)
+    except CorruptBatch as error:
+        if is_legacy(segment.file, end, segment.size_bytes):
+            raise _Unreadable(
+                f"{segment.file.path.name}: messages of Kafka before 0.11 at position {end} are not compacted"
+            ) from error
+        raise _Unreadable(f"{segment.file.path.name}: {error}") from error
+    except OSError as error:
+        raise _Unreadable(f"{segment.file.path.name}: {error}") from error
+
+
+def _none(work: Callable[[], None]) -> int:
+    """A piece of work that reads and writes nothing to speak of."""
+    work()
+    return 0

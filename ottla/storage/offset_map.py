@@ -1,0 +1,117 @@
+"""For each key of the dirty part of a log, the offset of its newest record: what the cleaner decides by.
+
+Keys themselves are not kept, only 128 bits of each: two 64-bit SipHashes under the process's secret, as unlikely to
+collide as the MD5 that Kafka takes (SkimpyOffsetMap), and several times cheaper. Where Python hashes otherwise, BLAKE2b
+takes their place. An entry is Kafka's 24 bytes: 16 of hash, 8 of offset; `log.cleaner.dedupe.buffer.size` bounds all of
+them together, `log.cleaner.io.buffer.load.factor` says how full they may get.
+
+Open addressing, in shards that are made when they are first needed: a few keys take little memory, and no single step
+takes long. One thread uses a map.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+from array import array
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Final
+
+ENTRY_BYTES: Final = 24
+SHARD_SLOTS: Final = 1 << 14
+_HALVES: Final = struct.Struct("qq")
+
+_Hash = Callable[[bytes], tuple[int, int]]
+
+
+def _sip_hash(key: bytes) -> tuple[int, int]:
+    return hash(key), hash(b"\0" + key)
+
+
+def _blake_hash(key: bytes) -> tuple[int, int]:
+    first, second = _HALVES.unpack(blake2b(key, digest_size=16).digest())
+    return first, second
+
+
+_hash_of: Final[_Hash] = (
+    _sip_hash if sys.hash_info.width >= 64 and sys.hash_info.algorithm.startswith("siphash") else _blake_hash
+)
+
+
+class _Shard:
+    """Slots of three columns; an offset of -1 marks a free one."""
+
+    __slots__ = ("count", "firsts", "offsets", "seconds")
+
+    def __init__(self, slots: int) -> None:
+        self.count = 0
+        self.firsts = array("q", bytes(8 * slots))
+        self.seconds = array("q", bytes(8 * slots))
+        self.offsets = array("q", b"\xff" * (8 * slots))
+
+
+class OffsetMap:
+    """See the module.
+
+    Attributes:
+        latest_offset: everything up to here was put into the map; -1 at first. Set by who fills it.
+        capacity: about as many keys fit.
+    """
+
+    def __init__(self, max_bytes: int, load_factor: float, expected_keys: int) -> None:
+        """Args: `max_bytes` for all entries; `expected_keys`: at most so many will come, so no more room is taken."""
+        most_slots = max(2, max_bytes // ENTRY_BYTES)
+        wanted = min(most_slots, max(16, 2 * expected_keys))
+        self._slots = min(SHARD_SLOTS, 1 << (wanted.bit_length() - 1))
+        self._shards: list[_Shard | None] = [None] * max(1, wanted // self._slots)
+        self._shard_limit = min(self._slots - 1, max(1, math.floor(self._slots * load_factor)))
+        self.latest_offset = -1
+        self.capacity = self._shard_limit * len(self._shards)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def utilization(self) -> float:
+        """How full it is, of all slots that the configuration gives."""
+        return self._count / (self._slots * len(self._shards))
+
+    def put(self, key: bytes, offset: int) -> bool:
+        """Remember that the newest record of `key` is at `offset`; False when the map is full and the key is new."""
+        first, second = _hash_of(key)
+        number = first % len(self._shards)
+        shard = self._shards[number]
+        if shard is None:
+            shard = self._shards[number] = _Shard(self._slots)
+        mask = self._slots - 1
+        firsts, seconds, offsets = shard.firsts, shard.seconds, shard.offsets
+        slot, step = second & mask, first >> 20 | 1
+        while offsets[slot] >= 0:
+            if firsts[slot] == first and seconds[slot] == second:
+                offsets[slot] = offset
+                return True
+            slot = slot + step & mask
+        if shard.count >= self._shard_limit:
+            return False
+        firsts[slot], seconds[slot], offsets[slot] = first, second, offset
+        shard.count += 1
+        self._count += 1
+        return True
+
+    def get(self, key: bytes) -> int:
+        """The offset of the newest record of `key`, -1 when it was not put."""
+        first, second = _hash_of(key)
+        shard = self._shards[first % len(self._shards)]
+        if shard is None:
+            return -1
+        mask = self._slots - 1
+        firsts, seconds, offsets = shard.firsts, shard.seconds, shard.offsets
+        slot, step = second & mask, first >> 20 | 1
+        while (offset := offsets[slot]) >= 0:
+            if firsts[slot] == first and seconds[slot] == second:
+                return offset
+            slot = slot + step & mask
+        return -1

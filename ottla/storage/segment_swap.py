@@ -1,0 +1,52 @@
+"""Putting a cleaned segment in the place of others, so that a crash at any point leaves the one or the other.
+
+    1  the cleaned files are complete and synced                              *.cleaned
+    2  they are renamed, and the names are synced                             *.swap: from here on the swap holds
+    3  `begin`: the old files are renamed, the log reads the new segment      *.deleted
+    4  the names are synced                           else the next step could outlive this one, and segments overlap
+    5  `finish`: the new files get their own names
+    6  the names are synced
+
+A start (`leftovers.py`) unlinks `.cleaned` files, and before step 5 is on disk finishes what `.swap` files began: it
+unlinks what they cover and renames them. Old files stay readable for `file.delete.delay.ms` for who reads them now.
+Kafka's LocalLog.replaceSegments, with the syncs of names that it leaves out.
+
+The functions here run on the log owner's thread and never wait for a sync: those are for the caller, in a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.storage import layout, retention
+from ottla.storage.cleaned_segment import CleanedSegment
+from ottla.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from ottla.storage.log_state import LogState
+
+
+def begin(log: LogState, old: Sequence[Segment], cleaned: CleanedSegment, now_ms: int) -> None:
+    """Step 3: let `log` go on with the cleaned segment, whose files end in `.swap`.
+
+    Raises:
+        OSError: some old files could not be renamed. The log reads on what it had and must not write any more; the next
+            start finishes the swap.
+    """
+    renamed = []
+    for segment in old:
+        paths = [*segment.paths(), layout.txn_index_file(log.directory, segment.base_offset)]
+        if segment.base_offset != cleaned.segment.base_offset:
+            paths.append(layout.snapshot_file(log.directory, segment.base_offset))
+        renamed.append([retention.rename_away(log.files, path) for path in paths if log.files.exists(path)])
+    log.put_in_place(old, cleaned.segment)
+    due_ms = now_ms + log.config.file_delete_delay_ms
+    for segment, paths in zip(old, renamed, strict=True):
+        log.due_unlinks.append(retention.DueUnlink(due_ms, paths, segment))
+
+
+def finish(cleaned: CleanedSegment) -> None:
+    """Step 5: give the files their own names, unless retention has taken the segment meanwhile. Raises OSError."""
+    if not cleaned.segment.is_deleted:
+        cleaned.rename("")
