@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from ottla.broker.turn import Turn
 
 ARENA_BYTES = 1 << 20
-READ_BYTES = 64 << 10
-"""A read into the arena is at most this long: what it holds of a large frame has to be copied once."""
+READ_BYTES = 256 << 10
+"""A read into the arena is at most this long. Long enough for what a producer has under way by default (5 batches of
+16 KiB), so that a pipeline is read by one call and no frame of it is cut; what it holds of a large frame has to be
+copied once."""
+LARGE_FRAME_BYTES = 64 << 10
+"""From here on a connection receives its next frame directly into a buffer of its own."""
 FIRST_BYTES = 64 << 10
 POOL_BYTES = 16 << 20
 _GRAIN = 4 << 10

@@ -25,8 +25,9 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
 
-from ottla.broker.buffers import FIRST_BYTES, READ_BYTES
+from ottla.broker.buffers import FIRST_BYTES, LARGE_FRAME_BYTES
 from ottla.broker.context import Peer
+from ottla.broker.sending import NO_DESCRIPTOR, send
 from ottla.broker.slot import CloseConnection, Slot
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("ottla.connection")
 
-JOIN_BYTES = 16 << 10
-"""Replies up to this size are joined before a send; larger ones go as they are."""
+READS_ALONE = 16
+"""A connection that has had so many reads in a row is taken for the only one that sends."""
 _HTTP_METHODS = (b"GET", b"POST", b"HEAD", b"PUT", b"OPTIONS", b"DELETE", b"CONNECT", b"PRI")
 _LENGTH = struct.Struct(">i")
 
@@ -69,6 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active_ms: float = shared.now_ms()
         self.partial_since_ms: float | None = None
         self._transport: asyncio.Transport | None = None
+        self._fd = NO_DESCRIPTOR
         self._piece: memoryview | None = None
         self._own: bytearray | None = None
         self._own_view: memoryview | None = None
@@ -100,6 +102,8 @@ class Connection(asyncio.BufferedProtocol):
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if raw is not None and peer.sends_maps:
+            self._fd = raw.fileno()
         refusal = self._shared.add(self)
         if refusal is not None:
             self._closing = refusal
@@ -108,6 +112,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection ended: nobody waits for its answers any more."""
         self._transport = None
+        self._fd = NO_DESCRIPTOR
         if exc is not None and self._closing is None:
             level = logging.ERROR if isinstance(exc, OSError) and exc.errno == errno.EFAULT else logging.DEBUG
             LOG.log(level, "%s: connection lost: %s", self, exc)
@@ -143,14 +148,19 @@ class Connection(asyncio.BufferedProtocol):
             self._own_end += nbytes
             self._run_own()
             return
-        piece = self._piece
-        assert piece is not None
-        self._piece = None
-        start = self._start_frames(piece, 0, nbytes)
-        if start:
-            self._buffers.keep_arena(start)
-        if start < nbytes and self._closing is None:
-            self._keep(piece[start:nbytes])
+        if shared.last_reader is not self:
+            shared.last_reader = self
+            shared.reads_in_a_row = 0
+        elif shared.reads_in_a_row < READS_ALONE:
+            shared.reads_in_a_row += 1
+        elif self._turn.begin_alone():
+            # Nobody else sends: the turn need not wait for the loop to come around.
+            try:
+                self._run_piece(nbytes)
+            finally:
+                self._turn.end()
+            return
+        self._run_piece(nbytes)
 
     def pause_writing(self) -> None:
         """The client does not take its replies: start nothing more."""
@@ -214,9 +224,21 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- frames ---------------------------------------------------------------------------------------------------
 
+    def _run_piece(self, nbytes: int) -> None:
+        """Start what came into the arena, and keep what is left over."""
+        piece = self._piece
+        assert piece is not None
+        self._piece = None
+        start = self._start_frames(piece, 0, nbytes)
+        if start:
+            self._buffers.keep_arena(start)
+        if start < nbytes and self._closing is None:
+            self._keep(piece[start:nbytes])
+
     def _start_frames(self, view: memoryview, start: int, end: int) -> int:
         """Start the whole frames of `view[start:end]` as far as they may; where the first unstarted one begins."""
         dispatcher, peer, out, slots = self._dispatcher, self.peer, self._out, self._slots
+        first = following = start
         while end - start >= 4 and self._closing is None and not self._is_blocked():
             (length,) = _LENGTH.unpack_from(view, start)
             if not 0 < length <= self._max_frame_bytes:
@@ -231,6 +253,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._shared.metrics.malformed_requests += 1
                 self.close(str(error))
                 break
+            if start != first:
+                self._turn.is_pipelined = True
             start = following
             if reply is None:
                 continue
@@ -272,7 +296,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._closing is not None:
             return
         if new_start == end:
-            self._expected_bytes = end if end - start > READ_BYTES else 0
+            self._expected_bytes = end if end - start > LARGE_FRAME_BYTES else 0
             self._drop_own()
         elif new_start > 0 and not self._is_blocked():
             tail = view[new_start:end]
@@ -401,33 +425,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self, transport: asyncio.Transport) -> None:
         out = self._out
-        if not out:
-            return
-        self._out = []
-        self.last_active_ms = self._shared.now_ms()
-        if len(out) == 1:
-            self._shared.metrics.bytes_sent += len(out[0])
-            transport.write(out[0])
-            return
-        joined: list[Buffer] = []
-        small: list[Buffer] = []
-        size_bytes = 0
-        for buffer in out:
-            size_bytes += len(buffer)
-            if len(buffer) <= JOIN_BYTES:
-                small.append(buffer)
-                continue
-            if small:
-                joined.append(b"".join(small))
-                small = []
-            joined.append(buffer)
-        if small:
-            joined.append(b"".join(small))
-        self._shared.metrics.bytes_sent += size_bytes
-        if len(joined) == 1:
-            transport.write(joined[0])
-        else:
-            transport.writelines(joined)
+        if out:
+            self._out = []
+            self.last_active_ms = self._shared.now_ms()
+            self._shared.metrics.bytes_sent += send(transport, self._fd, out)
 
     # -- pausing ----------------------------------------------------------------------------------------------------
 

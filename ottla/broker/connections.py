@@ -41,6 +41,9 @@ class Connections:
         self.max_slots = config.ottla_connection_max_pending_requests
         self.max_slot_bytes = config.ottla_connection_max_pending_bytes
         self.now_ms = node.clock.monotonic_ms
+        self.last_reader: Connection | None = None
+        self.reads_in_a_row = 0
+        """How many reads `last_reader` has had since anybody else had one."""
         self._all: set[Connection] = set()
         self._by_host: Counter[str] = Counter()
         self._host_limits = dict(_host_limit(text) for text in config.max_connections_per_ip_overrides)
@@ -89,6 +92,8 @@ class Connections:
             return
         self.metrics.connections_closed += 1
         self._all.discard(connection)
+        if self.last_reader is connection:
+            self.last_reader = None
         host = connection.peer.host
         self._by_host[host] -= 1
         if self._by_host[host] <= 0:

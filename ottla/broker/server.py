@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import gc
 import logging
 import os
@@ -126,7 +127,8 @@ class Server:
             node = self._node = Node(
                 self.config, clock=self._clock, files=self._files, post=lambda step: self._post(loop, step)
             )
-            node.turn.on_work = lambda: self._end_turn_soon(loop, node)
+            # After every socket that is ready now has been read.
+            node.turn.on_work = functools.partial(loop.call_soon, node.turn.looked)
             self._timers = LoopTimers(node, loop)
             node.start()
         except BaseException:
@@ -181,11 +183,6 @@ class Server:
             LOG.warning("%d connections are cut off with requests under way", len(connections))
             connections.abort()
             await asyncio.sleep(0)
-
-    @staticmethod
-    def _end_turn_soon(loop: asyncio.AbstractEventLoop, node: Node) -> None:
-        """After every socket that is ready now has been read."""
-        loop.call_soon(node.turn.end)
 
     def _post(self, loop: asyncio.AbstractEventLoop, step: Callable[[], None]) -> None:
         """From any thread: run `step` on the loop, and end the turn at once: replies wait for it."""

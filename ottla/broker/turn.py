@@ -6,7 +6,12 @@ then the disk is asked for the syncs, then each connection sends all of its repl
 may the receive buffers be used again (decisions.md 3).
 
 Nothing here knows a loop: `on_work` is called when an idle turn gets its first work, and whoever set it sees to it
-that `end()` is called soon (`loop.call_soon` in life; a simulation calls `end()` itself).
+that `looked()` is called once every ready socket was read (`loop.call_soon` in life; a simulation calls `end()`).
+
+Two cases know better than the loop when a turn should end. Where clients have several requests under way, the rest of
+them is arriving while the first are read: the turn looks at the sockets once more before it ends, which makes of two
+appends and two sends one. And a connection that has been the only one to send for a while, one request at a time, has
+nobody to wait for: it ends its turn itself, within the read (`begin_alone`).
 """
 
 from __future__ import annotations
@@ -26,7 +31,18 @@ Step = Callable[[], None]
 class Turn:
     """The current turn. One per node; all calls on the broker's one thread."""
 
-    __slots__ = ("_after_append", "_gathering", "_last", "_now_ms", "_senders", "_waiting_for_end", "on_work")
+    __slots__ = (
+        "_after_append",
+        "_gathering",
+        "_has_looked_again",
+        "_last",
+        "_now_ms",
+        "_senders",
+        "_waiting_for_end",
+        "_was_pipelined",
+        "is_pipelined",
+        "on_work",
+    )
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -35,7 +51,11 @@ class Turn:
         self._senders: list[Step] = []
         self._last: list[Step] = []
         self._waiting_for_end = False
-        self.on_work: Step | None = None
+        self.is_pipelined = False
+        """Whether a single read of this turn brought more than one request; connections set it."""
+        self._was_pipelined = False
+        self._has_looked_again = False
+        self.on_work: Callable[[], object] | None = None
 
     @property
     def has_work(self) -> bool:
@@ -75,13 +95,31 @@ class Turn:
                     # Batches left behind would look at buffers that are used again, and the turn would never end.
                     LOG.exception("bug: the flush of a partition failed")
 
+    def begin_alone(self) -> bool:
+        """Begin a turn that the caller ends itself, without `on_work`; False where the loop has to end it."""
+        if self._waiting_for_end or self._was_pipelined:
+            return False
+        self._waiting_for_end = True
+        return True
+
+    def looked(self) -> None:
+        """Every socket that was ready has been read: end the turn, or ask for one more look first."""
+        if not self._waiting_for_end:
+            return  # somebody else has ended it
+        if not self._has_looked_again and (self.is_pipelined or self._was_pipelined) and self.on_work is not None:
+            self._has_looked_again = True
+            self.on_work()
+        else:
+            self.end()
+
     def end(self) -> None:
         """Append, ask for syncs, send, give buffers back. What a step asks for anew waits for the next turn's end."""
         self.flush()
         if self._after_append:
             steps, self._after_append = self._after_append, []
             self._run(steps)
-        self._waiting_for_end = False
+        self._waiting_for_end = self._has_looked_again = False
+        self._was_pipelined, self.is_pipelined = self.is_pipelined, False
         if self._senders:
             steps, self._senders = self._senders, []
             self._run(steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from kit.clock import ManualClock
 from kit.transport import FakeTransport, feed
 
 from ottla.broker.buffers import FIRST_BYTES, READ_BYTES
-from ottla.broker.connection import Connection
+from ottla.broker.connection import READS_ALONE, Connection
 from ottla.broker.connections import Connections
 from ottla.broker.context import Peer
 from ottla.broker.metrics import Metrics
@@ -146,6 +147,66 @@ def test_replies_of_one_turn_leave_in_one_send(shell: Shell) -> None:
     connection, transport = shell.connect()
     shell.feed(connection, b"".join(frame(b"request %d" % number) for number in range(20)))
     assert transport.sends == 1
+
+
+def test_a_pipeline_is_looked_for_once_more_before_its_turn_ends(shell: Shell) -> None:
+    """What a client sends while its first requests are read joins their turn: one append, one send."""
+    looks: list[None] = []
+    shell.turn.on_work = lambda: looks.append(None)
+    connection, transport = shell.connect()
+    feed(connection, frame(b"1") + frame(b"2"))
+    shell.turn.looked()
+    assert (len(looks), transport.sends) == (2, 0)
+    feed(connection, frame(b"3"))
+    shell.turn.looked()
+    assert (len(looks), transport.sends) == (2, 1)
+    assert transport.written == frame(b"1") + frame(b"2") + frame(b"3")
+
+
+def test_one_request_at_a_time_waits_for_no_second_look(shell: Shell) -> None:
+    connection, transport = shell.connect()
+    feed(connection, frame(b"1"))
+    shell.turn.looked()
+    assert transport.written == frame(b"1")
+    shell.turn.looked()  # one that was asked for, and came too late
+    assert transport.sends == 1
+
+
+def test_the_only_connection_that_sends_ends_its_turns_itself_until_another_one_sends(shell: Shell) -> None:
+    (connection, transport), (other, other_transport) = shell.connect(), shell.connect()
+    for _ in range(READS_ALONE + 1):
+        shell.feed(connection, frame(b"before"))
+    sends = transport.sends
+    feed(connection, frame(b"alone"))
+    assert transport.sends == sends + 1
+    feed(other, frame(b"me too"))
+    feed(connection, frame(b"together"))
+    assert (transport.sends, other_transport.sends) == (sends + 1, 0)
+    shell.end_turns()
+    assert (transport.sends, other_transport.sends) == (sends + 2, 1)
+
+
+def test_what_a_socket_does_not_take_at_once_follows_in_order_by_the_transport(shell: Shell) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        near.setblocking(False)
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000)
+        shell.connections.sends_maps = True
+        connection = shell.connections.protocol("PLAINTEXT")
+        transport = FakeTransport(raw=near)
+        connection.connection_made(transport)
+        data = b"".join(frame(bytes([65 + number]) * 50_000) for number in range(4))
+        shell.feed(connection, frame(b"small"))
+        shell.feed(connection, data)
+        transport.unsent_bytes = len(transport.written)
+        shell.feed(connection, frame(b"behind it"))
+        near.shutdown(socket.SHUT_WR)
+        taken = b""
+        while piece := far.recv(1 << 20):
+            taken += piece
+        assert taken.startswith(frame(b"small"))
+        assert transport.written.endswith(frame(b"behind it"))
+        assert taken + transport.written == frame(b"small") + data + frame(b"behind it")
 
 
 def test_replies_behind_a_pending_one_wait_and_then_leave_in_order(shell: Shell) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterable
 
 from ottla.broker.connection import Connection
@@ -11,8 +12,8 @@ from ottla.broker.connection import Connection
 class FakeTransport(asyncio.Transport):
     """What a connection writes is in `written`. `is_full` makes every write ask the protocol to pause."""
 
-    def __init__(self, peer: tuple[str, int] = ("192.0.2.7", 4242)) -> None:
-        super().__init__({"peername": peer, "sockname": ("192.0.2.1", 9092)})
+    def __init__(self, peer: tuple[str, int] = ("192.0.2.7", 4242), raw: socket.socket | None = None) -> None:
+        super().__init__({"peername": peer, "sockname": ("192.0.2.1", 9092), "socket": raw})
         self.written = bytearray()
         self.sends = 0
         self.is_paused = False

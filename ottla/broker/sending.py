@@ -1,0 +1,70 @@
+"""A turn's replies to the socket: small ones joined, all in one call, and what it does not take to the transport.
+
+The socket is written to directly where its transport has nothing waiting: the transport would do the same, but not
+before it has queued the bytes and come around to its queue. That is plaintext on uvloop only, where the descriptor is
+the stream; TLS, and every other loop, get all from the transport. Order holds because a transport that has something
+waiting is never overtaken.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ottla.protocol.types import Buffer
+
+JOIN_BYTES = 16 << 10
+"""Replies up to this size are joined before a send; larger ones go as they are."""
+MAX_PIECES = 1024
+"""Of one `writev` (IOV_MAX)."""
+NO_DESCRIPTOR = -1
+
+
+def send(transport: asyncio.Transport, fd: int, replies: list[Buffer]) -> int:
+    """Send `replies`, by the descriptor of the transport's socket unless it is NO_DESCRIPTOR; how many bytes."""
+    if len(replies) > 1:
+        pieces, size_bytes = _joined(replies)
+    else:
+        pieces, size_bytes = replies, len(replies[0])
+    if fd != NO_DESCRIPTOR and len(pieces) <= MAX_PIECES and not transport.get_write_buffer_size():
+        try:
+            sent = os.writev(fd, pieces)
+        except OSError:  # full, or lost: the transport meets it again, and knows what to do
+            sent = 0
+        if sent == size_bytes:
+            return size_bytes
+        pieces = _behind(pieces, sent)
+    transport.writelines(pieces)
+    return size_bytes
+
+
+def _joined(replies: list[Buffer]) -> tuple[list[Buffer], int]:
+    """The replies with neighbours that are small put together, and the bytes of all."""
+    pieces: list[Buffer] = []
+    small: list[Buffer] = []
+    size_bytes = 0
+    for reply in replies:
+        length = len(reply)
+        size_bytes += length
+        if length <= JOIN_BYTES:
+            small.append(reply)
+            continue
+        if small:
+            pieces.append(b"".join(small))
+            small = []
+        pieces.append(reply)
+    if small:
+        pieces.append(b"".join(small))
+    return pieces, size_bytes
+
+
+def _behind(pieces: list[Buffer], sent: int) -> list[Buffer]:
+    """What is left behind the first `sent` bytes."""
+    for number, piece in enumerate(pieces):
+        if sent < len(piece):
+            return [memoryview(piece)[sent:], *pieces[number + 1 :]]
+        sent -= len(piece)
+    return []
