@@ -1,15 +1,46 @@
 """A group of the consumer protocol (KIP-848): members heartbeat, the broker assigns, each member reconciles by itself.
 
-Surface first; the machine follows in the next commits.
+Three epochs. The *group's* grows when members or topics change; the *assignment's* is the group epoch that the target
+was made for; a *member's* tells how far that member has come. A heartbeat moves all of it at once as far as it goes:
+what the member says is kept, the target made anew where the group's epoch has moved, and the member takes its next step
+(`consumer_step.py`). Nobody waits for anybody, so every request is answered in its step.
+
+Durable state is `durable`; sessions and connections are soft. The behaviour, the codes and the records are those of
+Kafka 4.1's `GroupMetadataManager` and `ConsumerGroup`, but for expressions (`consumer_step.py`) and the early removal
+of members whose connection breaks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.groups import classic_in_consumer
+from ottla.broker.groups.consumer_checks import check_member_epoch, check_offset_epoch
+from ottla.broker.groups.consumer_description import describe_group
+from ottla.broker.groups.consumer_member import (
+    JOINING_EPOCH,
+    LEAVING_EPOCH,
+    NOT_GIVEN,
+    STATIC_LEAVING_EPOCH,
+    ConsumerMember,
+    MemberState,
+)
+from ottla.broker.groups.consumer_records import current_assignment_record, group_tombstones
+from ottla.broker.groups.consumer_state import ConsumerState
+from ottla.broker.groups.consumer_step import ConsumerStep, TopicWatch
 from ottla.broker.groups.effects import Caller, Effects, GroupRecord, Now, Waiter
 from ottla.broker.groups.group import Group, GroupType
+from ottla.broker.groups.heartbeat_validation import check_heartbeat
+from ottla.broker.groups.member_timers import Limit, MemberTimers
+from ottla.broker.groups.partitions import Partitions, from_structs, in_order
+from ottla.broker.groups.regular_expressions import compile_expression
+from ottla.broker.groups.target_assignment import preferred_assignor
+from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from ottla.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.kafka_uuid import random_uuid, uuid_to_text
 
 if TYPE_CHECKING:
     from ottla.broker.groups.settings import GroupSettings
@@ -20,7 +51,17 @@ if TYPE_CHECKING:
     from ottla.protocol.api.join_group import JoinGroupRequest
     from ottla.protocol.api.leave_group import LeaveGroupRequest
     from ottla.protocol.api.sync_group import SyncGroupRequest
-    from ottla.protocol.message import Struct
+    from ottla.protocol.message import Response, Struct
+
+LOG = logging.getLogger("ottla.groups")
+DOWNGRADE_POLICIES = ("bidirectional", "downgrade")
+
+
+class Downgrade(NamedTuple):
+    """A group is to become a classic one: without `leaving`, and with a rebalance unless the target is complete."""
+
+    leaving: frozenset[str]
+    rebalances: bool
 
 
 class ConsumerGroup(Group):
@@ -33,82 +74,115 @@ class ConsumerGroup(Group):
     type = GroupType.CONSUMER
 
     def __init__(
-        self, group_id: str, settings: GroupSettings, topics: TopicView, *, new_id: Callable[[], str] | None = None
+        self,
+        group_id: str,
+        settings: GroupSettings,
+        topics: TopicView,
+        *,
+        new_id: Callable[[], str] = lambda: uuid_to_text(random_uuid()),
     ) -> None:
         super().__init__(group_id)
-        raise NotImplementedError
+        self.settings = settings
+        self.topics = topics
+        self.new_id = new_id
+        self.durable = ConsumerState(group_id)
+        self.timers = MemberTimers()
+        self.downgrade: Downgrade | None = None
+        self._watch = TopicWatch()
 
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, api_version: int, caller: Caller, waiter: Waiter, now: Now
     ) -> Effects:
         """ConsumerGroupHeartbeat: join, stay, leave. Refusals are replies; nothing is raised."""
-        raise NotImplementedError
+        try:
+            check_heartbeat(request, api_version, self.settings.consumer_assignors)
+            if request.member_epoch in (LEAVING_EPOCH, STATIC_LEAVING_EPOCH):
+                return self._leave(request, waiter, now)
+            return self._heartbeat(request, caller, waiter, now)
+        except KafkaError as error:
+            return self.answer(waiter, error)
 
     def join(self, request: JoinGroupRequest, api_version: int, caller: Caller, waiter: Waiter, now: Now) -> Effects:
         """JoinGroup of a classic member. Answered at once."""
-        raise NotImplementedError
+        return classic_in_consumer.join(self, request, api_version, caller, waiter, now)
 
     def sync(self, request: SyncGroupRequest, api_version: int, caller: Caller, waiter: Waiter, now: Now) -> Effects:
         """SyncGroup of a classic member. Answered at once."""
-        raise NotImplementedError
+        return classic_in_consumer.sync(self, request, waiter, now)
 
     def heartbeat(
         self, request: HeartbeatRequest, api_version: int, caller: Caller, waiter: Waiter, now: Now
     ) -> Effects:
         """Heartbeat of a classic member."""
-        raise NotImplementedError
+        return classic_in_consumer.heartbeat(self, request, caller, waiter, now)
 
     def leave(self, request: LeaveGroupRequest, api_version: int, caller: Caller, waiter: Waiter, now: Now) -> Effects:
         """LeaveGroup: classic members, and members of any protocol that an administrator removes."""
-        raise NotImplementedError
+        return classic_in_consumer.leave(self, request, api_version, waiter, now)
 
     def on_metadata_change(self, now: Now) -> Effects:
-        """Topics came, grew or went."""
-        raise NotImplementedError
+        """Nothing at once, as in Kafka: the next heartbeat of any member sees that the view's epoch has moved."""
+        return Effects()
 
     def describe(self) -> ConsumerGroupDescribeResponse.DescribedGroup:
         """The group as ConsumerGroupDescribe shows it, without authorized operations."""
-        raise NotImplementedError
+        return describe_group(
+            self.durable, self.topics, preferred_assignor(self.durable, self.settings.consumer_assignors)
+        )
 
     @property
     def state(self) -> str:
         """`Empty`, `Assigning`, `Reconciling` or `Stable`."""
-        raise NotImplementedError
+        return self.durable.name
 
     @property
     def protocol_type(self) -> str:
         """Always `consumer`."""
-        raise NotImplementedError
+        return CONSUMER_PROTOCOL_TYPE
 
     @property
     def is_empty(self) -> bool:
         """Whether it has no members."""
-        raise NotImplementedError
+        return not self.durable.members
 
     @property
     def next_deadline_ms(self) -> float | None:
-        """The earliest end of a session or of a member's time to revoke."""
-        raise NotImplementedError
+        """The earliest end of a session, or of a member's time to revoke, to join again or to sync."""
+        return self.timers.next_ms
 
     def replay(self, key: Struct, value: Struct | None) -> None:
         """Apply one of the records 3-8 and 16."""
-        raise NotImplementedError
+        self.durable.replay(key, value)
 
     def on_load(self, now: Now) -> Effects:
-        """Sessions begin anew."""
-        raise NotImplementedError
+        """Sessions begin anew, and so does the time of members that have partitions to give up."""
+        for member in self.durable.members.values():
+            self.begin_session(member, now)
+            self._time_revocation(member, now)
+        return Effects()
 
     def on_deadline(self, now: Now) -> Effects:
         """Fence members whose time is over."""
-        raise NotImplementedError
+        due = self.timers.pop_due(now.monotonic_ms)
+        for member_id, limit in due.items():
+            LOG.info("group %s: member %s is fenced: %s", self.group_id, member_id, limit.value)
+        return self.remove([member_id for member_id in due if member_id in self.durable.members], now)
 
     def on_disconnect(self, connection: object, now: Now) -> Effects:
-        """Shorten the sessions of the members that came by `connection`, where the settings say so."""
-        raise NotImplementedError
+        """Shorten the sessions of the members that came by `connection`, where the settings say so.
+
+        Static members keep theirs: an instance id is the promise to be back.
+        """
+        evict_ms = self.settings.evict_on_disconnect_ms
+        for member_id in self.timers.members_of(connection):
+            member = self.durable.members.get(member_id)
+            if evict_ms >= 0 and member is not None and member.instance_id is None:
+                self.timers.start_if_earlier(member_id, Limit.SESSION, now.monotonic_ms + evict_ms)
+        return self.on_deadline(now) if evict_ms == 0 else Effects()
 
     def on_unload(self) -> Effects:
         """Nobody waits in this protocol."""
-        raise NotImplementedError
+        return Effects()
 
     def check_commit(
         self,
@@ -119,29 +193,224 @@ class ConsumerGroup(Group):
         api_version: int,
         is_transactional: bool = False,
     ) -> None:
-        """Raise UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION, UNSUPPORTED_VERSION (OffsetCommit below 9)."""
-        raise NotImplementedError
+        """Raise UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION, UNSUPPORTED_VERSION (OffsetCommit < 9)."""
+        if generation_or_epoch < 0 and self.is_empty:
+            return
+        says_nothing = generation_or_epoch == NOT_GIVEN and not member_id and group_instance_id is None
+        if is_transactional and says_nothing:
+            return
+        check_offset_epoch(
+            self.member_of(member_id), generation_or_epoch, commit_version=None if is_transactional else api_version
+        )
 
     def note_commit(self, member_id: str, now: Now) -> None:
         """Nothing: in this protocol only heartbeats count."""
-        raise NotImplementedError
 
     def check_fetch_offsets(self, member_id: str | None, member_epoch: int) -> None:
-        """Raise UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or ILLEGAL_GENERATION."""
-        raise NotImplementedError
+        """Raise UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or ILLEGAL_GENERATION. Nobody in particular may always fetch."""
+        if member_id is not None or member_epoch >= 0:
+            check_offset_epoch(self.member_of(member_id or ""), member_epoch)
 
     def check_delete(self) -> None:
         """Raise NON_EMPTY_GROUP while there are members."""
-        raise NotImplementedError
+        if not self.is_empty:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """By name, or by a regular expression as it was last resolved."""
-        raise NotImplementedError
+        """By name, or by a regular expression as it was last matched."""
+        return self.durable.subscriptions.includes(topic)
 
     def tombstones(self) -> list[GroupRecord]:
         """All records of the group, removed."""
-        raise NotImplementedError
+        return group_tombstones(self.durable)
 
     def offsets_idle_since_ms(self) -> int | None:
         """None: each offset's own commit time counts."""
-        raise NotImplementedError
+        return None
+
+    # What the classic protocol's part and the conversions need besides.
+
+    def begin_step(self, now: Now) -> ConsumerStep:
+        """A step on the durable state. Nothing may be refused once it has written."""
+        return ConsumerStep(self.durable, self.settings, self.topics, self._watch, now)
+
+    def answer(self, waiter: Waiter, response: Response | KafkaError) -> Effects:
+        """A step without records."""
+        effects = Effects()
+        effects.reply(waiter, response)
+        return effects
+
+    def member_of(self, member_id: str) -> ConsumerMember:
+        """The member of this id. Raises UNKNOWN_MEMBER_ID."""
+        member = self.durable.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
+            )
+        return member
+
+    def static_member_of(self, instance_id: str, member_id: str | None) -> ConsumerMember:
+        """Who has an instance id (`member_id`, or anybody for None). Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        member = self.durable.member_of_instance(instance_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        if member_id is not None and member.member_id != member_id:
+            raise KafkaError(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
+            )
+        return member
+
+    def check_room(self, member_id: str) -> None:
+        """Raise GROUP_MAX_SIZE_REACHED for one member too many."""
+        most = self.settings.consumer_max_size
+        if len(self.durable.members) >= most and member_id not in self.durable.members:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {most} members.",
+            )
+
+    def begin_session(self, member: ConsumerMember, now: Now) -> None:
+        """A member showed life."""
+        if member.classic is None:
+            timeout_ms = self.settings.consumer_session_timeout_ms_of(self.group_id)
+        else:
+            timeout_ms = member.classic.session_timeout_ms
+        self.timers.start(member.member_id, Limit.SESSION, now.monotonic_ms + timeout_ms)
+
+    def await_join(self, member: ConsumerMember, now: Now) -> None:
+        """A classic member was told to join again."""
+        self.timers.start_if_absent(member.member_id, Limit.JOIN, now.monotonic_ms + member.rebalance_timeout_ms)
+
+    def remove(self, member_ids: Collection[str], now: Now) -> Effects:
+        """Members leave, or are fenced: their partitions are free, and a new epoch begins.
+
+        Where none but classic members stay, the group is to become a classic one instead, which forgets these members.
+        """
+        if not member_ids:
+            return Effects()
+        if self.wish_downgrade(leaving=frozenset(member_ids), rebalances=True):
+            return Effects()
+        step = self.begin_step(now)
+        step.remove_members(member_ids)
+        for member_id in member_ids:
+            self.timers.forget(member_id)
+        return step.effects
+
+    def wish_downgrade(self, *, leaving: frozenset[str], rebalances: bool) -> bool:
+        """Set `downgrade` if all but `leaving` are classic members, and the policy and the sizes allow it."""
+        staying = [member for member_id, member in self.durable.members.items() if member_id not in leaving]
+        if not staying or not all(member.uses_classic_protocol for member in staying):
+            return False
+        if self.settings.consumer_migration_policy not in DOWNGRADE_POLICIES or len(staying) > self.settings.max_size:
+            LOG.info("group %s: cannot become a classic group by the policy or its size", self.group_id)
+            return False
+        self.downgrade = Downgrade(leaving, rebalances)
+        return True
+
+    def _heartbeat(self, request: ConsumerGroupHeartbeatRequest, caller: Caller, waiter: Waiter, now: Now) -> Effects:
+        self.check_room(request.member_id)
+        member_id = request.member_id or self.new_id()
+        owned = None if request.topic_partitions is None else from_structs(request.topic_partitions)
+        found, replaced = self._find(request, member_id, owned)
+        self._check_expression(found, request.subscribed_topic_regex)
+
+        step = self.begin_step(now)
+        before = found if replaced is None else step.replace_static_member(replaced, member_id)
+        if replaced is not None:
+            self.timers.forget(replaced.member_id)
+        updated = before.told_by(request, caller.client_id, caller.client_host)
+        is_new_group = self.durable.group_epoch == 0
+        step.catch_up(is_changed=step.update_member(before, updated) or is_new_group)
+        after = step.reconcile(member_id, owned)
+
+        self.begin_session(after, now)
+        self._time_revocation(after, now, since=before)
+        self.timers.cancel(member_id, Limit.JOIN, Limit.SYNC)
+        self.timers.came_by(member_id, caller.connection)
+        subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+        is_full = request.rebalance_timeout_ms != NOT_GIVEN and subscribes and owned is not None
+        tells_assignment = request.member_epoch == JOINING_EPOCH or is_full or after.assigned != before.assigned
+        step.effects.reply(
+            waiter,
+            ConsumerGroupHeartbeatResponse(
+                member_id=member_id,
+                member_epoch=after.member_epoch,
+                heartbeat_interval_ms=self.settings.consumer_heartbeat_interval_ms_of(self.group_id),
+                assignment=_listed(after.assigned) if tells_assignment else None,
+            ),
+        )
+        return step.effects
+
+    def _find(
+        self, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Partitions | None
+    ) -> tuple[ConsumerMember, ConsumerMember | None]:
+        """The member that heartbeats, and the static member whose place it takes, if it does. Raises KafkaError."""
+        joins = request.member_epoch == JOINING_EPOCH
+        instance_id = request.instance_id
+        if instance_id is None:
+            member = self.durable.members.get(member_id) if joins else self.member_of(member_id)
+            member = member or ConsumerMember(member_id)
+            check_member_epoch(member, request.member_epoch, owned)
+            return member, None
+        if not joins:
+            member = self.static_member_of(instance_id, member_id)
+            check_member_epoch(member, request.member_epoch, owned)
+            return member, None
+        existing = self.durable.member_of_instance(instance_id)
+        if existing is None:
+            return self.durable.members.get(member_id) or ConsumerMember(member_id), None
+        if not existing.uses_classic_protocol and existing.member_epoch != STATIC_LEAVING_EPOCH:
+            raise KafkaError(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
+                f"instance id is owned by {existing.member_id} member.",
+            )
+        return existing, existing
+
+    def _check_expression(self, member: ConsumerMember, expression: str | None) -> None:
+        """Raise INVALID_REGULAR_EXPRESSION for an expression that is new to the group and no good."""
+        if expression and expression != member.subscribed_topic_regex:
+            compile_expression(expression)
+
+    def _leave(self, request: ConsumerGroupHeartbeatRequest, waiter: Waiter, now: Now) -> Effects:
+        if request.instance_id is None:
+            member = self.member_of(request.member_id)
+        else:
+            member = self.static_member_of(request.instance_id, request.member_id)
+        if request.member_epoch == STATIC_LEAVING_EPOCH:
+            effects = self._leave_for_a_while(member, now)
+        else:
+            effects = self.remove([member.member_id], now)
+        effects.reply(
+            waiter,
+            ConsumerGroupHeartbeatResponse(
+                member_id=member.member_id, member_epoch=request.member_epoch, heartbeat_interval_ms=0
+            ),
+        )
+        return effects
+
+    def _leave_for_a_while(self, member: ConsumerMember, now: Now) -> Effects:
+        step = self.begin_step(now)
+        step.write(current_assignment_record(self.group_id, member.left_for_a_while()))
+        self.timers.cancel(member.member_id, Limit.REVOCATION)
+        return step.effects
+
+    def _time_revocation(self, member: ConsumerMember, now: Now, since: ConsumerMember | None = None) -> None:
+        """A member has `rebalance_timeout_ms` to give up what it is told to, counted from when it is told."""
+        if member.classic is not None or member.state is not MemberState.UNREVOKED_PARTITIONS:
+            self.timers.cancel(member.member_id, Limit.REVOCATION)
+        elif since is None or (since.member_epoch, since.pending_revocation) != (
+            member.member_epoch,
+            member.pending_revocation,
+        ):
+            self.timers.start(member.member_id, Limit.REVOCATION, now.monotonic_ms + member.rebalance_timeout_ms)
+
+
+def _listed(assigned: Partitions) -> ConsumerGroupHeartbeatResponse.Assignment:
+    return ConsumerGroupHeartbeatResponse.Assignment(
+        topic_partitions=[
+            ConsumerGroupHeartbeatResponse.TopicPartitions(topic_id=topic_id, partitions=indexes)
+            for topic_id, indexes in in_order(assigned)
+        ]
+    )

@@ -1,0 +1,195 @@
+"""One step of a consumer group on its way from one state on disk to the next: what it writes is replayed at once.
+
+The order within a step is Kafka's, and so is that of its records: the member, its expressions, the group's epoch, the
+target, the member's own progress. A step refuses before it writes; once it has written, it goes through.
+
+Unlike Kafka, expressions are matched within the step that brings them, so a member that subscribes by one learns its
+partitions in the answer to its first heartbeat and not in that to its second.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ottla.broker.groups.consumer_member import JOINING_EPOCH, ConsumerMember
+from ottla.broker.groups.consumer_records import (
+    assignment_epoch_record,
+    current_assignment_record,
+    epoch_record,
+    expression_record,
+    expression_tombstone,
+    member_record,
+    member_tombstones,
+    partition_metadata_tombstone,
+    target_record,
+)
+from ottla.broker.groups.effects import Effects, GroupRecord, Now
+from ottla.broker.groups.metadata_hash import hash_of_topic, hash_of_topics
+from ottla.broker.groups.reconciliation import next_step
+from ottla.broker.groups.regular_expressions import matching
+from ottla.broker.groups.subscriptions import ResolvedExpression
+from ottla.broker.groups.target_assignment import compute_target, preferred_assignor
+from ottla.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ottla.broker.groups.consumer_state import ConsumerState
+    from ottla.broker.groups.partitions import Partitions
+    from ottla.broker.groups.settings import GroupSettings
+    from ottla.broker.groups.topics import TopicView
+
+LOG = logging.getLogger("ottla.groups")
+NEVER_LOOKED = -1
+
+
+class TopicWatch:
+    """What of the cluster's topics a group has looked at already. Soft: after a start it looks at all of them again."""
+
+    __slots__ = ("epoch", "names")
+
+    def __init__(self) -> None:
+        self.epoch = NEVER_LOOKED
+        self.names: frozenset[str] = frozenset()
+
+
+class ConsumerStep:
+    """The writing part of one step. `effects` has the records; the state is already what they make of it."""
+
+    def __init__(
+        self, state: ConsumerState, settings: GroupSettings, topics: TopicView, watch: TopicWatch, now: Now
+    ) -> None:
+        self.effects = Effects()
+        self._state = state
+        self._settings = settings
+        self._topics = topics
+        self._watch = watch
+        self._now = now
+
+    def write(self, record: GroupRecord) -> None:
+        """Ask for a record, and replay it."""
+        self.effects.records.append(record)
+        self._state.replay(*record)
+
+    def update_member(self, old: ConsumerMember, new: ConsumerMember) -> bool:
+        """Keep what a member says of itself. Whether it subscribes to something else than before."""
+        if new == old:
+            return False
+        self.write(member_record(self._state.group_id, new))
+        return self._subscription_changed(old, new)
+
+    def replace_static_member(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
+        """The next run of a static member takes the place, the target and the partitions of the last one."""
+        group_id = self._state.group_id
+        target = self._state.target_of(old.member_id)
+        new = replace(old, member_id=member_id, member_epoch=JOINING_EPOCH, previous_member_epoch=JOINING_EPOCH)
+        for record in member_tombstones(group_id, old.member_id):
+            self.write(record)
+        self.write(member_record(group_id, new))
+        self.write(target_record(group_id, member_id, target))
+        self.write(current_assignment_record(group_id, new))
+        return new
+
+    def remove_members(self, member_ids: Iterable[str]) -> None:
+        """Members go, and a new epoch begins."""
+        state = self._state
+        for member_id in member_ids:
+            member = state.members[member_id]
+            for record in member_tombstones(state.group_id, member_id):
+                self.write(record)
+            self._forget_expression(member.subscribed_topic_regex)
+        self.write(epoch_record(state.group_id, state.group_epoch + 1, self._current_hash()))
+
+    def catch_up(self, *, is_changed: bool) -> None:
+        """Begin a new epoch where the members (`is_changed`) or the topics changed, and give it a target."""
+        state = self._state
+        if is_changed or self._watch.epoch != self._topics.epoch:
+            is_changed = self._match_expressions() or is_changed
+            metadata_hash = self._current_hash()
+            if is_changed or metadata_hash != state.metadata_hash:
+                self.write(epoch_record(state.group_id, state.group_epoch + 1, metadata_hash))
+            if state.has_partition_metadata:
+                self.write(partition_metadata_tombstone(state.group_id))
+        if state.group_epoch > state.assignment_epoch:
+            self._assign()
+
+    def reconcile(self, member_id: str, owned: Partitions | None) -> ConsumerMember:
+        """Let a member take its next step. `owned` is what it says that it owns, None where it says nothing."""
+        state = self._state
+        member = state.members[member_id]
+        moved = next_step(member, state.assignment_epoch, state.target_of(member_id), state.is_owned, owned)
+        if moved is not member:
+            self.write(current_assignment_record(state.group_id, moved))
+            moved = state.members[member_id]
+        return moved
+
+    def _subscription_changed(self, old: ConsumerMember, new: ConsumerMember) -> bool:
+        state = self._state
+        is_changed = new.subscribed_topic_names != old.subscribed_topic_names
+        if new.subscribed_topic_regex != old.subscribed_topic_regex:
+            self._forget_expression(old.subscribed_topic_regex)
+            expression = new.subscribed_topic_regex
+            if expression and expression not in state.subscriptions.resolved:
+                self._resolve(expression, matching(expression, self._topics.names()))
+            is_changed = is_changed or bool(expression or old.subscribed_topic_regex)
+        return is_changed
+
+    def _forget_expression(self, expression: str | None) -> None:
+        subscriptions = self._state.subscriptions
+        if expression and expression in subscriptions.resolved and not subscriptions.is_used(expression):
+            self.write(expression_tombstone(self._state.group_id, expression))
+
+    def _match_expressions(self) -> bool:
+        """Match the names that came since the last look; whether an expression has other topics than before."""
+        watch, subscriptions = self._watch, self._state.subscriptions
+        if watch.epoch == self._topics.epoch:
+            return False
+        is_changed = False
+        if expressions := subscriptions.expressions:
+            names = frozenset(self._topics.names())
+            for expression in expressions:
+                known = subscriptions.resolved.get(expression)
+                before = frozenset() if known is None else known.topics
+                came = names if known is None else names - watch.names
+                after = (before & names) | self._matching(expression, came)
+                if known is None or after != before:
+                    self._resolve(expression, after)
+                    is_changed = True
+            watch.names = names
+        else:
+            watch.names = frozenset()
+        watch.epoch = self._topics.epoch
+        return is_changed
+
+    def _matching(self, expression: str, names: frozenset[str]) -> frozenset[str]:
+        """An expression on disk may be one that Kafka took and RE2 here does not: it matches nothing new."""
+        try:
+            return matching(expression, names)
+        except KafkaError as error:
+            LOG.error("group %s: %s", self._state.group_id, error.message)
+            return frozenset()
+
+    def _resolve(self, expression: str, topics: frozenset[str]) -> None:
+        resolved = ResolvedExpression(topics, self._topics.epoch, self._now.wall_ms)
+        self.write(expression_record(self._state.group_id, expression, resolved))
+
+    def _current_hash(self) -> int:
+        topics = self._topics
+        found = ((name, topics.id_of(name)) for name in self._state.subscriptions.names())
+        return hash_of_topics(
+            (name, hash_of_topic(topic_id, name, topics.partition_count(topic_id)))
+            for name, topic_id in found
+            if topic_id is not None
+        )
+
+    def _assign(self) -> None:
+        state = self._state
+        assignor = preferred_assignor(state, self._settings.consumer_assignors)
+        target = compute_target(state, self._topics, assignor)
+        for member_id, partitions in target.items():
+            before = state.target.get(member_id)
+            if partitions is not before and partitions != before:
+                self.write(target_record(state.group_id, member_id, partitions))
+        self.write(assignment_epoch_record(state.group_id, state.group_epoch))

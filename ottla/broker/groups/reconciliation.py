@@ -1,0 +1,88 @@
+"""One member's next step towards the target (Kafka's `CurrentAssignmentBuilder`, KIP-848).
+
+    STABLE ──new target──> UNREVOKED_PARTITIONS ──given up──> UNRELEASED_PARTITIONS ──others gave up──> STABLE
+
+A member first gives up what the target takes from it, at its old epoch. Only then it comes to the target's epoch, and
+gets of its new partitions those that nobody owns; the rest as their owners give them up. So no partition ever has two
+owners: it is owned from the step that gives it to a member to the step in which that member is seen without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from uuid import UUID
+
+from ottla.broker.groups.consumer_member import ConsumerMember, MemberState
+from ottla.broker.groups.partitions import NO_PARTITIONS, Partitions, overlaps
+
+NOTHING: frozenset[int] = frozenset()
+
+
+def next_step(
+    member: ConsumerMember,
+    target_epoch: int,
+    target: Partitions,
+    is_owned: Callable[[UUID, int], bool],
+    owned: Partitions | None,
+) -> ConsumerMember:
+    """The member after this step; the same object where there is nothing to do.
+
+    `is_owned` tells whether any member owns a partition, this one included. `owned` is what the member says that it
+    owns, None where it says nothing, which is no proof of having given anything up.
+    """
+    if member.state is MemberState.STABLE:
+        if member.member_epoch == target_epoch:
+            return member
+        return _towards(member, member.member_epoch, target_epoch, target, is_owned, owned)
+    if member.state is MemberState.UNREVOKED_PARTITIONS:
+        if _still_owns(member.pending_revocation, owned):
+            return member
+        return _towards(member, member.member_epoch + 1, target_epoch, target, is_owned, owned)
+    if member.state is MemberState.UNRELEASED_PARTITIONS:
+        return _towards(member, member.member_epoch, target_epoch, target, is_owned, owned)
+    # A state of a later Kafka: the caller has seen to it that the member owns nothing, so it can begin anew.
+    return _towards(member, target_epoch, target_epoch, target, is_owned, owned)
+
+
+def _towards(
+    member: ConsumerMember,
+    member_epoch: int,
+    target_epoch: int,
+    target: Partitions,
+    is_owned: Callable[[UUID, int], bool],
+    owned: Partitions | None,
+) -> ConsumerMember:
+    kept: dict[UUID, frozenset[int]] = {}
+    to_revoke: dict[UUID, frozenset[int]] = {}
+    for topic_id, indexes in member.assigned.items():
+        wanted = target.get(topic_id, NOTHING)
+        if keep := indexes & wanted:
+            kept[topic_id] = keep
+        if revoke := indexes - wanted:
+            to_revoke[topic_id] = revoke
+    if to_revoke and _still_owns(to_revoke, owned):
+        return _moved(member, MemberState.UNREVOKED_PARTITIONS, member_epoch, kept, to_revoke)
+    has_unreleased = False
+    for topic_id, wanted in target.items():
+        missing = wanted - kept.get(topic_id, NOTHING)
+        if missing:
+            free = frozenset(partition for partition in missing if not is_owned(topic_id, partition))
+            has_unreleased = has_unreleased or len(free) < len(missing)
+            if free:
+                kept[topic_id] = kept.get(topic_id, NOTHING) | free
+    state = MemberState.UNRELEASED_PARTITIONS if has_unreleased else MemberState.STABLE
+    return _moved(member, state, target_epoch, kept, NO_PARTITIONS)
+
+
+def _moved(
+    member: ConsumerMember, state: MemberState, member_epoch: int, assigned: Partitions, pending_revocation: Partitions
+) -> ConsumerMember:
+    moved = replace(
+        member.at_epoch(member_epoch), state=state, assigned=assigned, pending_revocation=pending_revocation
+    )
+    return member if moved == member else moved
+
+
+def _still_owns(revoked: Partitions, owned: Partitions | None) -> bool:
+    return owned is None or overlaps(owned, revoked)

@@ -1,0 +1,49 @@
+"""Regular expressions that members subscribe to: checked, and matched against the names of topics.
+
+They come from clients, so they run on RE2, whose time is linear in the name (decisions.md 12); Kafka's broker uses
+RE2/J, the same language. The whole name has to match. Internal topics match like any other, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import re2
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+MAX_LENGTH = 1024
+"""Longest expression, in characters. Kafka has no limit of its own."""
+MAX_MEMORY_BYTES = 1 << 20
+"""What a compiled expression may take, and with it how much a repetition can blow it up."""
+
+
+def compile_expression(expression: str) -> Any:
+    """The compiled expression, with `fullmatch`.
+
+    Raises KafkaError(INVALID_REGULAR_EXPRESSION) for one that RE2 refuses, or that is too long.
+    """
+    if len(expression) > MAX_LENGTH:
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex has {len(expression)} characters; {MAX_LENGTH} are the most",
+        )
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = MAX_MEMORY_BYTES
+    try:
+        return re2.compile(expression, options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else ""
+        text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{expression}` is not a valid regular expression: {text}",
+        ) from error
+
+
+def matching(expression: str, names: Iterable[str]) -> frozenset[str]:
+    """The names that match as a whole. Raises as `compile_expression`."""
+    compiled = compile_expression(expression)
+    return frozenset(name for name in names if compiled.fullmatch(name) is not None)
