@@ -17,6 +17,7 @@ import struct
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from ottla.broker import profiles
 from ottla.broker.api import HANDLERS, Handler
 from ottla.broker.context import Context
 from ottla.broker.fetch_path import answer_by_form, learn_fetch_form
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.context import Peer
     from ottla.broker.node import Node
+    from ottla.broker.profiles import Profile
     from ottla.protocol.api.fetch import FetchRequest
     from ottla.protocol.api.produce import ProduceRequest
     from ottla.protocol.types import Buffer
@@ -45,9 +47,6 @@ _SIZE = struct.Struct(">i")
 PRODUCE, FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 MIN_FORM_BYTES = 16
 """No request with a short way is shorter."""
-_ADVERTISED_MIN_VERSION = {ApiKey.PRODUCE: 0}
-"""Produce 0-2 are advertised and refused, as Kafka 4 does: librdkafka before 2.8.1 reads a higher minimum as "no
-message format 2" and falls back to formats without compression (KAFKA-18659)."""
 
 
 class AdvertisedApi(NamedTuple):
@@ -58,12 +57,14 @@ class AdvertisedApi(NamedTuple):
     max_version: int
 
 
-def advertised_apis(handlers: Mapping[ApiKey, Handler] = HANDLERS) -> list[AdvertisedApi]:
-    """What ApiVersions lists: every declared API that has a handler, by key."""
+def advertised_apis(
+    handlers: Mapping[ApiKey, Handler] = HANDLERS, profile: Profile = profiles.DEFAULT
+) -> list[AdvertisedApi]:
+    """What ApiVersions lists: every declared API that has a handler, in the profile's versions, by key."""
     return [
-        AdvertisedApi(api.key, _ADVERTISED_MIN_VERSION.get(api.key, api.min_version), api.max_version)
+        AdvertisedApi(api.key, *versions)
         for api in sorted(REGISTRY.values())
-        if api.key in handlers
+        if api.key in handlers and (versions := profile.advertised(api)) is not None
     ]
 
 
@@ -85,9 +86,9 @@ class RequestDispatcher:
         self._clock = node.clock
         self._metrics = node.metrics
         self._served = {
-            int(api.key): _Served(api, handlers[api.key], api.min_version, api.max_version, api.request)
+            int(api.key): _Served(api, handlers[api.key], *versions, api.request)
             for api in REGISTRY.values()
-            if api.key in handlers
+            if api.key in handlers and (versions := node.profile.served(api)) is not None
         }
 
     def start(self, frame: memoryview, peer: Peer) -> list[Buffer] | Slot | None:

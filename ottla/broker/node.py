@@ -18,6 +18,7 @@ from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.metrics import Metrics
 from ottla.broker.partition import Partition, PartitionServices
 from ottla.broker.producer_ids import ProducerIds
+from ottla.broker.profiles import profile_named
 from ottla.broker.timers import Timers
 from ottla.broker.turn import Turn
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -66,7 +67,8 @@ class Node:
             self.workers = ThreadedWorkers(post)
         self.log_manager = LogManager(config, self.files, self.clock)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self.clock)
-        self.advertised_apis = advertised_apis()
+        self.profile = profile_named(config.ottla_profile)
+        self.advertised_apis = advertised_apis(profile=self.profile)
         services = PartitionServices(self.clock, self.timers, self.turn, self.syncer, self.metrics)
 
         def make_partition(topic: str, index: int, log: Log) -> Partition:

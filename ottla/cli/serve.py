@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ottla.cli.failures import Failure
+from ottla.config.ours import PROFILE_NAMES
 
 
 @click.command(short_help="Run the broker.")
@@ -20,13 +21,18 @@ from ottla.cli.failures import Failure
     help="Set a key; wins over the file and the environment. May be given often.",
 )
 @click.option(
+    "--profile",
+    type=click.Choice(PROFILE_NAMES),
+    help="Show clients the versions of one release of Kafka; sets ottla.profile.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
     help="How much to say on standard error.",
 )
-def serve(properties: Path | None, overrides: tuple[str, ...], log_level: str) -> None:
+def serve(properties: Path | None, overrides: tuple[str, ...], profile: str | None, log_level: str) -> None:
     """Run the broker until Ctrl-C or SIGTERM; a second one does not wait for requests under way.
 
     SERVER.PROPERTIES is a file in Kafka's own form; without one the defaults hold: all addresses, port 9092, data in
@@ -38,6 +44,7 @@ def serve(properties: Path | None, overrides: tuple[str, ...], log_level: str) -
       ottla serve
       ottla serve --override listeners=PLAINTEXT://127.0.0.1:0 --override log.dirs=/tmp/try
       KAFKA_NUM_PARTITIONS=4 ottla serve server.properties
+      ottla serve --profile kafka-2.8
     """
     import logging
 
@@ -45,6 +52,8 @@ def serve(properties: Path | None, overrides: tuple[str, ...], log_level: str) -
     from ottla.config.errors import ConfigError
     from ottla.config.sources import split_overrides
 
+    if profile is not None:
+        overrides = (*overrides, f"ottla.profile={profile}")
     try:
         config = BrokerConfig.load(properties, environ=os.environ, overrides=split_overrides(overrides))
     except ConfigError as error:

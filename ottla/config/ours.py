@@ -52,9 +52,19 @@ def _cluster_id(text: str) -> str:
     return text
 
 
+PROFILE_NAMES = ("default", "kafka-4.1", "kafka-4.0", "kafka-3.9", "kafka-2.8")
+"""Values of `ottla.profile`; what they mean: ottla/broker/profiles.py."""
+
+
 class Limits(Options):
     """Ottla: limits and service."""
 
+    ottla_profile = choice(
+        "default",
+        *PROFILE_NAMES,
+        doc="What clients are shown: `default`, the versions of Kafka 4.1 and all older ones that exist here; or those "
+        "of one release, cut to what exists here, for testing clients against it (docs/compatibility.md).",
+    )
     ottla_cluster_id = string(
         "",
         check=_cluster_id,

@@ -1,7 +1,7 @@
 """ApiVersions, versions 0-4: what this broker speaks, and its features.
 
-The list is derived from the handlers (`dispatch.advertised_apis`). A version above ours never comes here: the
-dispatcher answers it in version 0. Client names are checked from version 3 on, as KIP-511 asks.
+The list is derived from the handlers and the profile (`dispatch.advertised_apis`, `profiles.py`). A version above ours
+never comes here: the dispatcher answers it in version 0. Client names are checked from version 3 on, as KIP-511 asks.
 
 Features: `metadata.version`, the level of the metadata log. In a version 3 response features that begin at level 0 are
 left out, because clients of that version refuse a minimum of 0 (KAFKA-17011).
@@ -32,7 +32,8 @@ def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         context.connection.software_name, context.connection.software_version = names
     node = context.node
-    epoch, levels = node.catalog.finalized_features()
+    supported = node.profile.supported_features(SUPPORTED_FEATURES)
+    epoch, levels = node.profile.finalized_features(*node.catalog.finalized_features())
     return ApiVersionsResponse(
         api_keys=[
             ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
@@ -40,7 +41,7 @@ def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse
         ],
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=first, max_version=last)
-            for name, (first, last) in SUPPORTED_FEATURES.items()
+            for name, (first, last) in supported.items()
             if first > 0 or context.api_version >= 4
         ],
         finalized_features_epoch=epoch,
