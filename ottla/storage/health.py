@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ottla.storage.layout import TopicPartition
+
 
 class DirectoryHealth(Protocol):
     """State of one of `log.dirs`, shared by the logs that live in it."""
@@ -21,6 +23,10 @@ class DirectoryHealth(Protocol):
 
     def mark_offline(self, error: OSError) -> None:
         """EIO, a failed sync, a failed truncate: nothing is written here again until restart."""
+        ...
+
+    def lower_checkpoints(self, topic_partition: TopicPartition, offset: int) -> None:
+        """A log is about to end at `offset`: durably vouch for no more of it. Raises OSError."""
         ...
 
 
@@ -43,3 +49,6 @@ class IndependentDirectory:
     def mark_offline(self, error: OSError) -> None:
         """Remember the first error that ended writing."""
         self.offline_error = self.offline_error or error
+
+    def lower_checkpoints(self, topic_partition: TopicPartition, offset: int) -> None:
+        """There are no checkpoints."""

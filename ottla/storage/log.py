@@ -31,6 +31,7 @@ from ottla.storage import retention, timestamp_lookup, truncation
 from ottla.storage.append import AppendEntry, AppendResult, Refused, inspect
 from ottla.storage.append_plan import SegmentRun
 from ottla.storage.disk_errors import is_full
+from ottla.storage.layout import TopicPartition
 from ottla.storage.log_reader import End
 from ottla.storage.log_state import LogState
 from ottla.storage.log_writer import undo_write, write_run
@@ -421,6 +422,8 @@ class Log(LogState):
         if offset >= self.log_end_offset:
             return
         try:
+            # First: with a larger recovery point a crash would let what is appended next pass unchecked.
+            self._health.lower_checkpoints(TopicPartition(self.topic, self.partition), offset)
             truncation.truncate(self, offset, now_ms)
         except OSError as error:
             self.fail(error)

@@ -37,6 +37,7 @@ from ottla.storage.directory_format import (
 from ottla.storage.files import Files, Lock, write_all
 from ottla.storage.kafka_uuid import random_uuid
 from ottla.storage.layout import (
+    CLEANER_OFFSET_CHECKPOINT_FILE,
     FORMAT_FILE,
     LOCK_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
@@ -61,6 +62,7 @@ CHECKPOINT_FILES: Final = (
     RECOVERY_POINT_CHECKPOINT_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
     REPLICATION_OFFSET_CHECKPOINT_FILE,
+    CLEANER_OFFSET_CHECKPOINT_FILE,
 )
 
 
@@ -266,11 +268,14 @@ class LogDirectory:
                     del rows[topic_partition]
                     self._replace_checkpoint(name, rows)
 
-    def lower_recovery_point(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Durably take back the claim that a log is on disk beyond `offset`. Raises OSError."""
+    def lower_checkpoints(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Durably take back the claims that a log is on disk, and clean, beyond `offset`: what is written there next is
+        neither. Raises OSError.
+        """
         with self._guard:
-            rows = self.checkpoints[RECOVERY_POINT_CHECKPOINT_FILE] | {topic_partition: offset}
-            self._replace_checkpoint(RECOVERY_POINT_CHECKPOINT_FILE, rows)
+            for name in (RECOVERY_POINT_CHECKPOINT_FILE, CLEANER_OFFSET_CHECKPOINT_FILE):
+                if self.checkpoints[name].get(topic_partition, -1) > offset:
+                    self._replace_checkpoint(name, self.checkpoints[name] | {topic_partition: offset})
 
     def write_checkpoint(self, name: str, make_rows: Callable[[], Mapping[TopicPartition, int]]) -> bool:
         """Replace the rows of one of `CHECKPOINT_FILES`; returns whether that was done, not so in an offline directory.

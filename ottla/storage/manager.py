@@ -33,6 +33,7 @@ from ottla.storage.checkpoint import BrokenFile
 from ottla.storage.delayed_removal import DelayedRemovals
 from ottla.storage.kafka_uuid import random_uuid, uuid_to_text
 from ottla.storage.layout import (
+    CLEANER_OFFSET_CHECKPOINT_FILE,
     CLUSTER_METADATA_TOPIC,
     LOG_START_OFFSET_CHECKPOINT_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
@@ -280,7 +281,6 @@ class LogManager:
         try:
             if read_partition_metadata(self._files, path) is None:
                 write_partition_metadata(self._files, path, wanted.topic_id)
-            recovery_point = home.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition)
             log = open_log(
                 self._files,
                 path,
@@ -290,17 +290,17 @@ class LogManager:
                 config=wanted.config,
                 now_ms=self._clock.wall_ms(),
                 was_clean=home.was_clean,
-                recovery_point=recovery_point,
+                recovery_point=home.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition),
                 log_start_offset=home.offset_of(LOG_START_OFFSET_CHECKPOINT_FILE, topic_partition),
                 high_watermark=home.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition),
+                was_cleaned=topic_partition in home.checkpoints[CLEANER_OFFSET_CHECKPOINT_FILE],
                 producer_id_expiration_ms=self._config.producer_id_expiration_ms,
                 health=home,
                 index_cache=self._index_cache,
                 progress=None if progress is None else lambda done, all_: progress(topic_partition, done, all_),
             )
-            if log.recovery_point < recovery_point:
-                # Damage cut the log below it: left there, it would vouch for what is appended next.
-                home.lower_recovery_point(topic_partition, log.recovery_point)
+            # Where damage cut the log below them they would vouch for what is appended next.
+            home.lower_checkpoints(topic_partition, log.recovery_point)
             return log
         except UnsupportedLog:
             raise
@@ -426,6 +426,23 @@ class LogManager:
         home = self._homes[TopicPartition(topic, partition)]
         rows = self._rows(LOG_START_OFFSET_CHECKPOINT_FILE, home, _moved_start)
         if not home.write_checkpoint(LOG_START_OFFSET_CHECKPOINT_FILE, rows):
+            raise OSError(errno.EIO, "the log directory is offline", str(home.path))
+
+    def clean_offset_of(self, topic: str, partition: int) -> int | None:
+        """Up to where a log was cleaned, None when the cleaner has never been there."""
+        one = TopicPartition(topic, partition)
+        home = self._homes.get(one)
+        return None if home is None else home.checkpoints[CLEANER_OFFSET_CHECKPOINT_FILE].get(one)
+
+    def write_clean_offset(self, topic: str, partition: int, offset: int) -> None:
+        """Write up to where a log is clean, durable when this returns. Raises OSError."""
+        cleaned = TopicPartition(topic, partition)
+        home = self._homes.get(cleaned)
+        if home is None:
+            return  # its topic was deleted
+        known = home.checkpoints[CLEANER_OFFSET_CHECKPOINT_FILE].get
+        rows = self._rows(CLEANER_OFFSET_CHECKPOINT_FILE, home, lambda one, _: offset if one == cleaned else known(one))
+        if not home.write_checkpoint(CLEANER_OFFSET_CHECKPOINT_FILE, rows):
             raise OSError(errno.EIO, "the log directory is offline", str(home.path))
 
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:

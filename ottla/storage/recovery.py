@@ -65,6 +65,7 @@ def open_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
     high_watermark: int = 0,
+    was_cleaned: bool = False,
     producer_id_expiration_ms: int | None = None,
     health: DirectoryHealth | None = None,
     index_cache: IndexCache | None = None,
@@ -76,6 +77,7 @@ def open_log(
         directory: `<log.dirs entry>/<topic>-<partition>`.
         was_clean: the clean-shutdown marker was there: nothing is scanned.
         recovery_point, log_start_offset, high_watermark: from the checkpoints, 0 where they name nothing.
+        was_cleaned: the cleaner has been there, so that offsets may be missing, whatever the topic says now.
         producer_id_expiration_ms: `producer.id.expiration.ms`; None takes the broker's.
         health: of the directory in `log.dirs`; is told about a full or failing disk.
         index_cache: bounds the memory of sealed segments' indexes, for all logs together.
@@ -90,7 +92,8 @@ def open_log(
     end_offset = _trusted_end(opening, segments) if was_clean else None
     if end_offset is None and segments:
         start = recovery_point if not was_clean else segments[-1].base_offset
-        end_offset = _Scan(opening, segments, start, high_watermark, progress).run()
+        allow_gaps = was_cleaned or "compact" in config.cleanup_policy
+        end_offset = _Scan(opening, segments, start, high_watermark, allow_gaps, progress).run()
     if not segments or end_offset is None or end_offset < log_start_offset:
         _start_empty(opening, segments, log_start_offset)
         end_offset = log_start_offset
@@ -246,6 +249,7 @@ class _Scan:
         segments: list[Segment],
         recovery_point: int,
         high_watermark: int,
+        allow_gaps: bool,
         progress: Progress | None,
     ) -> None:
         self._opening = opening
@@ -254,7 +258,7 @@ class _Scan:
         self._recovery_point = recovery_point
         self._high_watermark = high_watermark
         self._progress = progress
-        self._allow_gaps = "compact" in opening.config.cleanup_policy
+        self._allow_gaps = allow_gaps
         self._done_bytes = 0
         self._all_bytes = 0
 

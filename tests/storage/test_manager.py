@@ -627,6 +627,40 @@ def test_rows_of_logs_that_are_not_loaded_are_kept(world: World) -> None:
     }
 
 
+def test_a_log_that_is_cut_is_not_vouched_for_beyond_the_cut(world: World) -> None:
+    """With the old recovery point a crash would let what was appended behind the cut pass unchecked."""
+    manager = world.manager()
+    manager.open_logs([])
+    log = world.create(manager)
+    for _ in range(4):
+        world.append(log)
+    manager.write_recovery_points()
+    manager.write_clean_offset("orders", 0, 9)
+    log.truncate_to(6, world.clock.wall_ms())
+    for name in ("recovery-point-offset-checkpoint", "cleaner-offset-checkpoint"):
+        assert read_offsets(world.files, ONE / name) == {TopicPartition("orders", 0): 6}
+    assert manager.clean_offset_of("orders", 0) == 6
+
+
+def test_where_a_log_is_clean_is_remembered_as_long_as_it_lives(world: World) -> None:
+    manager = world.manager()
+    manager.open_logs([])
+    for partition in range(2):
+        world.append(world.create(manager, partition))
+    assert manager.clean_offset_of("orders", 0) is None
+    manager.write_clean_offset("orders", 0, 2)
+    manager.write_clean_offset("orders", 1, 3)
+    manager.close()
+    manager = world.manager()
+    manager.open_logs([world.wanted(0), world.wanted(1)])
+    assert manager.clean_offset_of("orders", 0) == 2
+    manager.delete_log("orders", 1)
+    manager.write_clean_offset("orders", 1, 3)
+    manager.write_clean_offset("orders", 0, 3)
+    assert read_offsets(world.files, ONE / "cleaner-offset-checkpoint") == {TopicPartition("orders", 0): 3}
+    assert manager.clean_offset_of("orders", 1) is None
+
+
 def test_an_unchanged_checkpoint_is_not_written_again(world: World) -> None:
     manager = world.manager()
     world.append(world.create(manager))
