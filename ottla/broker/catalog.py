@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -123,6 +123,10 @@ class Catalog:
         self.cluster_id = ""
         self.node_id = config.node_id
         self.node_epoch = -1
+        self.topics_epoch = 0
+        """Grows whenever a topic is created, grown or deleted."""
+        self.on_topics_changed: Callable[[Collection[str]], None] | None = None
+        """Told the names of deleted topics, none where topics were created or grown; before the change is answered."""
         self.made_at_start: list[TopicPartition] = []
         """Directories that were missing at the start and have been made."""
         self._config = config
@@ -378,6 +382,7 @@ class Catalog:
             topic.partitions.extend([None] * (len(state.partitions) - first))
             made = [self._make(topic, index) for index in range(first, len(topic.partitions))]
             results.append(outcome if all(made) else outcome.as_unusable())
+        self._topics_changed(())
         done(results)
 
     def _removed(self, outcomes: list[TopicOutcome], done: Outcomes) -> None:
@@ -390,11 +395,13 @@ class Catalog:
             if waiting == 0:
                 done(outcomes)
 
+        deleted = []
         for outcome in outcomes:
             topic = None if outcome.failed else self.topics_by_id.pop(outcome.id, None)
             if topic is None:
                 continue
             del self.topics[topic.name]
+            deleted.append(topic.name)
             logger.info("topic %s is deleted", topic.name)
             for index, partition in enumerate(topic.partitions):
                 self._unmade.discard(TopicPartition(topic.name, index))
@@ -403,7 +410,14 @@ class Catalog:
                     self._retire(partition, one_less)
             if self._metrics is not None:
                 self._metrics.forget_topic(topic.name)
+        if deleted:
+            self._topics_changed(deleted)
         one_less()
+
+    def _topics_changed(self, deleted: Collection[str]) -> None:
+        self.topics_epoch += 1
+        if self.on_topics_changed is not None:
+            self.on_topics_changed(deleted)
 
     def _retire(self, partition: Partition, retired: Callable[[], None]) -> None:
         partition.close(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted"))

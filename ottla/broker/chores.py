@@ -18,6 +18,7 @@ Nothing here knows of a loop: the node's timers drive all of it, and so does a m
     index files            1 s                                               index entries that are not in files yet
     metadata snapshot      1 s                                               a snapshot if one is due
     producer expiry        producer.id.expiration.check.interval.ms          idle producers of some logs
+    group expiry           offsets.retention.check.interval.ms               old offsets and empty groups of some groups
 """
 
 from __future__ import annotations
@@ -161,6 +162,8 @@ class Chores:
         self._add(
             "producer expiry", config.producer_id_expiration_check_interval_ms, self._sweep(self._expire_producers)
         )
+
+        self._add("group expiry", config.offsets_retention_check_interval_ms, self._node.groups.expire_some)
 
     def stop(self) -> None:
         """Cancel every planned step."""

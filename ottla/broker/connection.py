@@ -123,6 +123,8 @@ class Connection(asyncio.BufferedProtocol):
         self._out.clear()
         self._drop_own()
         self._shared.remove(self)
+        if self.peer.on_end is not None:
+            self.peer.on_end()
 
     def eof_received(self) -> bool:
         """The client sends no more: it is gone (Kafka's clients never close one half only)."""

@@ -28,7 +28,8 @@ class Peer:
     (host, port) that it connected to, as the socket tells: the advertised address of a listener without one.
     `sends_maps` says that record bytes may be given as views of mapped files (plaintext on uvloop only: anything that
     reads the bytes in our process would die of a lost page). `close(reason)` ends the connection after this turn with
-    one log line. The forms belong to the dispatcher (`produce_path.py`, `fetch_path.py`).
+    one log line. The forms belong to the dispatcher (`produce_path.py`, `fetch_path.py`). `on_end` is the group
+    coordinator's: called once when the connection has ended, None where no member came by it.
     """
 
     listener: str = "PLAINTEXT"
@@ -42,6 +43,7 @@ class Peer:
     produce_forms: ProduceForms | None = None
     fetch_forms: FetchForms | None = None
     close: Callable[[str], None] = field(default=_ignore, repr=False)
+    on_end: Callable[[], None] | None = field(default=None, repr=False)
 
 
 class Context:

@@ -91,6 +91,33 @@ class ChoreCounters:
         self.last_wall_ms = 0
 
 
+class GroupCounters:
+    """Counts of the group coordinator: offsets, rebalances, and what loading brought."""
+
+    __slots__ = (
+        "classic_rebalances",
+        "consumer_rebalances",
+        "load_us",
+        "loaded_records",
+        "loads",
+        "offset_commits",
+        "offset_deletions",
+        "offset_expirations",
+        "skipped_records",
+    )
+
+    def __init__(self) -> None:
+        self.offset_commits = 0
+        self.offset_deletions = 0
+        self.offset_expirations = 0
+        self.classic_rebalances = 0
+        self.consumer_rebalances = 0
+        self.loads = 0
+        self.load_us = 0
+        self.loaded_records = 0
+        self.skipped_records = 0
+
+
 class Metrics:
     """The counters of one node. Callers add to the attributes directly.
 
@@ -117,6 +144,7 @@ class Metrics:
         """By (API name, version, error code of the response)."""
         self.request_times: dict[str, Histogram] = {}
         self.chores: dict[str, ChoreCounters] = {}
+        self.groups = GroupCounters()
 
     def topic(self, name: str) -> TopicCounters:
         """The counters of a topic, made on first use."""

@@ -15,6 +15,7 @@ from ottla.broker.chores import Chores
 from ottla.broker.disk import InlineWorkers, QueuedSyncer, ThreadedSyncer, ThreadedWorkers
 from ottla.broker.dispatch import RequestDispatcher, advertised_apis
 from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.metrics import Metrics
 from ottla.broker.partition import Partition, PartitionServices
 from ottla.broker.producer_ids import ProducerIds
@@ -84,6 +85,8 @@ class Node:
             metrics=self.metrics,
         )
         self.producer_ids = ProducerIds(self.catalog.allocate_producer_ids)
+        self.groups = GroupCoordinator(self)
+        self.catalog.on_topics_changed = self.groups.on_topics_changed
         self.chores = Chores(self)
         self.dispatcher = RequestDispatcher(self)
         self.bound_listeners: dict[str, tuple[str, int]] = {}
@@ -100,11 +103,13 @@ class Node:
         except BaseException:
             self.log_manager.close(clean=False)
             raise
+        self.groups.open()
         self.chores.start()
 
     def stop(self) -> None:
         """Append what is gathered, sync, checkpoint and close everything; the directories are marked clean. Blocks."""
         self.chores.stop()
+        self.groups.close()
         self.turn.end()
         self.syncer.close()
         self.workers.close()

@@ -12,10 +12,12 @@ from typing import Any
 from ottla.broker.groups.classic_answers import join_refused, sync_refused
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.protocol.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ottla.protocol.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.protocol.api.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -23,8 +25,12 @@ from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.api.join_group import JoinGroupRequest
 from ottla.protocol.api.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from ottla.protocol.api.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.protocol.api.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.protocol.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.api.sync_group import SyncGroupRequest
@@ -163,6 +169,76 @@ def _find_coordinator(request: FindCoordinatorRequest, version: int, code: Error
     )
 
 
+def _offset_commit(request: OffsetCommitRequest, version: int, code: ErrorCode, message: str) -> Response:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponse.OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponse.OffsetCommitResponsePartition(
+                        partition_index=asked.partition_index, error_code=code
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _offset_fetch(request: OffsetFetchRequest, version: int, code: ErrorCode, message: str) -> Response:
+    """For each group, for the request from version 2 on, and before that for each partition."""
+    if version >= 8:
+        group = OffsetFetchResponse.OffsetFetchResponseGroup
+        return OffsetFetchResponse(
+            groups=[group(group_id=asked.group_id, topics=[], error_code=code) for asked in request.groups]
+        )
+    if version >= 2:
+        return OffsetFetchResponse(error_code=code)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponse.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponse.OffsetFetchResponsePartition(
+                        partition_index=index, committed_offset=-1, metadata="", error_code=code
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+    )
+
+
+def _offset_delete(request: OffsetDeleteRequest, version: int, code: ErrorCode, message: str) -> Response:
+    return OffsetDeleteResponse(error_code=code, topics=[])
+
+
+def _list_groups(request: ListGroupsRequest, version: int, code: ErrorCode, message: str) -> Response:
+    return ListGroupsResponse(error_code=code, groups=[])
+
+
+def _describe_groups(request: DescribeGroupsRequest, version: int, code: ErrorCode, message: str) -> Response:
+    return DescribeGroupsResponse(
+        groups=[
+            DescribeGroupsResponse.DescribedGroup(
+                error_code=code, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=[]
+            )
+            for group_id in request.groups
+        ]
+    )
+
+
+def _delete_groups(request: DeleteGroupsRequest, version: int, code: ErrorCode, message: str) -> Response:
+    return DeleteGroupsResponse(
+        results=[
+            DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=code)
+            for group_id in request.groups_names
+        ]
+    )
+
+
 def _create_topics(request: CreateTopicsRequest, version: int, code: ErrorCode, message: str) -> Response:
     return CreateTopicsResponse(
         topics=[
@@ -256,6 +332,12 @@ _REFUSALS: dict[type[Request], Callable[[Any, int, ErrorCode, str], Response | N
     DeleteRecordsRequest: _delete_records,
     InitProducerIdRequest: _init_producer_id,
     FindCoordinatorRequest: _find_coordinator,
+    OffsetCommitRequest: _offset_commit,
+    OffsetFetchRequest: _offset_fetch,
+    OffsetDeleteRequest: _offset_delete,
+    ListGroupsRequest: _list_groups,
+    DescribeGroupsRequest: _describe_groups,
+    DeleteGroupsRequest: _delete_groups,
     CreateTopicsRequest: _create_topics,
     DeleteTopicsRequest: _delete_topics,
     CreatePartitionsRequest: _create_partitions,

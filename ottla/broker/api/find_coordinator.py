@@ -5,7 +5,9 @@ group's state; share groups are not served, so that and every other type is INVA
 4 on and for the request before. Kafka answers an empty transactional id with INVALID_REQUEST; so do we. An empty group
 id is a group like any other.
 
-Difference from Kafka: it creates `__consumer_offsets` and answers COORDINATOR_NOT_AVAILABLE until that is there.
+The first key of a group makes `__consumer_offsets`. COORDINATOR_NOT_AVAILABLE where that cannot be made, or where the
+group's partition is offline. Difference from Kafka: it answers COORDINATOR_NOT_AVAILABLE until the topic is made, here
+the answer waits for that.
 """
 
 from __future__ import annotations
@@ -13,11 +15,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.descriptions import describe_broker
+from ottla.broker.pending import Pending
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ottla.broker.context import Context
+
+Coordinator = FindCoordinatorResponse.Coordinator
 
 GROUP = 0
 TRANSACTION = 1
@@ -25,36 +32,66 @@ FIRST_BATCHED_VERSION = 4
 NOBODY = -1
 
 
-def handle(request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
-    """Answer with this broker's address for this client."""
-    if context.api_version >= FIRST_BATCHED_VERSION:
-        return FindCoordinatorResponse(
-            coordinators=[_find(key, request.key_type, context) for key in request.coordinator_keys]
-        )
-    found = _find(request.key, request.key_type, context)
+def handle(request: FindCoordinatorRequest, context: Context) -> Pending[FindCoordinatorResponse]:
+    """Answer with this broker's address for this client, once there is something to coordinate with."""
+    pending: Pending[FindCoordinatorResponse] = Pending()
+    is_batched = context.api_version >= FIRST_BATCHED_VERSION
+    keys = request.coordinator_keys if is_batched else [request.key]
+    found: list[Coordinator | None] = [None] * len(keys)
+
+    def complete() -> None:
+        answers = [each for each in found if each is not None]
+        if len(answers) == len(keys):
+            pending.complete(_batched(answers) if is_batched else _single(answers[0]))
+
+    def look_up(place: int, key: str) -> None:
+        def prepared(error: KafkaError | None) -> None:
+            found[place] = _here(key, context) if error is None else _nowhere(key, error)
+            complete()
+
+        refusal = _refusal(key, request.key_type)
+        if refusal is not None:
+            prepared(refusal)
+        elif request.key_type == GROUP:
+            context.node.groups.prepare(key, prepared)
+        else:
+            prepared(None)
+
+    for place, key in enumerate(keys):
+        look_up(place, key)
+    if not keys:
+        complete()
+    return pending
+
+
+def _batched(answers: Sequence[Coordinator]) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(coordinators=list(answers))
+
+
+def _single(answer: Coordinator) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(
-        error_code=found.error_code,
-        error_message=found.error_message,
-        node_id=found.node_id,
-        host=found.host,
-        port=found.port,
+        error_code=answer.error_code,
+        error_message=answer.error_message,
+        node_id=answer.node_id,
+        host=answer.host,
+        port=answer.port,
     )
 
 
-def _find(key: str, key_type: int, context: Context) -> FindCoordinatorResponse.Coordinator:
-    refusal = None
+def _refusal(key: str, key_type: int) -> KafkaError | None:
     if key_type not in (GROUP, TRANSACTION):
-        refusal = f"coordinators of key type {key_type} are not served"
-    elif key_type == TRANSACTION and not key:
-        refusal = "a transactional id must not be empty"
-    if refusal is not None:
-        return FindCoordinatorResponse.Coordinator(
-            key=key,
-            node_id=NOBODY,
-            host="",
-            port=NOBODY,
-            error_code=ErrorCode.INVALID_REQUEST,
-            error_message=refusal,
-        )
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"coordinators of key type {key_type} are not served")
+    if key_type == TRANSACTION and not key:
+        return KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
+    return None
+
+
+def _nowhere(key: str, error: KafkaError) -> Coordinator:
+    return Coordinator(
+        key=key, node_id=NOBODY, host="", port=NOBODY, error_code=error.code, error_message=error.message
+    )
+
+
+def _here(key: str, context: Context) -> Coordinator:
     broker = describe_broker(context)
-    return FindCoordinatorResponse.Coordinator(key=key, node_id=broker.node_id, host=broker.host, port=broker.port)
+    return Coordinator(key=key, node_id=broker.node_id, host=broker.host, port=broker.port)

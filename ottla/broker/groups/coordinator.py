@@ -2,8 +2,8 @@
 
     handler -> coordinator -> shard -> machine -> effects -> append -> reply
 
-`__consumer_offsets` is made on first need; each of its partitions is a shard (`shard.py`), which holds the groups whose
-id hashes to it. A request waits for nothing but the topic's creation here: a shard that is loading or cannot be used
+`__consumer_offsets` is made on first need; each of its partitions is a shard (`shard.py`) that holds the groups whose
+id hashes to it. A request waits for nothing here but the making of the topic: a shard that is loading or cannot be used
 refuses at once, with Kafka's code. Every method that takes a request returns a `Pending`; a refusal of the whole
 request is a failed one, which the dispatcher turns into the API's own error response.
 
@@ -12,41 +12,245 @@ All calls on the broker's one thread.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
+from ottla.broker.groups import answers
+from ottla.broker.groups.effects import Caller
+from ottla.broker.groups.fetched_offsets import fetch_offsets
+from ottla.broker.groups.heartbeat_validation import check_heartbeat
+from ottla.broker.groups.home import GroupHome
 from ottla.broker.pending import Pending
+from ottla.protocol.api.heartbeat import HeartbeatResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context, Peer
+    from ottla.broker.groups.settings import GroupSettings
+    from ottla.broker.groups.shard import Shard
     from ottla.broker.node import Node
-    from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
+    from ottla.protocol.api.consumer_group_describe import (
+        ConsumerGroupDescribeRequest,
+        ConsumerGroupDescribeResponse,
+    )
+    from ottla.protocol.api.consumer_group_heartbeat import (
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+    )
+    from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+    from ottla.protocol.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+    from ottla.protocol.api.heartbeat import HeartbeatRequest
     from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse
     from ottla.protocol.api.leave_group import LeaveGroupRequest, LeaveGroupResponse
+    from ottla.protocol.api.list_groups import ListGroupsRequest, ListGroupsResponse
+    from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+    from ottla.protocol.api.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+    from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
     from ottla.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
+
+P = TypeVar("P")
 
 
 class GroupCoordinator:
     """All groups of one node (`node.groups`)."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, node: Node, *, new_id: Callable[[], str] | None = None) -> None:
+        self.home = GroupHome(node, new_id=new_id)
+        self._groups_of: dict[Peer, set[str]] = {}
+        """The groups whose members came by a connection."""
+
+    @property
+    def settings(self) -> GroupSettings:
+        """What the configuration says of groups."""
+        return self.home.settings
+
+    def open(self) -> None:
+        """Load the groups: the first piece now, what is more in steps. After the catalog is open."""
+        self.home.open()
+
+    def close(self) -> None:
+        """Do nothing more by itself. What is gathered is the turn's to append."""
+        self.home.close()
+
+    def prepare(self, group_id: str, done: Callable[[KafkaError | None], None]) -> None:
+        """Make `__consumer_offsets` if it is not there; then None, or why the group has no coordinator now.
+
+        COORDINATOR_NOT_AVAILABLE, as clients expect of FindCoordinator; a shard that is loading is no hindrance.
+        """
+
+        def made(error: KafkaError | None) -> None:
+            if error is None and not self.home.is_available(group_id):
+                error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the partition of the group is offline")
+            done(error)
+
+        self.home.make(made)
+
+    # --- members -----------------------------------------------------------------------------------------------------
 
     def join(self, request: JoinGroupRequest, context: Context) -> Pending[JoinGroupResponse]:
         """A member of the classic protocol joins; the answer parks until the group has joined."""
-        raise NotImplementedError
+        pending: Pending[JoinGroupResponse] = Pending(parks=True)
+        version = context.api_version
+        return self._run_member(
+            request.group_id, pending, context, lambda shard, caller: shard.join(request, version, caller, pending)
+        )
 
     def sync(self, request: SyncGroupRequest, context: Context) -> Pending[SyncGroupResponse]:
         """A member asks for its assignment; the answer parks until the leader has given it."""
-        raise NotImplementedError
+        pending: Pending[SyncGroupResponse] = Pending(parks=True)
+        version = context.api_version
+        return self._run_member(
+            request.group_id, pending, context, lambda shard, caller: shard.sync(request, version, caller, pending)
+        )
 
     def heartbeat(self, request: HeartbeatRequest, context: Context) -> Pending[HeartbeatResponse]:
-        """A member of the classic protocol is alive."""
-        raise NotImplementedError
+        """A member of the classic protocol is alive. While the group loads it is simply believed, as in Kafka."""
+        pending: Pending[HeartbeatResponse] = Pending()
+        version = context.api_version
+        if self.home.is_loading(request.group_id):
+            pending.complete(HeartbeatResponse())
+            return pending
+        return self._run_member(
+            request.group_id, pending, context, lambda shard, caller: shard.heartbeat(request, version, caller, pending)
+        )
 
     def leave(self, request: LeaveGroupRequest, context: Context) -> Pending[LeaveGroupResponse]:
-        """Members leave."""
-        raise NotImplementedError
+        """Members leave, or are removed by an administrator."""
+        pending: Pending[LeaveGroupResponse] = Pending()
+        version = context.api_version
+        return self._run(
+            request.group_id, pending, lambda shard: shard.leave(request, version, _caller(context), pending)
+        )
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, context: Context
+    ) -> Pending[ConsumerGroupHeartbeatResponse]:
+        """A member of the consumer protocol joins, is alive, or leaves."""
+        pending: Pending[ConsumerGroupHeartbeatResponse] = Pending()
+        version = context.api_version
+        try:
+            check_heartbeat(request, version, self.settings.consumer_assignors)
+        except KafkaError as refusal:
+            pending.fail(refusal)
+            return pending
+        return self._run_member(
+            request.group_id,
+            pending,
+            context,
+            lambda shard, caller: shard.consumer_heartbeat(request, version, caller, pending),
+        )
+
+    # --- committed offsets -------------------------------------------------------------------------------------------
+
+    def commit_offsets(self, request: OffsetCommitRequest, context: Context) -> Pending[OffsetCommitResponse]:
+        """Keep offsets of partitions that exist; the answer says that they survive a crash."""
+        pending: Pending[OffsetCommitResponse] = Pending()
+        return self._run(
+            request.group_id, pending, lambda shard: shard.commit_offsets(request, context.api_version, pending)
+        )
+
+    def fetch_offsets(self, request: OffsetFetchRequest, context: Context) -> Pending[OffsetFetchResponse]:
+        """The committed offsets of one group, or of several (version 8 and later)."""
+        return self._when_made(lambda pending: fetch_offsets(self.home, request, context.api_version, pending))
+
+    def delete_offsets(self, request: OffsetDeleteRequest, context: Context) -> Pending[OffsetDeleteResponse]:
+        """Forget committed offsets of partitions that exist."""
+        pending: Pending[OffsetDeleteResponse] = Pending()
+        if not request.group_id:
+            pending.fail(KafkaError(ErrorCode.INVALID_GROUP_ID))
+            return pending
+        return self._run(request.group_id, pending, lambda shard: shard.delete_offsets(request, pending))
+
+    # --- administration ----------------------------------------------------------------------------------------------
+
+    def list_groups(self, request: ListGroupsRequest, context: Context) -> Pending[ListGroupsResponse]:
+        """All groups, or those in some states and of some types. Makes no topic."""
+        pending: Pending[ListGroupsResponse] = Pending()
+        answers.list_groups(self.home, request, pending)
+        return pending
+
+    def describe_groups(self, request: DescribeGroupsRequest, context: Context) -> Pending[DescribeGroupsResponse]:
+        """Groups of the classic protocol with their members."""
+        return self._when_made(lambda pending: answers.describe_groups(self.home, request, context, pending))
+
+    def describe_consumer_groups(
+        self, request: ConsumerGroupDescribeRequest, context: Context
+    ) -> Pending[ConsumerGroupDescribeResponse]:
+        """Groups of the consumer protocol with their members."""
+        return self._when_made(lambda pending: answers.describe_consumer_groups(self.home, request, pending))
+
+    def delete_groups(self, request: DeleteGroupsRequest, context: Context) -> Pending[DeleteGroupsResponse]:
+        """Remove groups without members, and their offsets."""
+        return self._when_made(lambda pending: answers.delete_groups(self.home, request, pending))
+
+    # --- what happens ------------------------------------------------------------------------------------------------
 
     def on_disconnect(self, peer: Peer) -> None:
         """A connection by which members came has ended."""
-        raise NotImplementedError
+        for group_id in sorted(self._groups_of.pop(peer, ())):
+            shard = self.home.shard(group_id)
+            if shard is not None:
+                shard.on_disconnect(group_id, peer)
+
+    def on_topics_changed(self, deleted: Collection[str]) -> None:
+        """The catalog's topics are other ones now; `deleted` are gone."""
+        self.home.on_topics_changed(deleted)
+
+    def expire_some(self) -> bool:
+        """A step of the chore that removes old offsets and groups; whether it left some over."""
+        return self.home.expire_some()
+
+    # --- below -------------------------------------------------------------------------------------------------------
+
+    def _run(self, group_id: str, pending: Pending[P], step: Callable[[Shard], None]) -> Pending[P]:
+        """Run `step` on the group's shard, once there is one."""
+
+        def run(error: KafkaError | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                step(self.home.ready_shard(group_id))
+            except KafkaError as refusal:
+                pending.fail(refusal)
+
+        self.home.make(run)
+        return pending
+
+    def _when_made(self, answer: Callable[[Pending[P]], None]) -> Pending[P]:
+        """Answer about groups once the topic is there."""
+        pending: Pending[P] = Pending()
+
+        def run(error: KafkaError | None) -> None:
+            if error is not None:
+                pending.fail(error)
+            else:
+                answer(pending)
+
+        self.home.make(run)
+        return pending
+
+    def _run_member(
+        self, group_id: str, pending: Pending[P], context: Context, step: Callable[[Shard, Caller], None]
+    ) -> Pending[P]:
+        """As `_run`, for what a member sends: the end of its connection will matter to the group."""
+
+        def run(shard: Shard) -> None:
+            step(shard, _caller(context))
+            if group_id in shard.groups:
+                self._remember(context.connection, group_id)
+
+        return self._run(group_id, pending, run)
+
+    def _remember(self, peer: Peer, group_id: str) -> None:
+        groups = self._groups_of.get(peer)
+        if groups is None:
+            groups = self._groups_of[peer] = set()
+            peer.on_end = partial(self.on_disconnect, peer)
+        groups.add(group_id)
+
+
+def _caller(context: Context) -> Caller:
+    """Hosts are shown as Java's InetAddress writes them."""
+    peer = context.connection
+    return Caller(context.client_id or "", f"/{peer.host}", peer)

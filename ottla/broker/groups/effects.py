@@ -19,6 +19,9 @@ GroupRecord: TypeAlias = "tuple[Struct, Struct | None]"
 Waiter: TypeAlias = object
 """Whoever waits for a reply. A machine keeps it and gives it back, and never looks inside."""
 
+Reply: TypeAlias = "tuple[Waiter, Response | KafkaError]"
+"""A waiter and its response, or an error which the API's own error response is made of."""
+
 
 class Now(NamedTuple):
     """The moment of a step: `monotonic_ms` for sessions and timeouts, `wall_ms` for what is stored."""
@@ -40,13 +43,10 @@ class Caller(NamedTuple):
 
 @dataclass(slots=True)
 class Effects:
-    """Records in the order in which they must be replayed, and the replies of this step.
-
-    A reply is (waiter, response), or (waiter, error) which the API's own error response is made of.
-    """
+    """Records in the order in which they must be replayed, and the replies of this step."""
 
     records: list[GroupRecord] = field(default_factory=list)
-    replies: list[tuple[Waiter, Response | KafkaError]] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)
 
     def reply(self, waiter: Waiter, response: Response | KafkaError) -> None:
         """Answer `waiter`, which must not be answered again."""

@@ -1,0 +1,19 @@
+"""DeleteGroups (key 42), versions 0-2: remove groups and their offsets; the answer says that they stay removed.
+
+NON_EMPTY_GROUP while there are members, GROUP_ID_NOT_FOUND for one that does not exist. A group that is named twice is
+answered once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+    from ottla.broker.pending import Pending
+    from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+
+
+def handle(request: DeleteGroupsRequest, context: Context) -> Pending[DeleteGroupsResponse]:
+    """Remove each group for itself."""
+    return context.node.groups.delete_groups(request, context)

@@ -1,0 +1,19 @@
+"""DescribeGroups (key 15), versions 0-6: groups of the classic protocol with their members.
+
+A group that does not exist, or that speaks another protocol, is Dead and no error; from version 6 on it is
+GROUP_ID_NOT_FOUND, as KIP-1043 has it. Without an authorizer everybody may do everything with a group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+    from ottla.broker.pending import Pending
+    from ottla.protocol.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+
+
+def handle(request: DescribeGroupsRequest, context: Context) -> Pending[DescribeGroupsResponse]:
+    """Answer with what is durable."""
+    return context.node.groups.describe_groups(request, context)

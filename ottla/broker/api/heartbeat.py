@@ -1,0 +1,20 @@
+"""Heartbeat, versions 0-4: a member of the classic protocol is alive, and learns whether to rejoin.
+
+While the group is being loaded every heartbeat is simply believed, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.groups.classic_answers import refuse_heartbeat
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+    from ottla.broker.pending import Pending
+    from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+def handle(request: HeartbeatRequest, context: Context) -> HeartbeatResponse | Pending[HeartbeatResponse]:
+    """Note the sign of life."""
+    return refuse_heartbeat(request) or context.node.groups.heartbeat(request, context)

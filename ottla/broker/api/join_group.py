@@ -1,0 +1,28 @@
+"""JoinGroup, versions 0-9: a member enters a group of the classic protocol, or enters it anew for a rebalance.
+
+The answer parks until the group has joined. INVALID_GROUP_ID and INVALID_SESSION_TIMEOUT are told before any group is
+looked at; everything else is the group's to say (`broker/groups/classic.py`, or `consumer.py` for a classic member in a
+group of the consumer protocol).
+
+Versions: before 1 the session timeout is the rebalance timeout too · from 4 on a dynamic member is told an id to come
+back with (MEMBER_ID_REQUIRED), a static one never is · 9 lets a leader that returns skip the assignment (KIP-814).
+
+Differences from Kafka: `classic_rebalance.py` and `classic.py` list them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.groups.classic_answers import refuse_join
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+    from ottla.broker.pending import Pending
+    from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse
+
+
+def handle(request: JoinGroupRequest, context: Context) -> JoinGroupResponse | Pending[JoinGroupResponse]:
+    """Join, unless the request is wrong whatever the group."""
+    groups = context.node.groups
+    return refuse_join(request, context.api_version, groups.settings) or groups.join(request, context)

@@ -1,0 +1,21 @@
+"""LeaveGroup, versions 0-5: members leave a group, or an administrator takes them out.
+
+Versions: 0-2 name one member, whose code stands at the top of the answer · from 3 on each member has its own code, and
+an empty member id with an instance id takes out a static member. A group that does not exist has none of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.groups.classic_answers import refuse_leave
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+    from ottla.broker.pending import Pending
+    from ottla.protocol.api.leave_group import LeaveGroupRequest, LeaveGroupResponse
+
+
+def handle(request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse | Pending[LeaveGroupResponse]:
+    """Let them go."""
+    return refuse_leave(request) or context.node.groups.leave(request, context)

@@ -1,0 +1,19 @@
+"""ListGroups (key 16), versions 0-5: the groups of this broker, all or by state (version 4) and type (version 5).
+
+Filters do not mind case, and one that names nothing known finds nothing. COORDINATOR_LOAD_IN_PROGRESS while groups are
+loaded: a list with holes would look like a whole one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+    from ottla.broker.pending import Pending
+    from ottla.protocol.api.list_groups import ListGroupsRequest, ListGroupsResponse
+
+
+def handle(request: ListGroupsRequest, context: Context) -> Pending[ListGroupsResponse]:
+    """Answer with what is durable."""
+    return context.node.groups.list_groups(request, context)

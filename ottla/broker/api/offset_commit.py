@@ -1,0 +1,89 @@
+"""OffsetCommit (key 8), versions 1-9: keep how far a group has read; the answer says that it survives a crash.
+
+A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one whose text is longer than `offset.metadata.max.bytes`
+OFFSET_METADATA_TOO_LARGE; the others are kept. Whether the member may commit is judged for the whole request, and only
+where something in it exists, as in Kafka: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, STALE_MEMBER_EPOCH and the like. The
+empty group id is a group.
+
+Versions: 1 gives each offset a commit time, 2-4 a retention for the whole request, which then counts instead of
+`offsets.retention.minutes`. Kafka 4 begins with version 2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.pending import Pending
+from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+Result = OffsetCommitResponse.OffsetCommitResponsePartition
+
+
+def handle(request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
+    """Commit what exists, refuse the rest."""
+    known, unknown = _split(request, context)
+    if not unknown:
+        return context.node.groups.commit_offsets(request, context)
+    if not known:
+        return _answer(request, ErrorCode.NONE, {}, unknown)
+    pending: Pending[OffsetCommitResponse] = Pending()
+
+    def committed(done: Pending[OffsetCommitResponse]) -> None:
+        error = done.error
+        if done.response is not None:
+            codes = {
+                (topic.name, result.partition_index): result.error_code
+                for topic in done.response.topics
+                for result in topic.partitions
+            }
+            pending.complete(_answer(request, ErrorCode.NONE, codes, unknown))
+        elif isinstance(error, KafkaError):
+            pending.complete(_answer(request, error.code, {}, unknown))
+        else:
+            assert error is not None
+            pending.fail(error)
+
+    context.node.groups.commit_offsets(request.replace(topics=known), context).then(committed)
+    return pending
+
+
+def _split(
+    request: OffsetCommitRequest, context: Context
+) -> tuple[list[OffsetCommitRequest.OffsetCommitRequestTopic], set[tuple[str, int]]]:
+    """The topics with the partitions that exist, and the partitions that do not."""
+    known: list[OffsetCommitRequest.OffsetCommitRequestTopic] = []
+    unknown: set[tuple[str, int]] = set()
+    for asked in request.topics:
+        topic = context.node.catalog.topics.get(asked.name)
+        count = 0 if topic is None else len(topic.partitions)
+        missing = [each.partition_index for each in asked.partitions if not 0 <= each.partition_index < count]
+        if not missing:
+            known.append(asked)
+            continue
+        unknown.update((asked.name, index) for index in missing)
+        existing = [each for each in asked.partitions if 0 <= each.partition_index < count]
+        if existing:
+            known.append(asked.replace(partitions=existing))
+    return known, unknown
+
+
+def _answer(
+    request: OffsetCommitRequest, code: ErrorCode, codes: dict[tuple[str, int], int], unknown: set[tuple[str, int]]
+) -> OffsetCommitResponse:
+    def result(topic: str, index: int) -> Result:
+        if (topic, index) in unknown:
+            return Result(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return Result(partition_index=index, error_code=codes.get((topic, index), code))
+
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponse.OffsetCommitResponseTopic(
+                name=topic.name, partitions=[result(topic.name, each.partition_index) for each in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,66 @@
+"""OffsetDelete (key 47), version 0: forget what a group has committed; the answer says that it stays forgotten.
+
+A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one of a topic that a member subscribes to
+GROUP_SUBSCRIBED_TO_TOPIC; one without a committed offset is no error. For the whole request: GROUP_ID_NOT_FOUND,
+NON_EMPTY_GROUP (members of another kind than consumers), INVALID_GROUP_ID for the empty one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.pending import Pending
+from ottla.protocol.api.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ottla.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+Result = OffsetDeleteResponse.OffsetDeleteResponsePartition
+
+
+def handle(request: OffsetDeleteRequest, context: Context) -> Pending[OffsetDeleteResponse]:
+    """Delete what exists, refuse the rest; the coordinator judges the group first."""
+    topics = context.node.catalog.topics
+    pending: Pending[OffsetDeleteResponse] = Pending()
+    known = []
+    for asked in request.topics:
+        count = len(topics[asked.name].partitions) if asked.name in topics else 0
+        existing = [each for each in asked.partitions if 0 <= each.partition_index < count]
+        if existing:
+            known.append(asked.replace(partitions=existing))
+
+    def deleted(done: Pending[OffsetDeleteResponse]) -> None:
+        if done.response is None:
+            assert done.error is not None
+            pending.fail(done.error)
+        else:
+            pending.complete(_merged(request, done.response))
+
+    context.node.groups.delete_offsets(request.replace(topics=known), context).then(deleted)
+    return pending
+
+
+def _merged(request: OffsetDeleteRequest, response: OffsetDeleteResponse) -> OffsetDeleteResponse:
+    """Every partition that was asked for; those that the coordinator has not seen do not exist."""
+    codes = {
+        (topic.name, result.partition_index): result.error_code
+        for topic in response.topics
+        for result in topic.partitions
+    }
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponse.OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    Result(
+                        partition_index=each.partition_index,
+                        error_code=codes.get((topic.name, each.partition_index), missing),
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

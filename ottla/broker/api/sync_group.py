@@ -1,0 +1,21 @@
+"""SyncGroup, versions 0-5: the leader hands in the assignment, every member gets its part of it.
+
+The answer parks until the leader has spoken and what it said is durable. From version 5 on a request that does not name
+protocol type and protocol is INCONSISTENT_GROUP_PROTOCOL before any group is looked at, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.groups.classic_answers import refuse_sync
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+    from ottla.broker.pending import Pending
+    from ottla.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+def handle(request: SyncGroupRequest, context: Context) -> SyncGroupResponse | Pending[SyncGroupResponse]:
+    """Wait for the assignment, unless the request is wrong whatever the group."""
+    return refuse_sync(request, context.api_version) or context.node.groups.sync(request, context)

@@ -1,0 +1,132 @@
+"""OffsetFetch: the committed offsets of groups, in the shape that the version asks in.
+
+A partition without a committed offset is -1 without an error, and so is every partition of a group that does not exist:
+clients take any error there as fatal. What concerns a whole group is told once per group from version 8 on, once for
+the request from version 2 on, and before that for each partition. There are no transactions, so every offset that is
+durable is stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.groups.answers import Parts
+from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.groups.home import GroupHome
+    from ottla.broker.groups.offsets import CommittedOffset, Partitions
+    from ottla.broker.pending import Pending
+
+FIRST_VERSION_WITH_GROUPS = 8
+FIRST_VERSION_WITH_CODE = 2
+NO_OFFSET = -1
+NO_LEADER_EPOCH = -1
+
+_Asked = Sequence["OffsetFetchRequest.OffsetFetchRequestTopic | OffsetFetchRequest.OffsetFetchRequestTopics"]
+_Found = list[tuple[str, list[tuple[int, "CommittedOffset | None"]]]]
+
+
+def fetch_offsets(
+    home: GroupHome, request: OffsetFetchRequest, version: int, pending: Pending[OffsetFetchResponse]
+) -> None:
+    """Answer for one group, or for each of several."""
+    response = OffsetFetchResponse()
+    parts = Parts(pending, response)
+    if version >= FIRST_VERSION_WITH_GROUPS:
+        response.groups = [_answer_group(home, asked, parts) for asked in request.groups]
+    else:
+        _answer_single(home, request, version, response, parts)
+    parts.all_expected()
+
+
+def _answer_group(
+    home: GroupHome, asked: OffsetFetchRequest.OffsetFetchRequestGroup, parts: Parts[OffsetFetchResponse]
+) -> OffsetFetchResponse.OffsetFetchResponseGroup:
+    answer = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=asked.group_id, topics=[])
+    try:
+        found = _look_up(home, asked.group_id, asked.member_id, asked.member_epoch, asked.topics, parts)
+    except KafkaError as refusal:
+        answer.error_code = refusal.code
+        return answer
+    answer.topics = [
+        OffsetFetchResponse.OffsetFetchResponseTopics(
+            name=topic,
+            partitions=[
+                OffsetFetchResponse.OffsetFetchResponsePartitions(
+                    partition_index=index,
+                    committed_offset=NO_OFFSET if committed is None else committed.offset,
+                    committed_leader_epoch=NO_LEADER_EPOCH if committed is None else committed.leader_epoch,
+                    metadata="" if committed is None else committed.metadata,
+                )
+                for index, committed in partitions
+            ],
+        )
+        for topic, partitions in found
+    ]
+    return answer
+
+
+def _answer_single(
+    home: GroupHome,
+    request: OffsetFetchRequest,
+    version: int,
+    response: OffsetFetchResponse,
+    parts: Parts[OffsetFetchResponse],
+) -> None:
+    code = ErrorCode.NONE
+    found: _Found = []
+    try:
+        found = _look_up(home, request.group_id, None, NO_LEADER_EPOCH, request.topics, parts)
+    except KafkaError as refusal:
+        code = refusal.code
+        if version < FIRST_VERSION_WITH_CODE:
+            found = _select(request.topics, {})
+        response.error_code = code
+    response.topics = [
+        OffsetFetchResponse.OffsetFetchResponseTopic(
+            name=topic,
+            partitions=[
+                OffsetFetchResponse.OffsetFetchResponsePartition(
+                    partition_index=index,
+                    committed_offset=NO_OFFSET if committed is None else committed.offset,
+                    committed_leader_epoch=NO_LEADER_EPOCH if committed is None else committed.leader_epoch,
+                    metadata="" if committed is None else committed.metadata,
+                    error_code=code,
+                )
+                for index, committed in partitions
+            ],
+        )
+        for topic, partitions in found
+    ]
+
+
+def _look_up(
+    home: GroupHome,
+    group_id: str,
+    member_id: str | None,
+    member_epoch: int,
+    topics: _Asked | None,
+    parts: Parts[OffsetFetchResponse],
+) -> _Found:
+    """What is asked for, or everything where `topics` is None. Raises KafkaError for the whole group."""
+    shard = home.ready_shard(group_id)
+    group = shard.groups.get(group_id)
+    if group is None:
+        found = _select(topics, {})
+    else:
+        group.check_fetch_offsets(member_id, member_epoch)
+        found = _select(topics, shard.offsets.of(group_id))
+    parts.rest_on(shard, group_id)
+    return found
+
+
+def _select(topics: _Asked | None, committed: dict[str, Partitions]) -> _Found:
+    if topics is None:
+        return [(topic, list(partitions.items())) for topic, partitions in committed.items()]
+    return [
+        (topic.name, [(index, committed.get(topic.name, {}).get(index)) for index in topic.partition_indexes])
+        for topic in topics
+    ]

@@ -1,0 +1,29 @@
+"""What all shards of a node share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.broker.groups.settings import GroupSettings
+    from ottla.broker.groups.topics import TopicView
+    from ottla.broker.metrics import GroupCounters
+    from ottla.broker.timers import Timers
+    from ottla.protocol.records.compression import Compression
+    from ottla.storage.clock import Clock
+
+
+@dataclass(slots=True)
+class GroupServices:
+    """`new_id` makes the random part of a member's id; a simulation passes one that repeats itself."""
+
+    settings: GroupSettings
+    topics: TopicView
+    clock: Clock
+    timers: Timers
+    counters: GroupCounters
+    new_id: Callable[[], str]
+    compression: Compression
+    commit_timeout_ms: int

@@ -1,0 +1,451 @@
+"""The groups of one partition of `__consumer_offsets`: runs their steps, writes what these ask for, keeps their time.
+
+    request, timer, disconnection, change of topics -> step of a machine -> effects -> one batch -> replies
+
+Durable state changes only by replaying records: a machine has replayed what it asks to be written, and a load replays
+the same from the log. Hence a record that the log does not take leaves the memory ahead of the disk: the shard is then
+dead (`on_dead` is called once), everybody who waits gets NOT_COORDINATOR, and a new shard loads what is in the log.
+
+A reply leaves when the newest records of its group are durable, at once where none are under way.
+
+Which machine serves a group is decided in two places only: `_for_join` and `_for_consumer_heartbeat`; what a group
+turns into after a step, in `_finish`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.groups import conversion
+from ottla.broker.groups.classic import NEVER_IDLE_MS, ClassicGroup
+from ottla.broker.groups.consumer import ConsumerGroup
+from ottla.broker.groups.deadlines import Deadlines
+from ottla.broker.groups.effects import Effects, Now
+from ottla.broker.groups.group import Group, GroupType
+from ottla.broker.groups.log_records import RecordTooLarge, encode_batches
+from ottla.broker.groups.offsets import Offsets
+from ottla.broker.groups.writes import Settled, Write, release
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.stored.group import (
+    ConsumerGroupMetadataKey,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from ottla.storage.append import AppendEntry
+
+if TYPE_CHECKING:
+    from ottla.broker.groups.effects import Caller, GroupRecord, Reply, Waiter
+    from ottla.broker.groups.services import GroupServices
+    from ottla.broker.partition import Partition
+    from ottla.broker.timers import Timer
+    from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+    from ottla.protocol.api.heartbeat import HeartbeatRequest
+    from ottla.protocol.api.join_group import JoinGroupRequest
+    from ottla.protocol.api.leave_group import LeaveGroupRequest
+    from ottla.protocol.api.offset_commit import OffsetCommitRequest
+    from ottla.protocol.api.offset_delete import OffsetDeleteRequest
+    from ottla.protocol.api.sync_group import SyncGroupRequest
+    from ottla.protocol.message import Struct
+
+logger = logging.getLogger(__name__)
+
+PRODUCE_VERSION = 13
+"""Our own batches are judged as those of the newest clients are."""
+GROUPS_PER_EXPIRY_STEP = 100
+FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCHS = 9
+_BATCH_SLACK_BYTES = 128
+
+
+class Shard:
+    """One partition's groups, from the end of their load until the partition goes or its disk fails."""
+
+    def __init__(self, partition: Partition, services: GroupServices, on_dead: Callable[[Shard], None]) -> None:
+        self.partition = partition
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
+        self.is_dead = False
+        self._services = services
+        self._on_dead = on_dead
+        self._writes: dict[Write, None] = {}
+        self._newest_write: dict[str, Write] = {}
+        """The newest records of each group that are not durable yet."""
+        self._deadlines: Deadlines[str] = Deadlines()
+        self._timer: Timer | None = None
+        self._expiry: Iterator[str] | None = None
+
+    # --- load ------------------------------------------------------------------------------------------------------
+
+    def replay(self, key: Struct, value: Struct | None) -> None:
+        """Apply one record of the log."""
+        if isinstance(key, OffsetCommitKey):
+            assert value is None or isinstance(value, OffsetCommitValue)
+            self.offsets.replay(key, value)
+            if value is not None and key.group not in self.groups:
+                self.groups[key.group] = self._classic(key.group)
+        elif isinstance(key, GroupMetadataKey):
+            self._replay_group(key.group, GroupType.CLASSIC, key, value)
+        else:
+            group_id: str = getattr(key, "group_id")  # noqa: B009  # every key of a consumer group has it
+            self._replay_group(group_id, GroupType.CONSUMER, key, value)
+
+    def _replay_group(self, group_id: str, kind: GroupType, key: Struct, value: Struct | None) -> None:
+        group = self.groups.get(group_id)
+        if value is None:
+            if group is None or group.type is not kind:
+                return
+            if isinstance(key, (GroupMetadataKey, ConsumerGroupMetadataKey)):
+                del self.groups[group_id]
+                return
+        elif group is None or group.type is not kind:
+            group = self._classic(group_id) if kind is GroupType.CLASSIC else self._consumer(group_id)
+            self.groups[group_id] = group
+        group.replay(key, value)
+
+    def begin(self) -> None:
+        """Everything is replayed: sessions begin, requests may come."""
+        now = self._now()
+        for group in list(self.groups.values()):
+            self._finish(group, group.on_load(now), now)
+
+    # --- requests of members -----------------------------------------------------------------------------------------
+
+    def join(self, request: JoinGroupRequest, version: int, caller: Caller, waiter: Waiter) -> None:
+        """JoinGroup. Raises KafkaError."""
+        now = self._now()
+        group, effects = self._for_join(request)
+        step = group.join(request, version, caller, waiter, now)
+        self._run(group, effects, step, now)
+
+    def sync(self, request: SyncGroupRequest, version: int, caller: Caller, waiter: Waiter) -> None:
+        """SyncGroup."""
+        now = self._now()
+        group = self._classic_or_consumer(request.group_id)
+        self._finish(group, group.sync(request, version, caller, waiter, now), now)
+
+    def heartbeat(self, request: HeartbeatRequest, version: int, caller: Caller, waiter: Waiter) -> None:
+        """Heartbeat."""
+        now = self._now()
+        group = self._classic_or_consumer(request.group_id)
+        self._finish(group, group.heartbeat(request, version, caller, waiter, now), now)
+
+    def leave(self, request: LeaveGroupRequest, version: int, caller: Caller, waiter: Waiter) -> None:
+        """LeaveGroup."""
+        now = self._now()
+        group = self._classic_or_consumer(request.group_id)
+        self._finish(group, group.leave(request, version, caller, waiter, now), now)
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, version: int, caller: Caller, waiter: Waiter
+    ) -> None:
+        """ConsumerGroupHeartbeat. Raises KafkaError."""
+        now = self._now()
+        group, effects = self._for_consumer_heartbeat(request, now)
+        step = group.consumer_heartbeat(request, version, caller, waiter, now)
+        self._run(group, effects, step, now)
+
+    def _for_join(self, request: JoinGroupRequest) -> tuple[ClassicGroup | ConsumerGroup, Effects]:
+        """The group that a JoinGroup goes to, and what must be written before its step.
+
+        An empty group of the consumer protocol becomes a new one of the classic protocol. A member that names itself
+        must be known, so its group cannot be new.
+        """
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ClassicGroup) or (isinstance(group, ConsumerGroup) and not group.is_empty):
+            return group, Effects()
+        if request.member_id and group is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return self._classic(request.group_id), Effects(records=[] if group is None else group.tombstones())
+
+    def _for_consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, now: Now
+    ) -> tuple[ConsumerGroup, Effects]:
+        """The group that a ConsumerGroupHeartbeat goes to, and what must be written before its step.
+
+        Raises KafkaError GROUP_ID_NOT_FOUND where there is none and the member does not join, or where the group
+        speaks the classic protocol and may not be upgraded.
+        """
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return group, Effects()
+        if request.member_epoch != 0:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
+        if group is None:
+            return self._consumer(request.group_id), Effects()
+        assert isinstance(group, ClassicGroup)
+        return conversion.upgrade(group, self._services.settings, self._services.topics, now)
+
+    def _classic_or_consumer(self, group_id: str) -> ClassicGroup | ConsumerGroup:
+        """The group of a request that only members send; one that is not there answers as an empty one."""
+        group = self.groups.get(group_id)
+        if isinstance(group, (ClassicGroup, ConsumerGroup)):
+            return group
+        return self._classic(group_id)
+
+    def _run(self, group: Group, before: Effects, step: Effects, now: Now) -> None:
+        """Put a group that a request made in its place, unless the machine refused and wants nothing kept."""
+        if self.groups.get(group.group_id) is not group:
+            if not step.records:
+                self.when_durable(group.group_id, release(step.replies))
+                return
+            self.groups[group.group_id] = group
+        before.join(step)
+        self._finish(group, before, now)
+
+    # --- committed offsets -------------------------------------------------------------------------------------------
+
+    def commit_offsets(self, request: OffsetCommitRequest, version: int, waiter: Waiter) -> None:
+        """OffsetCommit for topics that exist. Raises KafkaError."""
+        group_id = request.group_id
+        now = self._now()
+        group = self.groups.get(group_id)
+        if group is None:
+            if request.generation_id_or_member_epoch >= 0:
+                has_epochs = version >= FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCHS
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if has_epochs else ErrorCode.ILLEGAL_GENERATION)
+            group = self._classic(group_id)
+        group.check_commit(
+            request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, api_version=version
+        )
+        group.note_commit(request.member_id, now)
+        settings = self._services.settings
+        records, response = self.offsets.plan_commit(
+            request, now_ms=now.wall_ms, metadata_max_bytes=settings.offset_metadata_max_bytes
+        )
+        if records:
+            self.groups[group_id] = group
+            self._replay_offsets(records)
+            self._services.counters.offset_commits += len(records)
+        self._finish(group, Effects(records, [(waiter, response)]), now)
+
+    def delete_offsets(self, request: OffsetDeleteRequest, waiter: Waiter) -> None:
+        """OffsetDelete for topics that exist. Raises KafkaError."""
+        group = self.find(request.group_id)
+        if group.type is GroupType.CLASSIC and not group.is_empty and group.protocol_type != "consumer":
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        records, response = self.offsets.plan_delete(request, group.is_subscribed_to)
+        self._replay_offsets(records)
+        self._services.counters.offset_deletions += len(records)
+        self._finish(group, Effects(records, [(waiter, response)]), self._now())
+
+    def find(self, group_id: str) -> Group:
+        """The group. Raises KafkaError GROUP_ID_NOT_FOUND."""
+        group = self.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        return group
+
+    def delete_group(self, group_id: str) -> None:
+        """Remove a group and its offsets. Raises KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        group = self.find(group_id)
+        group.check_delete()
+        tombstones = self.offsets.tombstones(group_id)
+        self._services.counters.offset_deletions += len(tombstones)
+        self._remove(group, tombstones)
+
+    def _remove(self, group: Group, offset_tombstones: list[GroupRecord]) -> None:
+        self._replay_offsets(offset_tombstones)
+        del self.groups[group.group_id]
+        self._deadlines.cancel(group.group_id)
+        self._write(group.group_id, [*offset_tombstones, *group.tombstones()], [])
+
+    def _replay_offsets(self, records: Sequence[GroupRecord]) -> None:
+        for key, value in records:
+            assert isinstance(key, OffsetCommitKey)
+            assert value is None or isinstance(value, OffsetCommitValue)
+            self.offsets.replay(key, value)
+
+    # --- what happens by itself --------------------------------------------------------------------------------------
+
+    def on_disconnect(self, group_id: str, connection: object) -> None:
+        """A connection by which members of the group came has ended."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            now = self._now()
+            self._finish(group, group.on_disconnect(connection, now), now)
+
+    def on_topics_changed(self, deleted: Collection[str]) -> None:
+        """Topics came, grew or went: groups that are assigned by the broker look again, offsets of the deleted go."""
+        now = self._now()
+        if deleted:
+            for group_id in list(self.offsets.groups()):
+                records = self.offsets.tombstones_of_topics(group_id, deleted)
+                if records:
+                    self._replay_offsets(records)
+                    self._services.counters.offset_deletions += len(records)
+                    self._write(group_id, records, [])
+        for group in list(self.groups.values()):
+            if isinstance(group, ConsumerGroup):
+                self._finish(group, group.on_metadata_change(now), now)
+
+    def expire_some(self) -> bool:
+        """Remove what is too old in some groups, and groups that nothing is left of; whether groups are left over."""
+        if self._expiry is None:
+            self._expiry = iter(list(self.groups))
+        now = self._now()
+        for _ in range(GROUPS_PER_EXPIRY_STEP):
+            group_id = next(self._expiry, None)
+            if group_id is None:
+                self._expiry = None
+                return False
+            group = self.groups.get(group_id)
+            if group is not None:
+                self._expire(group, now)
+        return True
+
+    def _expire(self, group: Group, now: Now) -> None:
+        """Kafka's `cleanupGroupMetadata` of one group."""
+        idle_since_ms = group.offsets_idle_since_ms()
+        if idle_since_ms == NEVER_IDLE_MS:
+            return
+        group_id = group.group_id
+        records, is_all = self.offsets.expired(
+            group_id,
+            idle_since_ms=idle_since_ms,
+            is_subscribed=group.is_subscribed_to,
+            now_ms=now.wall_ms,
+            retention_ms=self._services.settings.offsets_retention_ms,
+        )
+        self._services.counters.offset_expirations += len(records)
+        if is_all and group.is_empty and group.next_deadline_ms is None:
+            logger.info("group %s is removed: it is empty and its offsets have expired", group_id)
+            self._remove(group, records)
+        elif records:
+            self._replay_offsets(records)
+            self._write(group_id, records, [])
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now = self._now()
+        for group_id in self._deadlines.take_due(now.monotonic_ms):
+            group = self.groups.get(group_id)
+            if group is not None:
+                self._finish(group, group.on_deadline(now), now)
+        self._plan_timer()
+
+    # --- effects -----------------------------------------------------------------------------------------------------
+
+    def _finish(self, group: Group, effects: Effects, now: Now) -> None:
+        """Write the records of a step, let its replies go when they may, and note when the group is due again."""
+        if isinstance(group, ConsumerGroup) and group.downgrade:
+            group, more = conversion.downgrade(group, now)
+            effects.join(more)
+            self.groups[group.group_id] = group
+        if effects.records:
+            self._write(group.group_id, effects.records, effects.replies)
+        elif effects.replies:
+            self.when_durable(group.group_id, release(effects.replies))
+        if not self.is_dead and self.groups.get(group.group_id) is group:
+            self._plan(group)
+
+    def when_durable(self, group_id: str | None, settled: Settled) -> None:
+        """Tell `settled` once all that was written of a group (None: of all groups) so far is durable, at once if so.
+
+        With NOT_COORDINATOR when that will never be.
+        """
+        write = next(reversed(self._writes), None) if group_id is None else self._newest_write.get(group_id)
+        if write is None:
+            settled(None)
+        else:
+            write.when_durable(settled)
+
+    def _write(self, group_id: str, records: Sequence[GroupRecord], replies: Sequence[Reply]) -> None:
+        """Gather the records of a step; the turn's flush appends them."""
+        services, log = self._services, self.partition.log
+        settled = release(replies)
+        if self.is_dead:
+            settled(KafkaError(ErrorCode.NOT_COORDINATOR))
+            return
+        now_ms = services.clock.wall_ms()
+        largest = min(log.config.max_message_bytes, log.config.segment_bytes) - _BATCH_SLACK_BYTES
+        try:
+            batches = encode_batches(records, now_ms=now_ms, max_bytes=largest, compression=services.compression)
+        except RecordTooLarge as error:
+            logger.error("group %s: %s is more than max.message.bytes of %s takes", group_id, error, log.name)
+            settled(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
+            self.die(error)
+            return
+        self._count_rebalances(records)
+        deadline_ms = services.clock.monotonic_ms() + services.commit_timeout_ms
+        write = Write(self, self.partition, group_id, len(batches), deadline_ms)
+        write.when_durable(settled)
+        self._writes[write] = None
+        self._newest_write[group_id] = write
+        for index, batch in enumerate(batches):
+            self.partition.gather(AppendEntry(memoryview(batch), PRODUCE_VERSION), write, index)
+
+    def write_ended(self, write: Write) -> None:
+        """Its records are durable."""
+        self._writes.pop(write, None)
+        if self._newest_write.get(write.group_id) is write:
+            del self._newest_write[write.group_id]
+
+    def write_failed(self, error: BaseException) -> None:
+        """The log did not take what the groups rest on."""
+        self.die(error)
+
+    def die(self, error: BaseException) -> None:
+        """Give everything up: everybody who waits gets NOT_COORDINATOR. Nothing of the log changes."""
+        if self.is_dead:
+            return
+        self.is_dead = True
+        logger.error("%s: its groups are unloaded: %s", self.partition.log.name, error)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        refusal = KafkaError(ErrorCode.NOT_COORDINATOR, str(error))
+        for write in list(self._writes):
+            write.tell(refusal)
+        for group in list(self.groups.values()):
+            release(group.on_unload().replies)(None)
+        self._writes.clear()
+        self._newest_write.clear()
+        self.groups.clear()
+        self._on_dead(self)
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def _now(self) -> Now:
+        clock = self._services.clock
+        return Now(clock.monotonic_ms(), clock.wall_ms())
+
+    def _plan(self, group: Group) -> None:
+        deadline_ms = group.next_deadline_ms
+        if deadline_ms is None:
+            self._deadlines.cancel(group.group_id)
+        else:
+            self._deadlines.set(group.group_id, deadline_ms)
+            if self._timer is None or deadline_ms < self._timer.deadline_ms:
+                self._plan_timer()
+
+    def _plan_timer(self) -> None:
+        """One timer of the node for the earliest deadline of all groups."""
+        next_ms = self._deadlines.next_ms
+        if self._timer is not None:
+            if next_ms is not None and self._timer.deadline_ms <= next_ms:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if next_ms is not None and not self.is_dead:
+            self._timer = self._services.timers.at(next_ms, self._on_timer)
+
+    # --- small things ------------------------------------------------------------------------------------------------
+
+    def _classic(self, group_id: str) -> ClassicGroup:
+        return ClassicGroup(group_id, self._services.settings, new_id=self._services.new_id)
+
+    def _consumer(self, group_id: str) -> ConsumerGroup:
+        services = self._services
+        return ConsumerGroup(group_id, services.settings, services.topics, new_id=services.new_id)
+
+    def _count_rebalances(self, records: Sequence[GroupRecord]) -> None:
+        """Rebalances leave a record each: a generation that has its assignment, an epoch of the group."""
+        counters = self._services.counters
+        for key, value in records:
+            if isinstance(key, GroupMetadataKey):
+                counters.classic_rebalances += isinstance(value, GroupMetadataValue) and value.protocol is not None
+            elif isinstance(key, ConsumerGroupMetadataKey):
+                counters.consumer_rebalances += value is not None

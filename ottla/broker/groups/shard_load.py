@@ -1,0 +1,144 @@
+"""Loading one shard: pieces of its log are read and replayed in steps, so that requests run in between.
+
+A small log is loaded within the start (`run_now`). A cold piece is read by the node's workers, never by the loop. What
+the log held beyond the high watermark counts once it is durable: only then is the shard ready.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.broker.groups.replay import LogReplay
+
+if TYPE_CHECKING:
+    from ottla.broker.groups.shard import Shard
+    from ottla.broker.node import Node
+    from ottla.broker.timers import Timer
+
+logger = logging.getLogger(__name__)
+
+STEP_BYTES = 128 << 10
+"""What one step reads and replays at most: a few milliseconds."""
+
+Done = Callable[["BaseException | None"], None]
+
+
+class ShardLoad:
+    """One load; `done(error)` is called once at its end, unless it is cancelled."""
+
+    def __init__(self, node: Node, shard: Shard, done: Done) -> None:
+        self._node = node
+        self._shard = shard
+        self._done = done
+        self._timer: Timer | None = None
+        self._is_over = False
+        self._started_ns = time.perf_counter_ns()
+        partition = shard.partition
+        partition.settle()
+        self._replay = LogReplay(partition.log, shard.replay)
+
+    def start(self) -> None:
+        """Begin; steps follow in later turns. An empty log is loaded at once."""
+        if self._shard.partition.log.size_bytes == 0:
+            self.run_now(0)
+        else:
+            self._plan()
+
+    def run_now(self, most_bytes: int) -> None:
+        """Load up to `most_bytes` on the spot, and all if that is all. May wait for the disk: for a start."""
+        read = 0
+        replay = self._replay
+        while not self._is_over and not replay.is_done and read <= most_bytes:
+            try:
+                read += self._feed_blocking()
+            except OSError as error:
+                self._end(error)
+        if replay.is_done:
+            self._await_durable()
+
+    def cancel(self) -> None:
+        """Stop; `done` is not called."""
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _plan(self) -> None:
+        if not self._is_over and self._timer is None:
+            self._timer = self._node.timers.at(self._node.clock.monotonic_ms(), self._step)
+
+    def _feed_blocking(self) -> int:
+        replay = self._replay
+        if replay.is_read:
+            replay.step()
+            return 0
+        piece = replay.read(STEP_BYTES)
+        if piece is None:
+            return 0
+        data = piece.read_blocking()
+        replay.feed(data)
+        return len(data)
+
+    def _step(self) -> None:
+        self._timer = None
+        replay = self._replay
+        if replay.is_done:
+            self._await_durable()
+            return
+        if replay.is_read:
+            replay.step()
+            self._plan()
+            return
+        try:
+            piece = replay.read(STEP_BYTES)
+        except OSError as error:
+            self._end(error)
+            return
+        if piece is None:
+            self._plan()
+        elif piece.view is not None:
+            replay.feed(bytes(piece.view))
+            self._plan()
+        else:
+            self._node.workers.run(piece.read_blocking, self._came)
+
+    def _came(self, data: bytes | None, error: BaseException | None) -> None:
+        """A cold piece is in memory."""
+        if self._is_over:
+            return
+        if error is not None or data is None:
+            self._end(error or OSError("nothing was read"))
+            return
+        self._replay.feed(data)
+        self._plan()
+
+    def _await_durable(self) -> None:
+        if not self._is_over:
+            self._shard.partition.when_visible(self._replay.end_offset, self._end)
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        counters = self._node.metrics.groups
+        elapsed_us = (time.perf_counter_ns() - self._started_ns) // 1_000
+        counters.loads += 1
+        counters.load_us += elapsed_us
+        counters.loaded_records += self._replay.record_count
+        counters.skipped_records += sum(self._replay.skipped.values())
+        if error is None and self._replay.record_count:
+            logger.info(
+                "%s: %d groups and %d committed offsets from %d records in %d ms",
+                self._shard.partition.log.name,
+                len(self._shard.groups),
+                self._shard.offsets.count,
+                self._replay.record_count,
+                elapsed_us // 1_000,
+            )
+        self._done(error)
