@@ -30,20 +30,32 @@ from ottla.client.errors import (
     BufferExhausted,
     ClientClosed,
     ClientTimeout,
+    CommitFailed,
     ConnectionLost,
     CorruptRecords,
     KafkaError,
     LogTruncated,
     NoBrokersAvailable,
     OffsetOutOfRange,
+    RebalanceListenerFailed,
     RecordTooLarge,
     UndecodableRecord,
     UnsupportedByBroker,
 )
+from ottla.client.groups.assignors import Assignor, GroupMember
+from ottla.client.groups.listeners import RebalanceListener
 from ottla.client.interceptors import ConsumerInterceptor, ProducerInterceptor
 from ottla.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndTimestamp
 from ottla.client.producer import Producer
-from ottla.client.structs import BrokerAddress, ConsumerRecord, ProducerRecord, RecordMetadata, TopicPartition
+from ottla.client.structs import (
+    BrokerAddress,
+    ConsumerRecord,
+    GroupMetadata,
+    OffsetAndMetadata,
+    ProducerRecord,
+    RecordMetadata,
+    TopicPartition,
+)
 from ottla.protocol.errors import ErrorCode
 
 __all__ = [
@@ -52,11 +64,13 @@ __all__ = [
     "MAX_TIMESTAMP",
     "Admin",
     "AdminError",
+    "Assignor",
     "BrokerAddress",
     "BufferExhausted",
     "ClientClosed",
     "ClientTimeout",
     "ClusterDescription",
+    "CommitFailed",
     "ConfigEntry",
     "ConfigResource",
     "ConfigSource",
@@ -67,16 +81,21 @@ __all__ = [
     "CorruptRecords",
     "Delivery",
     "ErrorCode",
+    "GroupMember",
+    "GroupMetadata",
     "KafkaError",
     "LogTruncated",
     "NewTopic",
     "NoBrokersAvailable",
+    "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
     "PartitionDescription",
     "Producer",
     "ProducerInterceptor",
     "ProducerRecord",
+    "RebalanceListener",
+    "RebalanceListenerFailed",
     "RecordMetadata",
     "RecordTooLarge",
     "TopicDescription",

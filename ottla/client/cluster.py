@@ -18,7 +18,7 @@ from uuid import UUID
 
 from ottla.client.connection import Connection
 from ottla.client.connections import Connections
-from ottla.client.errors import ClientClosed, ClientTimeout, ConnectionLost, NoBrokersAvailable
+from ottla.client.errors import ClientClosed, ClientTimeout, ConnectionLost, NoBrokersAvailable, UnsupportedByBroker
 from ottla.client.metrics import ConnectionMetrics
 from ottla.client.options import ClientOptions
 from ottla.client.structs import BrokerAddress
@@ -35,6 +35,7 @@ T = TypeVar("T")
 MAX_TOPIC_NAME_CHARACTERS = 249
 """Kafka's limit, which keeps a name with its partition within a file name."""
 _FIRST_VERSION_WITH_AUTO_CREATION_SWITCH = 4
+_FIRST_VERSION_THAT_FINDS_IDS = 12
 
 
 @dataclass(slots=True)
@@ -97,6 +98,8 @@ class Cluster:
         self._connections = Connections(options, self.metrics)
         self._known = _Snapshot()
         self._wanted: set[str] = set()
+        self._wants_all = False
+        self._knows_all = False
         self._is_stale = False
         self._is_closed = False
         self._refreshing: asyncio.Task[None] | None = None
@@ -182,6 +185,45 @@ class Cluster:
         if not self._wanted <= self.topics.keys():
             self._refresh_in_background(is_urgent=True)
 
+    def want_all(self, is_wanted: bool) -> None:
+        """Ask for every topic there is from now on, or only for those in use again."""
+        if is_wanted == self._wants_all:
+            return
+        self._wants_all = is_wanted
+        self._knows_all = False
+        if is_wanted:
+            self._refresh_in_background(is_urgent=True)
+        else:
+            for name in self.topics.keys() - self._wanted:
+                del self.topics[name]
+
+    async def know_all(self, timeout_ms: int) -> None:
+        """Wait until every topic is known, as `want_all` asked for; raises KafkaError after `timeout_ms`."""
+
+        async def look() -> None:
+            while self._wants_all and not self._knows_all:
+                await self.refresh()
+
+        await self.retry(look, timeout_ms)
+
+    async def learn_names(self, topic_ids: Iterable[UUID]) -> dict[UUID, str]:
+        """Return the names of topics by their ids, and want these topics; ids that no topic has are left out."""
+        known = {topic.topic_id: name for name, topic in self.topics.items()}
+        missing = [topic_id for topic_id in topic_ids if topic_id not in known]
+        if missing:
+            connection = await self.any_connection()
+            version = connection.version_for(MetadataRequest)
+            if version < _FIRST_VERSION_THAT_FINDS_IDS:
+                raise UnsupportedByBroker(f"the broker at {connection.address} finds no topics by their ids")
+            topics = [MetadataRequest.MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in missing]
+            request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+            answer = await connection.send(request, MetadataResponse, version)
+            found = {told.topic_id: told.name for told in answer.topics if told.name and not told.error_code}
+            known.update(found)
+            if found:
+                await self.refresh(found.values())
+        return {topic_id: known[topic_id] for topic_id in topic_ids if topic_id in known}
+
     def mark_stale(self) -> None:
         """Ask for metadata soon, because an answer showed that it is wrong; any number of calls make one request."""
         self._refresh_in_background(is_urgent=False)
@@ -238,13 +280,17 @@ class Cluster:
         connection = await self.any_connection()
         version = connection.version_for(MetadataRequest)
         wanted = sorted(self._wanted)
+        named = [MetadataRequest.MetadataRequestTopic(name=name) for name in wanted]
+        wants_all = self._wants_all
+        if wants_all and version == 0:
+            named = []  # version 0 has no null for everything
         request = MetadataRequest(
-            topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in wanted],
+            topics=None if wants_all and version else named,
             allow_auto_topic_creation=self._allow_auto_create_topics
             or version < _FIRST_VERSION_WITH_AUTO_CREATION_SWITCH,
         )
         answer = await connection.send(request, MetadataResponse, version)
-        self._take(answer)
+        self._take(answer, is_everything=wants_all)
         self.asked_at = loop.time()
         if self._ageing is not None:
             self._ageing.cancel()
@@ -253,8 +299,8 @@ class Cluster:
         if self.on_update is not None:
             self.on_update()
 
-    def _take(self, answer: MetadataResponse) -> None:
-        """Replace what is known by what the broker said."""
+    def _take(self, answer: MetadataResponse, *, is_everything: bool) -> None:
+        """Replace what is known by what the broker said; what it did not name is gone if it told everything."""
         if answer.brokers:
             self._known = _Snapshot(
                 cluster_id=answer.cluster_id,
@@ -263,7 +309,7 @@ class Cluster:
             )
         self._connections.drop_moved(self._known.brokers)
         for told in answer.topics:
-            if told.name is None or told.name not in self._wanted:
+            if told.name is None or not (is_everything or told.name in self._wanted):
                 continue
             found = TopicMetadata(
                 name=told.name,
@@ -286,6 +332,10 @@ class Cluster:
             if before is not None and before.topic_id == found.topic_id:
                 _keep_newer_leaders(before, found)
             self.topics[told.name] = found
+        if is_everything:
+            self._knows_all = self._wants_all
+            for name in self.topics.keys() - {told.name for told in answer.topics}:
+                del self.topics[name]
 
     # Connections ------------------------------------------------------------------------------------------------
 

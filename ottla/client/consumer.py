@@ -7,13 +7,23 @@ group has committed, else `auto_offset_reset`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, Unpack
+from typing import Any, Generic, Unpack
 
+from ottla.client.assigned import AssignedPartition
 from ottla.client.consumer_options import ConsumerKeywords, ConsumerOptions
+from ottla.client.errors import KafkaError
+from ottla.client.groups.commits import MemberIdentity
+from ottla.client.groups.coordinator import Coordinator
+from ottla.client.groups.listeners import RebalanceListener
+from ottla.client.groups.participation import Participation
+from ottla.client.groups.start_positions import StartPositions
+from ottla.client.groups.subscription import Subscription
 from ottla.client.options import Servers, read_options
 from ottla.client.partition_reader import PartitionReader
-from ottla.client.structs import K, TopicPartition, V
+from ottla.client.structs import GroupMetadata, K, OffsetAndMetadata, TopicPartition, V
+from ottla.protocol.errors import ErrorCode
 
 
 class Consumer(PartitionReader[K, V], Generic[K, V]):
@@ -39,25 +49,227 @@ class Consumer(PartitionReader[K, V], Generic[K, V]):
         if value_deserializer is not None:
             given["value_deserializer"] = value_deserializer
         super().__init__(*read_options(ConsumerOptions, bootstrap_servers, given))
+        self._participation: Participation | None = None
+        self._is_closing = False
+
+    async def start(self) -> None:
+        """Find the cluster; raises NoBrokersAvailable."""
+        await super().start()
+        if self._options.group_id is None:
+            return
+        cluster, fetcher = self._started()
+        participation = Participation(
+            cluster,
+            self._options,
+            self._gate,
+            _Partitions(self),
+            on_failure=self._on_failure,
+            positions=self._make_positions,
+        )
+
+        def on_update() -> None:
+            fetcher.wake()
+            participation.on_metadata()
+
+        cluster.on_update = on_update
+        self._participation = participation
+
+    async def close(self) -> None:
+        """End: commit what was read (with `enable_auto_commit`), leave the group. Readers that wait raise ClientClosed.
+
+        Takes a few seconds at most, also when no broker answers. Fetches under way are not waited for.
+        """
+        if self._is_closing:
+            return
+        if self._gate.is_holder:
+            raise RuntimeError("a rebalance listener cannot close its consumer")
+        self._is_closing = True
+        try:
+            if self._participation is not None:
+                await self._participation.close()
+        finally:
+            await super().close()
+
+    # Subscription -----------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read what the group assigns of these topics, or of all topics whose whole name matches a pattern.
+
+        Takes the place of an earlier subscription. The group is joined by the polls that follow (`getone`, `getmany`,
+        iteration). With `group_protocol` consumer a pattern in text is matched by the broker, in RE2's syntax;
+        otherwise, and always if it is compiled, it is matched here. Raises ValueError for what cannot be subscribed to,
+        KafkaError INVALID_GROUP_ID without a `group_id`.
+        """
+        participation = self._in_group()
+        on_server = self._options.group_protocol == "consumer"
+        internal = not self._options.exclude_internal_topics
+        subscription = Subscription.of(topics, pattern, on_server=on_server, internal=internal)
+        if participation.subscription is None and self._partitions:
+            raise RuntimeError("partitions are assigned by hand; unsubscribe before a subscription")
+        participation.subscribe(subscription, listener)
+
+    async def unsubscribe(self) -> None:
+        """End the subscription and leave the group, or end what `assign` began; nothing is assigned then.
+
+        The listener hears what is revoked. Nothing is committed; `commit` before if it shall be.
+        """
+        cluster, _ = self._started()
+        topics = {partition.topic for partition in self._partitions}
+        if self._participation is not None:
+            await self._participation.unsubscribe()
+        self._replace_assignment([], awaits_committed=False)
+        for topic in topics:
+            cluster.forget(topic)
+
+    def subscription(self) -> list[str]:
+        """Return the topics that are subscribed to, sorted; those that a pattern matches as far as they are known."""
+        return sorted(self._participation.topics) if self._participation is not None else []
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return who this consumer is in its group; raises KafkaError INVALID_GROUP_ID without a `group_id`."""
+        return self._in_group().metadata()
+
+    # Commits ----------------------------------------------------------------------------------------------------
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Commit offsets, each that of the next record to read; None: how far every assigned partition was read.
+
+        Waits for the broker's answer, at most `timeout_ms` (None: `default_api_timeout_ms`). Raises CommitFailed when
+        the group has given the partitions to others, KafkaError for what else the broker refuses.
+        """
+        participation = self._in_group()
+        if offsets is None:
+            wanted = self._consumed()
+        else:
+            wanted = {TopicPartition(*partition): _to_offset(given) for partition, given in offsets.items()}
+        await participation.commit(wanted, self._timeout_ms if timeout_ms is None else timeout_ms)
+
+    async def committed(
+        self, *partitions: tuple[str, int], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return what the group has committed for partitions (none named: those assigned), None where it has not."""
+        participation = self._in_group()
+        wanted = [TopicPartition(*partition) for partition in partitions or self._partitions]
+        return await participation.committed(wanted, self._timeout_ms if timeout_ms is None else timeout_ms)
 
     # Assignment -------------------------------------------------------------------------------------------------
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read these partitions from now on and no others. Those that were assigned before keep their position."""
+        """Read these partitions from now on and no others. Those that were assigned before keep their position.
+
+        With a `group_id` others begin where the group has committed. Raises RuntimeError under a subscription.
+        """
         cluster, _ = self._started()
+        participation = self._participation
+        if participation is not None and participation.subscription is not None:
+            raise RuntimeError("the group assigns what is subscribed to; unsubscribe before an assignment by hand")
         wanted = [TopicPartition(*partition) for partition in partitions]
         for topic, index in wanted:
             if index < 0 or not topic:
                 raise ValueError(f"{topic!r} partition {index} cannot be")
         topics = {partition.topic for partition in wanted}
+        if participation is not None:
+            participation.commit_soon(self._consumed())
         for partition in self._partitions:
             if partition.topic not in topics:
                 cluster.forget(partition.topic)
-        self._replace_assignment(wanted, awaits_committed=False)
+        self._replace_assignment(wanted, awaits_committed=participation is not None)
         cluster.want(topics)
+        self._look_up_positions()
 
     async def assign_topics(self, *topics: str) -> list[TopicPartition]:
         """Assign every partition of the topics, and return them; raises as `partitions_for`."""
         partitions = [TopicPartition(topic, index) for topic in topics for index in await self.partitions_for(topic)]
         self.assign(partitions)
         return partitions
+
+    # Inside -----------------------------------------------------------------------------------------------------
+
+    def _in_group(self) -> Participation:
+        self._started()
+        if self._participation is None:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the consumer has no group_id")
+        return self._participation
+
+    def _before_poll(self) -> None:
+        if self._participation is not None:
+            self._participation.wake()
+            self._look_up_positions()
+
+    def _look_up_positions(self) -> None:
+        if self._participation is not None:
+            self._participation.start_reading(self._partitions.values())
+
+    def _consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {
+            partition: OffsetAndMetadata(assigned.next_offset, "", assigned.consumed_epoch)
+            for partition, assigned in self._partitions.items()
+            if assigned.next_offset >= 0
+        }
+
+    def _on_failure(self, failure: BaseException) -> None:
+        self._failure = self._failure or failure
+        self._wake_readers()
+
+    def _make_positions(self, coordinator: Coordinator, identity: Callable[[], MemberIdentity]) -> StartPositions:
+        cluster, fetcher = self._started()
+
+        def on_missing(assigned: AssignedPartition) -> None:
+            if self._reset_to is None:
+                self._miss_position(assigned)
+            else:
+                assigned.move(-1, reset_to=self._reset_to)
+
+        def on_change() -> None:
+            fetcher.wake()
+            self._wake_readers()
+
+        return StartPositions(
+            cluster, coordinator, identity, self._timeout_ms, on_missing=on_missing, on_change=on_change
+        )
+
+
+class _Partitions:
+    """A consumer's partitions, as its membership sees them."""
+
+    def __init__(self, consumer: Consumer[Any, Any]) -> None:
+        self._consumer = consumer
+
+    def owned(self) -> list[TopicPartition]:
+        """What is assigned now."""
+        return self._consumer.assignment()
+
+    def replace(self, wanted: Iterable[TopicPartition]) -> None:
+        """Own these and no others."""
+        self._consumer._replace_assignment(wanted, awaits_committed=True)
+
+    def start_reading(self) -> None:
+        """Look up where to begin."""
+        self._consumer._look_up_positions()
+
+    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """How far the program has read."""
+        return self._consumer._consumed()
+
+    def progress(self) -> object:
+        """Something that is different after the program took a record."""
+        current = self._consumer._current
+        return None if current is None else (current.partition, current.next_offset)
+
+
+def _to_offset(given: int | OffsetAndMetadata) -> OffsetAndMetadata:
+    offset = OffsetAndMetadata(given) if isinstance(given, int) else OffsetAndMetadata(*given)
+    if offset.offset < 0:
+        raise ValueError(f"an offset is 0 or more, not {offset.offset}")
+    return offset

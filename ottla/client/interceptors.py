@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ottla.client.errors import KafkaError
-from ottla.client.structs import ConsumerRecord, ProducerRecord, RecordMetadata, TopicPartition
+from ottla.client.structs import ConsumerRecord, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +47,9 @@ class ConsumerInterceptor:
         What is left out is skipped: the consumer's position is behind it.
         """
         return records
+
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Hear which offsets were committed."""
 
     def close(self) -> None:
         """Hear that the consumer is closed."""
@@ -96,6 +99,17 @@ def before_consuming(interceptors: Sequence[ConsumerInterceptor], records: Consu
         except Exception:  # whatever a program's own code raises: the records are there all the same
             logger.exception("%s.on_consume failed; the records go on without it", type(interceptor).__name__)
     return records
+
+
+def tell_commit(
+    interceptors: Sequence[ConsumerInterceptor], offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> None:
+    """Let every interceptor hear what was committed."""
+    for interceptor in interceptors:
+        try:
+            interceptor.on_commit(offsets)
+        except Exception:  # whatever a program's own code raises
+            logger.exception("%s.on_commit failed", type(interceptor).__name__)
 
 
 def close_all(interceptors: Iterable[ProducerInterceptor | ConsumerInterceptor]) -> None:

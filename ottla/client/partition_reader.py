@@ -41,7 +41,7 @@ class PartitionReader(Generic[K, V]):
         self._current: AssignedPartition | None = None
         self._waiters: set[asyncio.Future[None]] = set()
         self._gate = PollGate(self._call_readers)
-        self._failure: KafkaError | None = None
+        self._failure: BaseException | None = None
         self._cluster: Cluster | None = None
         self._fetcher: Fetcher | None = None
         self._metrics = ConsumerMetrics(0)
@@ -144,6 +144,7 @@ class PartitionReader(Generic[K, V]):
         Raises the KafkaError that made the look-up fail, ClientTimeout after `default_api_timeout_ms`.
         """
         assigned = self._find(partition)
+        self._look_up_positions()
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
                 while assigned.next_offset < 0:
@@ -228,6 +229,7 @@ class PartitionReader(Generic[K, V]):
         record = self._take_decoded()
         if record is not None:
             return record
+        self._before_poll()
         with self._gate.polling():
             while record is None:
                 self._current = None
@@ -266,6 +268,7 @@ class PartitionReader(Generic[K, V]):
         nothing came. Raises what is the matter with a partition once there is nothing else to return.
         """
         self._started()
+        self._before_poll()
         deadline = self._loop.time() + timeout_ms / 1000
         limit = max_records or self._options.max_poll_records or _NO_LIMIT
         chosen = {self._find(partition).partition for partition in partitions}
@@ -310,6 +313,12 @@ class PartitionReader(Generic[K, V]):
         return taken
 
     # Inside -----------------------------------------------------------------------------------------------------
+
+    def _before_poll(self) -> None:
+        """Called as a poll begins."""
+
+    def _look_up_positions(self) -> None:
+        """Called where a position may have to be looked up that only a group knows."""
 
     def _started(self) -> tuple[Cluster, Fetcher]:
         if self._is_closed or self._cluster is None or self._fetcher is None:

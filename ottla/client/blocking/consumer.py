@@ -1,16 +1,20 @@
 """The blocking Consumer: records that are decoded already are taken without a visit to the loop thread.
 
-One reader at a time: `getone`, `getmany` and iteration in several threads share the records among them, each once.
+One reader at a time: `getone`, `getmany` and iteration in several threads share the records among them, each once. The
+rebalance listener is called in the thread that reads, closes or unsubscribes.
 """
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Self, Unpack
 
+from ottla.client.blocking.caller_calls import CallerCalls, ListenerInCaller
 from ottla.client.blocking.twins import ConsumerMethods
 from ottla.client.consumer_options import ConsumerKeywords
+from ottla.client.groups.listeners import RebalanceListener
 from ottla.client.options import Servers
 from ottla.client.structs import ConsumerRecord, K, TopicPartition, V
 
@@ -33,6 +37,46 @@ class Consumer(ConsumerMethods[K, V]):
             bootstrap_servers, key_deserializer=key_deserializer, value_deserializer=value_deserializer, **options
         )
         self._reading = threading.Lock()
+        self._callbacks = CallerCalls()
+
+    def close(self) -> None:
+        """End: commit what was read (with `enable_auto_commit`), leave the group. Readers that wait raise ClientClosed.
+
+        Takes a few seconds at most, also when no broker answers. In a forked child, where the client does not work,
+        nothing happens.
+        """
+        self._refuse_in_listener()
+        self._end(self._inner.close(), self._callbacks.serve)
+
+    async def close_at_exit(self) -> None:
+        """End because the program does; nobody is there to run a listener."""
+        self._callbacks.end()
+        await super().close_at_exit()
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read what the group assigns of these topics, or of all topics whose whole name matches a pattern.
+
+        Takes the place of an earlier subscription. The group is joined by the polls that follow (`getone`, `getmany`,
+        iteration). With `group_protocol` consumer a pattern in text is matched by the broker, in RE2's syntax;
+        otherwise, and always if it is compiled, it is matched here. The listener is called in the thread that reads.
+        Raises ValueError for what cannot be subscribed to, KafkaError INVALID_GROUP_ID without a `group_id`.
+        """
+        heard = None if listener is None else ListenerInCaller(listener, self._callbacks)
+        self._call(self._inner.subscribe, topics, pattern=pattern, listener=heard)
+
+    def unsubscribe(self) -> None:
+        """End the subscription and leave the group, or end what `assign` began; nothing is assigned then.
+
+        The listener hears what is revoked. Nothing is committed; `commit` before if it shall be.
+        """
+        self._refuse_in_listener()
+        self._await(self._inner.unsubscribe(), self._callbacks.serve)
 
     def __iter__(self) -> Self:
         return self
@@ -43,12 +87,13 @@ class Consumer(ConsumerMethods[K, V]):
     def getone(self) -> ConsumerRecord[K, V]:
         """Return the next record; waits for it. Raises ClientClosed, and what is the matter with a partition."""
         self._running()
+        self._refuse_in_listener()
         with self._reading:
             if not self._inner._is_closed:
                 record = self._inner._take_decoded()
                 if record is not None:
                     return record
-            return self._await(self._inner.getone())
+            return self._await(self._inner.getone(), self._callbacks.serve)
 
     def getmany(
         self, *partitions: tuple[str, int], timeout_ms: int = 0, max_records: int | None = None
@@ -60,9 +105,15 @@ class Consumer(ConsumerMethods[K, V]):
         is nothing else to return.
         """
         self._running()
+        self._refuse_in_listener()
         if not self._reading.acquire(timeout=timeout_ms / 1000):
             return {}
         try:
-            return self._await(self._inner.getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records))
+            reading = self._inner.getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
+            return self._await(reading, self._callbacks.serve)
         finally:
             self._reading.release()
+
+    def _refuse_in_listener(self) -> None:
+        if self._callbacks.is_running_here:
+            raise RuntimeError("a rebalance listener can neither read records nor end the subscription")

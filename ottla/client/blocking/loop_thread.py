@@ -87,10 +87,13 @@ class LoopThread:
         self.loop.run_forever()
         self.loop.close()
 
-    def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def wait_for(
+        self, coroutine: Coroutine[Any, Any, T], wait: Callable[[concurrent.futures.Future[T]], T] | None = None
+    ) -> T:
         """Run a coroutine in the loop and return what it returns; an interrupt of the caller cancels it.
 
-        Raises RuntimeError in the loop's own thread, where waiting would be waiting for oneself.
+        `wait` may wait in a way of its own, to do something meanwhile. Raises RuntimeError in the loop's own thread,
+        where waiting would be waiting for oneself.
         """
         if threading.get_ident() == self._thread.ident:
             coroutine.close()
@@ -101,7 +104,7 @@ class LoopThread:
             coroutine.close()
             raise ClientClosed("the program is ending") from None
         try:
-            return running.result()
+            return running.result() if wait is None else wait(running)
         except concurrent.futures.CancelledError:
             raise ClientClosed("the client was closed") from None
         except BaseException:
@@ -157,13 +160,17 @@ class Twin(Generic[C]):
         """End because the program does."""
         await self._inner.close()
 
-    def _end(self, closing: Coroutine[Any, Any, None]) -> None:
+    def _end(
+        self,
+        closing: Coroutine[Any, Any, None],
+        wait: Callable[[concurrent.futures.Future[None]], None] | None = None,
+    ) -> None:
         thread = self._thread
         if thread is None or thread.pid != os.getpid() or thread.loop.is_closed():
             closing.close()
             return
         thread.clients.discard(self)
-        thread.wait_for(closing)
+        thread.wait_for(closing, wait)
 
     def _running(self) -> LoopThread:
         thread = self._thread
@@ -173,14 +180,16 @@ class Twin(Generic[C]):
             raise ClientClosed("the client belongs to the process that started it: make another one after a fork")
         return thread
 
-    def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def _await(
+        self, coroutine: Coroutine[Any, Any, T], wait: Callable[[concurrent.futures.Future[T]], T] | None = None
+    ) -> T:
         """Run a coroutine of the asyncio client."""
         try:
             thread = self._running()
         except ClientClosed:
             coroutine.close()
             raise
-        return thread.wait_for(coroutine)
+        return thread.wait_for(coroutine, wait)
 
     def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function of the asyncio client where it expects to be run."""

@@ -23,7 +23,13 @@ from ottla.client.offsets import OffsetAndTimestamp
 from ottla.client.options import AdminKeywords, Servers
 from ottla.client.producer import Producer as AsyncProducer
 from ottla.client.producer_options import ProducerKeywords
-from ottla.client.structs import K, TopicPartition, V
+from ottla.client.structs import (
+    GroupMetadata,
+    K,
+    OffsetAndMetadata,
+    TopicPartition,
+    V,
+)
 
 
 class ProducerMethods(Twin[AsyncProducer]):
@@ -74,8 +80,35 @@ class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
             )
         )
 
+    def subscription(self) -> list[str]:
+        """Return the topics that are subscribed to, sorted; those that a pattern matches as far as they are known."""
+        return self._call(self._inner.subscription)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return who this consumer is in its group; raises KafkaError INVALID_GROUP_ID without a `group_id`."""
+        return self._call(self._inner.group_metadata)
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None, *, timeout_ms: int | None = None
+    ) -> None:
+        """Commit offsets, each that of the next record to read; None: how far every assigned partition was read.
+
+        Waits for the broker's answer, at most `timeout_ms` (None: `default_api_timeout_ms`). Raises CommitFailed when
+        the group has given the partitions to others, KafkaError for what else the broker refuses.
+        """
+        return self._await(self._inner.commit(offsets, timeout_ms=timeout_ms))
+
+    def committed(
+        self, *partitions: tuple[str, int], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return what the group has committed for partitions (none named: those assigned), None where it has not."""
+        return self._await(self._inner.committed(*partitions, timeout_ms=timeout_ms))
+
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read these partitions from now on and no others. Those that were assigned before keep their position."""
+        """Read these partitions from now on and no others. Those that were assigned before keep their position.
+
+        With a `group_id` others begin where the group has committed. Raises RuntimeError under a subscription.
+        """
         return self._call(self._inner.assign, partitions)
 
     def assign_topics(self, *topics: str) -> list[TopicPartition]:

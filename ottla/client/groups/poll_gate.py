@@ -28,7 +28,6 @@ class PollGate:
         self._sections = 0
         self._holder: asyncio.Task[object] | None = None
         self._changed: asyncio.Future[None] | None = None
-        self._is_open = False
 
     @property
     def is_polled(self) -> bool:
@@ -57,9 +56,14 @@ class PollGate:
         Raises RuntimeError inside a section: a rebalance listener that reads would wait for itself.
         """
         while self._sections:
-            if self._holder is not None and asyncio.current_task() is self._holder:
+            if self.is_holder:
                 raise RuntimeError("records cannot be read inside a rebalance listener")
             await self._wait()
+
+    @property
+    def is_holder(self) -> bool:
+        """Whether the running task is inside a section: a rebalance listener, then."""
+        return self._holder is not None and self._holder is asyncio.current_task()
 
     @asynccontextmanager
     async def section(self) -> AsyncIterator[None]:
@@ -74,7 +78,7 @@ class PollGate:
         self._sections += 1
         try:
             self._on_wanted()
-            while self._holder is not None or not (self._readers or self._is_open):
+            while self._holder is not None or not self._readers:
                 await self._wait()
             self._holder = task
             try:
@@ -84,11 +88,6 @@ class PollGate:
         finally:
             self._sections -= 1
             self._tell()
-
-    def open(self) -> None:
-        """Let sections begin without a reader from now on: the program closes the consumer, which is a last poll."""
-        self._is_open = True
-        self._tell()
 
     def _tell(self) -> None:
         if self._changed is not None and not self._changed.done():

@@ -1,0 +1,101 @@
+"""Callbacks of a blocking client, run in the thread that waits for it, not in the event loop's.
+
+A rebalance listener belongs to the thread that reads: it may use what is bound to that thread (a database connection,
+say), and call the client, which would wait for itself in the loop's thread. So the loop puts the call into a queue, and
+the reader, while it waits for records, takes it from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import inspect
+import logging
+import queue
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from ottla.client.groups.listeners import RebalanceListener
+from ottla.client.structs import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_Call = tuple[Callable[[], object], "concurrent.futures.Future[None]"]
+
+
+class CallerCalls:
+    """See the module. One per client; several threads that wait share the calls, each is run by one of them."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._running_in: set[int] = set()
+        self._is_over = False
+
+    @property
+    def is_running_here(self) -> bool:
+        """Whether this thread is inside such a callback."""
+        return threading.get_ident() in self._running_in
+
+    def end(self) -> None:
+        """Run no callbacks from now on: the program ends, and nobody waits."""
+        self._is_over = True
+
+    async def run(self, function: Callable[[], object]) -> None:
+        """In the loop: have a thread that waits call it, and wait for that; raises what it raises."""
+        if self._is_over:
+            logger.warning("the program ends without closing its consumer: the rebalance listener is not called")
+            return
+        done: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._queue.put((function, done))
+        await asyncio.wrap_future(done)
+
+    def serve(self, running: concurrent.futures.Future[T]) -> T:
+        """In the thread that waits: run callbacks until `running` is done, and return its result."""
+        running.add_done_callback(lambda _: self._queue.put(None))
+        while True:
+            call = self._queue.get()
+            if call is not None:
+                self._run_here(*call)
+            elif running.done():  # else it is the mark of an earlier wait that was interrupted
+                return running.result()
+
+    def _run_here(self, function: Callable[[], object], done: concurrent.futures.Future[None]) -> None:
+        if not done.set_running_or_notify_cancel():
+            return
+        self._running_in.add(threading.get_ident())
+        try:
+            result = function()
+            if inspect.isawaitable(result):
+                if inspect.iscoroutine(result):
+                    result.close()
+                raise TypeError("a blocking consumer's listener must not be async")
+        except BaseException as raised:
+            done.set_exception(raised)
+            if not isinstance(raised, Exception):
+                raise
+        else:
+            done.set_result(None)
+        finally:
+            self._running_in.discard(threading.get_ident())
+
+
+class ListenerInCaller(RebalanceListener):
+    """A program's listener, called in the thread that reads."""
+
+    def __init__(self, listener: RebalanceListener, calls: CallerCalls) -> None:
+        self._listener = listener
+        self._calls = calls
+
+    def on_assigned(self, partitions: list[TopicPartition]) -> Awaitable[None]:
+        """Pass on."""
+        return self._calls.run(lambda: self._listener.on_assigned(partitions))
+
+    def on_revoked(self, partitions: list[TopicPartition]) -> Awaitable[None]:
+        """Pass on."""
+        return self._calls.run(lambda: self._listener.on_revoked(partitions))
+
+    def on_lost(self, partitions: list[TopicPartition]) -> Awaitable[None]:
+        """Pass on."""
+        return self._calls.run(lambda: self._listener.on_lost(partitions))

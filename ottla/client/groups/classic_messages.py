@@ -1,0 +1,160 @@
+"""The messages of a classic member: what it says when it joins, and what the leader reads and writes. Pure."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from ottla.client.groups.assignors import GroupMember
+from ottla.client.groups.assignors.interface import Assignment
+from ottla.client.groups.commits import NOBODY, MemberIdentity
+from ottla.client.groups.membership import GroupContext
+from ottla.client.structs import TopicPartition
+from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.protocol.api.leave_group import LeaveGroupRequest
+from ottla.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.protocol.consumer_protocol import (
+    CONSUMER_PROTOCOL_TYPE,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from ottla.protocol.errors import MalformedMessage
+
+logger = logging.getLogger(__name__)
+
+FIRST_JOIN_VERSION_WITH_INSTANCES = 5
+_FIRST_LEAVE_VERSION_WITH_MEMBERS = 3
+_MAX_REASON_CHARACTERS = 255
+"""Kafka's limit for the reason of joining or leaving (KIP-800)."""
+
+
+def join_request(
+    context: GroupContext,
+    member_id: str,
+    generation: int,
+    topics: Iterable[str],
+    owned: Sequence[TopicPartition],
+    previous: tuple[Sequence[TopicPartition], int],
+) -> JoinGroupRequest:
+    """Return the request; every assignor comes with what it wants the leader to know."""
+    by_topic = _by_topic(owned)
+    names = sorted(topics)
+    protocols = [
+        JoinGroupRequest.JoinGroupRequestProtocol(
+            name=assignor.name,
+            metadata=encode_subscription(
+                ConsumerProtocolSubscription(
+                    topics=names,
+                    user_data=assignor.user_data(*previous) or None,
+                    owned_partitions=[
+                        ConsumerProtocolSubscription.TopicPartition(topic=topic, partitions=indexes)
+                        for topic, indexes in by_topic.items()
+                    ],
+                    generation_id=generation,
+                )
+            ),
+        )
+        for assignor in context.options.partition_assignment_strategy
+    ]
+    return JoinGroupRequest(
+        group_id=context.coordinator.group_id,
+        session_timeout_ms=context.options.session_timeout_ms,
+        rebalance_timeout_ms=context.rebalance_timeout_ms,
+        member_id=member_id,
+        group_instance_id=context.options.group_instance_id,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocols=protocols,
+    )
+
+
+def members_of(answer: JoinGroupResponse) -> list[GroupMember]:
+    """Return the members as the leader sees them; one whose subscription cannot be read subscribes to nothing."""
+    members: list[GroupMember] = []
+    for told in answer.members:
+        try:
+            subscription = decode_subscription(told.metadata)
+        except MalformedMessage as malformed:
+            logger.warning("member %s has a subscription that makes no sense: %s", told.member_id, malformed)
+            members.append(GroupMember(told.member_id, frozenset(), told.group_instance_id))
+            continue
+        owned = tuple(
+            TopicPartition(topic.topic, index) for topic in subscription.owned_partitions for index in topic.partitions
+        )
+        members.append(
+            GroupMember(
+                told.member_id,
+                frozenset(subscription.topics),
+                told.group_instance_id,
+                owned,
+                subscription.generation_id,
+                bytes(subscription.user_data or b""),
+            )
+        )
+    return members
+
+
+def assignment_bytes(assignment: Assignment) -> dict[str, bytes]:
+    """Return what SyncGroup carries for each member."""
+    return {
+        member_id: encode_assignment(
+            ConsumerProtocolAssignment(
+                assigned_partitions=[
+                    ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=indexes)
+                    for topic, indexes in _by_topic(partitions).items()
+                ]
+            )
+        )
+        for member_id, partitions in assignment.items()
+    }
+
+
+def sync_request(
+    context: GroupContext, identity: MemberIdentity | None, protocol: str | None, assignments: Mapping[str, bytes]
+) -> SyncGroupRequest:
+    """Return the request; `assignments` are the leader's."""
+    member_id, generation, group_instance_id, _ = identity or NOBODY
+    return SyncGroupRequest(
+        group_id=context.coordinator.group_id,
+        generation_id=generation,
+        member_id=member_id,
+        group_instance_id=group_instance_id,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocol_name=protocol,
+        assignments=[
+            SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=assigned)
+            for member, assigned in assignments.items()
+        ],
+    )
+
+
+def assignment_of(answer: SyncGroupResponse) -> list[TopicPartition]:
+    """Return what this member is to own; raises MalformedMessage for bytes that are no assignment."""
+    assignment = decode_assignment(answer.assignment)
+    return [
+        TopicPartition(topic.topic, index) for topic in assignment.assigned_partitions for index in topic.partitions
+    ]
+
+
+def leave_request(version: int, context: GroupContext, member_id: str, reason: str) -> LeaveGroupRequest:
+    """Return the request, in the form of its version."""
+    group_id = context.coordinator.group_id
+    if version < _FIRST_LEAVE_VERSION_WITH_MEMBERS:
+        return LeaveGroupRequest(group_id=group_id, member_id=member_id)
+    member = LeaveGroupRequest.MemberIdentity(
+        member_id=member_id,
+        group_instance_id=context.options.group_instance_id,
+        reason=reason[:_MAX_REASON_CHARACTERS],
+    )
+    return LeaveGroupRequest(group_id=group_id, members=[member])
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for topic, index in partitions:
+        by_topic[topic].append(index)
+    return by_topic

@@ -1,0 +1,214 @@
+"""Committed offsets: OffsetCommit and OffsetFetch, asked of a group's coordinator, for consumers.
+
+What a code means follows Kafka's `ConsumerCoordinator` and `CommitRequestManager`: some pass (the coordinator moves or
+loads), some say that the group goes on without this member (`CommitFailed`), the rest come out as they are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import CommitFailed, KafkaError
+from ottla.client.groups.coordinator import OFFSETS_LANE, Coordinator
+from ottla.client.structs import OffsetAndMetadata, TopicPartition
+from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from ottla.protocol.errors import ErrorCode
+
+_FIRST_COMMIT_VERSION_WITH_INSTANCES = 7
+_FIRST_FETCH_VERSION_WITH_STABLE = 7
+_FIRST_FETCH_VERSION_WITH_GROUPS = 8
+_FIRST_VERSION_WITH_EPOCHS = 9
+
+_GONE = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.STALE_MEMBER_EPOCH,
+    }
+)
+"""The member that commits is not, or not now, what the group takes it for."""
+
+
+class MemberIdentity(NamedTuple):
+    """Who commits. The default is nobody of the group: partitions that the program assigned itself."""
+
+    member_id: str = ""
+    generation: int = -1
+    group_instance_id: str | None = None
+    has_epoch: bool = False
+    """Whether `generation` is a member epoch of the consumer protocol."""
+
+
+NOBODY = MemberIdentity()
+
+
+async def commit_once(
+    coordinator: Coordinator, identity: MemberIdentity, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> None:
+    """Commit offsets, once; raises KafkaError, and CommitFailed when the group does not take them of this member."""
+    connection = await coordinator.connection(OFFSETS_LANE)
+    version = connection.version_for(OffsetCommitRequest)
+    if identity.has_epoch and version < _FIRST_VERSION_WITH_EPOCHS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the broker does not take commits of the consumer protocol")
+    by_topic: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = defaultdict(list)
+    for (topic, index), (offset, metadata, leader_epoch) in offsets.items():
+        by_topic[topic].append(
+            OffsetCommitRequest.OffsetCommitRequestPartition(
+                partition_index=index,
+                committed_offset=offset,
+                committed_leader_epoch=leader_epoch,
+                committed_metadata=metadata,
+            )
+        )
+    request = OffsetCommitRequest(
+        group_id=coordinator.group_id,
+        generation_id_or_member_epoch=identity.generation,
+        member_id=identity.member_id,
+        group_instance_id=identity.group_instance_id if version >= _FIRST_COMMIT_VERSION_WITH_INSTANCES else None,
+        topics=[
+            OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=partitions)
+            for topic, partitions in by_topic.items()
+        ],
+    )
+    answer = await coordinator.send(connection, request, OffsetCommitResponse, version)
+    refused = [
+        (f"{topic.name}-{told.partition_index}", ErrorCode.of(told.error_code))
+        for topic in answer.topics
+        for told in topic.partitions
+        if told.error_code
+    ]
+    if refused:
+        raise _commit_failure(coordinator, refused)
+
+
+def _commit_failure(coordinator: Coordinator, refused: list[tuple[str, ErrorCode]]) -> KafkaError:
+    """Return the error of a commit: one that cannot be mended by a retry, if there is one among them."""
+    place, code = next((one for one in refused if not one[1].retriable), refused[0])
+    coordinator.hear(code)
+    if code == ErrorCode.REQUEST_TIMED_OUT:
+        coordinator.lose(code.message)
+    if code in _GONE:
+        return CommitFailed(code, code.message)
+    return KafkaError(code, f"commit of {place}: {code.message}")
+
+
+async def fetch_committed(
+    cluster: Cluster,
+    coordinator: Coordinator,
+    identity: Callable[[], MemberIdentity],
+    partitions: Iterable[TopicPartition],
+    timeout_ms: int,
+) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    """Return what the group has committed, None where it has not; waits while transactions hold offsets back.
+
+    `identity` is asked before each try, since a member's epoch may move on meanwhile. Raises KafkaError.
+    """
+    wanted = list(dict.fromkeys(partitions))
+    if not wanted:
+        return {}
+
+    async def attempt() -> dict[TopicPartition, OffsetAndMetadata | None]:
+        try:
+            found = await _fetch_once(coordinator, identity(), wanted)
+        except KafkaError as failed:
+            if failed.code in (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
+                # The member moves on to another epoch, or was put out: whatever it is by the next try.
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, failed.message) from None
+            raise
+        return {partition: found.get(partition) for partition in wanted}
+
+    return await cluster.retry(attempt, timeout_ms)
+
+
+async def _fetch_once(
+    coordinator: Coordinator, identity: MemberIdentity, wanted: list[TopicPartition]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    connection = await coordinator.connection(OFFSETS_LANE)
+    version = connection.version_for(OffsetFetchRequest)
+    request = offset_fetch_request(version, {coordinator.group_id: wanted}, identity)
+    answer = await coordinator.send(connection, request, OffsetFetchResponse, version)
+    code, found, refused = read_offset_fetch(answer, version, coordinator.group_id)
+    if code:
+        coordinator.hear(code)
+        raise KafkaError(code, f"committed offsets of group {coordinator.group_id}: {code.message}")
+    for partition, refusal in refused.items():
+        raise KafkaError(refusal, f"committed offset of {partition.topic}-{partition.partition}: {refusal.message}")
+    return found
+
+
+def offset_fetch_request(
+    version: int,
+    wanted: Mapping[str, Iterable[TopicPartition] | None],
+    identity: MemberIdentity = NOBODY,
+    *,
+    require_stable: bool = True,
+) -> OffsetFetchRequest:
+    """Return the request for groups' offsets, of some partitions or of all (None); one group before version 8."""
+    by_group: dict[str, dict[str, list[int]] | None] = {}
+    for group_id, partitions in wanted.items():
+        topics: dict[str, list[int]] | None = None
+        if partitions is not None:
+            topics = defaultdict(list)
+            for topic, index in partitions:
+                topics[topic].append(index)
+        by_group[group_id] = topics
+    is_stable = require_stable and version >= _FIRST_FETCH_VERSION_WITH_STABLE
+    if version < _FIRST_FETCH_VERSION_WITH_GROUPS:
+        ((group_id, asked),) = by_group.items()
+        old = (
+            None
+            if asked is None
+            else [
+                OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
+                for topic, indexes in asked.items()
+            ]
+        )
+        return OffsetFetchRequest(group_id=group_id, topics=old, require_stable=is_stable)
+    groups = [
+        OffsetFetchRequest.OffsetFetchRequestGroup(
+            group_id=group_id,
+            member_id=identity.member_id if identity.has_epoch else None,
+            member_epoch=identity.generation if identity.has_epoch else -1,
+            topics=None
+            if asked is None
+            else [
+                OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)
+                for topic, indexes in asked.items()
+            ],
+        )
+        for group_id, asked in by_group.items()
+    ]
+    return OffsetFetchRequest(groups=groups, require_stable=is_stable)
+
+
+def read_offset_fetch(
+    answer: OffsetFetchResponse, version: int, group_id: str
+) -> tuple[ErrorCode, dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, ErrorCode]]:
+    """Return, for one group, its code, the offsets that are there, and the codes of partitions that were refused."""
+    code = answer.error_code
+    topics: Iterable[OffsetFetchResponse.OffsetFetchResponseTopic | OffsetFetchResponse.OffsetFetchResponseTopics]
+    topics = answer.topics
+    if version >= _FIRST_FETCH_VERSION_WITH_GROUPS:
+        group = next((one for one in answer.groups if one.group_id == group_id), None)
+        if group is None:
+            return ErrorCode.UNKNOWN_SERVER_ERROR, {}, {}
+        code, topics = group.error_code, group.topics
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
+    refused: dict[TopicPartition, ErrorCode] = {}
+    for topic in topics:
+        for told in topic.partitions:
+            partition = TopicPartition(topic.name, told.partition_index)
+            if told.error_code:
+                refused[partition] = ErrorCode.of(told.error_code)
+            elif told.committed_offset >= 0:
+                found[partition] = OffsetAndMetadata(
+                    told.committed_offset, told.metadata or "", told.committed_leader_epoch
+                )
+    return ErrorCode.of(code), found, refused

@@ -1,0 +1,287 @@
+"""A member of the consumer protocol (KIP-848): heartbeats, by which the coordinator assigns, one step at a time.
+
+Two things go on side by side:
+
+- *Heartbeats*, every so often as the coordinator says, and at once when there is something new to tell. They bring the
+  member's epoch and, when it changed, all that it is to own.
+- *Reconciliation*, in polls: give up what is not in the assignment, take what is new in it, and tell by the next
+  heartbeat. Whatever a member keeps it reads on; the coordinator hands a partition on only when its owner gave it up.
+
+A member whose epoch is fenced, or that the group does not know, has lost what it owned; it says so to the listener in
+the next poll, and joins again. What a code means follows Kafka's `AbstractHeartbeatRequestManager`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from collections.abc import Mapping
+from uuid import UUID, uuid4
+
+from ottla.client.cluster import is_worth_retrying
+from ottla.client.errors import KafkaError, UnsupportedByBroker
+from ottla.client.groups.commits import MemberIdentity
+from ottla.client.groups.coordinator import MEMBERSHIP_LANE, MOVED
+from ottla.client.groups.heartbeat_state import JOIN_EPOCH, Facts, HeartbeatState, owned_by_id
+from ottla.client.groups.membership import GroupContext, Membership, PollWatch
+from ottla.client.structs import TopicPartition
+from ottla.protocol.api.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from ottla.protocol.errors import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+NO_EPOCH = -1
+"""The epoch of a member that has not joined, and may not yet: what it lost is to be told first."""
+_FIRST_VERSION_WITH_OWN_IDS = 1
+_FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+
+
+class ConsumerProtocolMember(Membership):
+    """See the module."""
+
+    def __init__(self, context: GroupContext) -> None:
+        self._context = context
+        self._server_pattern: str | None = None
+        self._state = HeartbeatState(context.coordinator.group_id, context.options.group_instance_id)
+        self._member_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+        self._epoch = NO_EPOCH
+        self._topics: frozenset[str] = frozenset()
+        self._target: Mapping[UUID, frozenset[int]] | None = None
+        """All that this member is to own; None once it does, and while the coordinator has said nothing."""
+        self._ids: dict[str, UUID] = {}
+        """The ids of the topics whose partitions are owned."""
+        self._interval_s = 0.0
+        self._changed = asyncio.Event()
+        """Something for the reconciliation."""
+        self._is_urgent = asyncio.Event()
+        """Something for a heartbeat that shall not wait."""
+
+    # What others see --------------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> MemberIdentity | None:
+        """None before the coordinator has let the member in, and after it was put out."""
+        if self._epoch <= 0:
+            return None
+        return MemberIdentity(self._member_id, self._epoch, self._context.options.group_instance_id, has_epoch=True)
+
+    def on_subscription(self, topics: frozenset[str], server_pattern: str | None) -> None:
+        """Tell the coordinator at once."""
+        if (topics, server_pattern) != (self._topics, self._server_pattern):
+            self._topics, self._server_pattern = topics, server_pattern
+            self._is_urgent.set()
+
+    def on_metadata(self) -> None:
+        """Look again for topics that had no name yet."""
+        if self._target is not None:
+            self._changed.set()
+
+    def on_commit_refused(self, identity: MemberIdentity) -> None:
+        """The next heartbeat tells the epoch, or that there is none any more; it shall be soon."""
+        self._is_urgent.set()
+
+    async def leave(self, reason: str, *, for_good: bool) -> None:
+        """Send the heartbeat that leaves, or by which a static member announces its return."""
+        was_member, self._epoch = self._epoch >= 0, NO_EPOCH
+        is_dynamic = self._context.options.group_instance_id is None
+        self._state.lost()
+        if not was_member or (is_dynamic and not for_good):
+            return
+        try:
+            answer = await self._context.coordinator.ask(
+                self._state.leaving(self._member_id, for_good=for_good),
+                ConsumerGroupHeartbeatResponse,
+                lane=MEMBERSHIP_LANE,
+            )
+            if answer.error_code:
+                logger.info("group %s: leaving: %s", self._context.coordinator.group_id, answer.error_message)
+        except KafkaError as failed:
+            logger.info("group %s: leaving: %s", self._context.coordinator.group_id, failed)
+
+    async def run(self) -> None:
+        """Heartbeats and reconciliation."""
+        beats = asyncio.create_task(self._beat(), name="ottla-heartbeats")
+        changes = asyncio.create_task(self._reconcile(), name="ottla-reconciliation")
+        try:
+            await asyncio.wait([beats, changes], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (beats, changes):
+                task.cancel()
+            await asyncio.gather(beats, changes, return_exceptions=True)
+        for task in (beats, changes):
+            if not task.cancelled():
+                task.result()
+
+    # Heartbeats -------------------------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        context = self._context
+        options = context.options
+        watch = PollWatch(context.gate, context.partitions.progress, options.max_poll_interval_ms, context.now())
+        failures = 0
+        while True:
+            if self._epoch == NO_EPOCH:
+                await self._urgency(None)
+                continue
+            if watch.left_s(context.now()) <= 0:
+                await self._leave_because_nobody_polls()
+                continue
+            self._is_urgent.clear()
+            try:
+                await self._beat_once()
+                failures = 0
+            except KafkaError as failed:
+                self._state.lost()
+                if not is_worth_retrying(failed):
+                    raise
+                logger.info("group %s: heartbeat: %s", context.coordinator.group_id, failed)
+                failures += 1
+                await asyncio.sleep(options.retry_pause_s(failures))
+                continue
+            await self._urgency(min(self._interval_s, watch.left_s(context.now())))
+
+    async def _urgency(self, limit_s: float | None) -> None:
+        """Wait until a heartbeat is due: in `limit_s` seconds, or when there is something to tell."""
+        try:
+            async with asyncio.timeout(None if limit_s is None else max(0.0, limit_s)):
+                await self._is_urgent.wait()
+        except TimeoutError:
+            pass
+        if limit_s is None:
+            self._is_urgent.clear()
+
+    async def _beat_once(self) -> None:
+        context = self._context
+        connection = await context.coordinator.connection(MEMBERSHIP_LANE)
+        try:
+            version = connection.version_for(ConsumerGroupHeartbeatRequest)
+        except UnsupportedByBroker as old:
+            raise UnsupportedByBroker(f"{old.message}; set group_protocol to classic") from None
+        if version < _FIRST_VERSION_WITH_OWN_IDS and self._server_pattern is not None:
+            raise UnsupportedByBroker(f"the broker at {connection.address} is too old to match patterns; compile it")
+        is_joining = self._epoch == JOIN_EPOCH
+        member_id = "" if is_joining and version < _FIRST_VERSION_WITH_OWN_IDS else self._member_id
+        facts = self._facts()
+        request = self._state.request(member_id, self._epoch, facts)
+        answer = await context.coordinator.send(connection, request, ConsumerGroupHeartbeatResponse, version)
+        if self._epoch == NO_EPOCH:
+            return  # it has been left meanwhile
+        code = ErrorCode.of(answer.error_code)
+        if code in _FENCED:
+            logger.warning(
+                "group %s: %s; joining again", context.coordinator.group_id, answer.error_message or code.name
+            )
+            self._lose_all()
+            return
+        if code != ErrorCode.NONE:
+            if code in MOVED:
+                context.coordinator.hear(code)
+            raise KafkaError(code, f"group {context.coordinator.group_id}: {answer.error_message or code.message}")
+        self._state.answered()
+        self._epoch = answer.member_epoch
+        self._member_id = answer.member_id or self._member_id
+        self._interval_s = answer.heartbeat_interval_ms / 1000
+        if answer.assignment is not None:
+            self._target = {topic.topic_id: frozenset(topic.partitions) for topic in answer.assignment.topic_partitions}
+            self._changed.set()
+        if not self._state.is_told(self._facts()):
+            self._is_urgent.set()
+
+    def _facts(self) -> Facts:
+        context = self._context
+        return Facts(
+            topics=self._topics,
+            regex=self._server_pattern,
+            server_assignor=context.options.group_remote_assignor,
+            rebalance_timeout_ms=context.rebalance_timeout_ms,
+            owned=owned_by_id(context.partitions.owned(), self._ids) if self._epoch != JOIN_EPOCH else frozenset(),
+        )
+
+    def _lose_all(self) -> None:
+        """Be no member until the program has heard what it lost."""
+        self._epoch = NO_EPOCH
+        self._target = None
+        self._state.lost()
+        self._changed.set()
+
+    async def _leave_because_nobody_polls(self) -> None:
+        context = self._context
+        logger.warning(
+            "group %s: no records were asked for within max_poll_interval_ms (%d ms); the member leaves until some are",
+            context.coordinator.group_id,
+            context.options.max_poll_interval_ms,
+        )
+        is_dynamic = context.options.group_instance_id is None
+        await self.leave("no records were asked for within max_poll_interval_ms", for_good=is_dynamic)
+        self._lose_all()
+
+    # Reconciliation ---------------------------------------------------------------------------------------------
+
+    async def _reconcile(self) -> None:
+        failures = 0
+        while True:
+            if self._epoch == NO_EPOCH:
+                await self._join()
+            target = self._target
+            if target is not None:
+                is_whole = False
+                try:
+                    is_whole = await self._take(target)
+                except KafkaError as failed:  # of asking for names
+                    if not is_worth_retrying(failed):
+                        raise
+                if not is_whole and self._target is target:
+                    failures += 1
+                    await asyncio.sleep(self._context.options.retry_pause_s(failures))
+                    continue
+                failures = 0
+            while self._epoch != NO_EPOCH and (self._target is None or self._target is target):
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def _join(self) -> None:
+        """Tell what was lost, if anything was, and join with the next heartbeat."""
+        context = self._context
+        async with context.gate.section():
+            await context.listener.lost(context.partitions.owned())
+            context.partitions.replace([])
+            self._ids = {}
+            self._epoch = JOIN_EPOCH
+            self._is_urgent.set()
+
+    async def _take(self, target: Mapping[UUID, frozenset[int]]) -> bool:
+        """Own what the coordinator says; False when some of it has no name yet."""
+        context = self._context
+        names = await context.cluster.learn_names(target)
+        wanted = [
+            TopicPartition(names[topic_id], index)
+            for topic_id, indexes in target.items()
+            if topic_id in names
+            for index in sorted(indexes)
+        ]
+        ids = {name: topic_id for topic_id, name in names.items() if topic_id in target}
+        async with context.gate.section():
+            if self._target is not target or self._epoch == NO_EPOCH:
+                return False
+            owned = context.partitions.owned()
+            stays = [one for one in owned if one in wanted and ids[one.topic] == self._ids.get(one.topic)]
+            goes = [one for one in owned if one not in stays]
+            if goes:
+                await context.commit_consumed()
+                await context.listener.revoked(goes)
+                context.partitions.replace(stays)
+                if self._epoch == NO_EPOCH:
+                    return False
+            context.partitions.replace(wanted)
+            self._ids = ids
+            await context.listener.assigned([one for one in wanted if one not in stays])
+            context.partitions.start_reading()
+            is_whole = len(names.keys() & target.keys()) == len(target)
+            if is_whole and self._target is target:
+                self._target = None
+            self._is_urgent.set()
+            return is_whole

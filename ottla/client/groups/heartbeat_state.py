@@ -1,0 +1,99 @@
+"""What a member of the consumer protocol has told its coordinator, so that a heartbeat says only what is new. Pure.
+
+Joining tells everything, later heartbeats what changed since; null means "as before". After a heartbeat whose answer
+never came nobody knows what the coordinator has heard, so the next one tells everything again. As in Kafka's
+`ConsumerHeartbeatRequestManager.HeartbeatState`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from ottla.client.structs import TopicPartition
+from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+LEAVE_FOR_A_WHILE_EPOCH = -2
+
+Owned = frozenset[tuple[UUID, int]]
+"""Partitions as this protocol names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What there is to tell."""
+
+    topics: frozenset[str]
+    regex: str | None
+    server_assignor: str | None
+    rebalance_timeout_ms: int
+    owned: Owned = frozenset()
+
+
+class HeartbeatState:
+    """See the module."""
+
+    def __init__(self, group_id: str, group_instance_id: str | None) -> None:
+        self._group_id = group_id
+        self._group_instance_id = group_instance_id
+        self._told: Facts | None = None
+        self._telling: Facts | None = None
+
+    def request(self, member_id: str, epoch: int, facts: Facts) -> ConsumerGroupHeartbeatRequest:
+        """Return the heartbeat; `answered` or `lost` says what became of it."""
+        told = None if epoch == JOIN_EPOCH else self._told
+        if epoch == JOIN_EPOCH:
+            facts = replace(facts, owned=frozenset())
+        self._telling = facts
+        is_new_regex = facts.regex != (told.regex if told else None)
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self._group_id,
+            member_id=member_id,
+            member_epoch=epoch,
+            instance_id=self._group_instance_id,
+            rebalance_timeout_ms=facts.rebalance_timeout_ms if told is None else -1,
+            subscribed_topic_names=sorted(facts.topics) if told is None or facts.topics != told.topics else None,
+            subscribed_topic_regex=(facts.regex or "") if is_new_regex else None,
+            server_assignor=facts.server_assignor if told is None else None,
+            topic_partitions=_by_id(facts.owned) if told is None or facts.owned != told.owned else None,
+        )
+
+    def leaving(self, member_id: str, *, for_good: bool) -> ConsumerGroupHeartbeatRequest:
+        """Return the heartbeat by which a member leaves, or (a static one) says that it will be back."""
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self._group_id,
+            member_id=member_id,
+            member_epoch=LEAVE_EPOCH if for_good else LEAVE_FOR_A_WHILE_EPOCH,
+            instance_id=self._group_instance_id,
+        )
+
+    def answered(self) -> None:
+        """The coordinator has heard the last heartbeat."""
+        self._told, self._telling = self._telling, None
+
+    def lost(self) -> None:
+        """Perhaps it has not."""
+        self._told = self._telling = None
+
+    def is_told(self, facts: Facts) -> bool:
+        """Whether the coordinator knows all of this."""
+        return facts == self._told
+
+
+def owned_by_id(partitions: Iterable[TopicPartition], ids: Mapping[str, UUID]) -> Owned:
+    """Return partitions by the ids of their topics."""
+    return frozenset((ids[topic], index) for topic, index in partitions if topic in ids)
+
+
+def _by_id(owned: Owned) -> list[ConsumerGroupHeartbeatRequest.TopicPartitions]:
+    by_id: dict[UUID, list[int]] = defaultdict(list)
+    for topic_id, index in sorted(owned):
+        by_id[topic_id].append(index)
+    return [
+        ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=topic_id, partitions=indexes)
+        for topic_id, indexes in by_id.items()
+    ]

@@ -1,0 +1,313 @@
+"""A consumer's part in its group: the subscription, the membership that goes with it, and commits, by hand or not.
+
+One per Consumer that has a `group_id`. The membership runs in a task of its own, as long as there is a subscription. An
+error that ends it is raised by the next poll, and the poll after that tries again; but a member that was fenced by
+another of its instance id stays out, since coming back would fence that other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+
+from ottla.client.assigned import AssignedPartition
+from ottla.client.cluster import Cluster
+from ottla.client.consumer_options import ConsumerOptions
+from ottla.client.errors import CommitFailed, KafkaError
+from ottla.client.groups.classic import ClassicMember
+from ottla.client.groups.commits import NOBODY, MemberIdentity, commit_once, fetch_committed
+from ottla.client.groups.consumer_protocol import ConsumerProtocolMember
+from ottla.client.groups.coordinator import Coordinator
+from ottla.client.groups.listeners import ListenerCalls, RebalanceListener
+from ottla.client.groups.membership import GroupContext, Membership, Partitions
+from ottla.client.groups.poll_gate import PollGate
+from ottla.client.groups.start_positions import StartPositions
+from ottla.client.groups.subscription import Subscription
+from ottla.client.interceptors import tell_commit
+from ottla.client.structs import GroupMetadata, OffsetAndMetadata, TopicPartition
+from ottla.protocol.errors import ErrorCode, MalformedMessage
+
+logger = logging.getLogger(__name__)
+
+CLOSE_LIMIT_MS = 5_000
+"""How long the last commit, and leaving the group, may take each (Kafka's client: 30 s together)."""
+MISSING_TOPIC_PAUSE_S = 5.0
+"""How often a topic that is subscribed to and not there is looked for (Kafka's client: every `metadata.max.age.ms`)."""
+_FINAL = frozenset({ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID})
+
+
+class Participation:
+    """See the module. `partitions` are the consumer's; `on_failure` is told what the next poll raises."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: ConsumerOptions,
+        gate: PollGate,
+        partitions: Partitions,
+        *,
+        on_failure: Callable[[BaseException], None],
+        positions: Callable[[Coordinator, Callable[[], MemberIdentity]], StartPositions],
+    ) -> None:
+        assert options.group_id is not None
+        self._cluster = cluster
+        self._options = options
+        self._gate = gate
+        self._partitions = partitions
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._coordinator = Coordinator(cluster, options.group_id)
+        self._listener = ListenerCalls(on_failure)
+        self._context = GroupContext(
+            cluster,
+            self._coordinator,
+            options,
+            gate,
+            partitions,
+            self._listener,
+            self.commit_consumed,
+            self._want_topics_of_group,
+            self._loop.time,
+        )
+        self._positions = positions(self._coordinator, lambda: self._identity or NOBODY)
+        self._subscription: Subscription | None = None
+        self._membership: Membership | None = None
+        self._worker: asyncio.Task[None] | None = None
+        self._fatal: KafkaError | None = None
+        self._topics_of_group: frozenset[str] = frozenset()
+        self._wanted: frozenset[str] = frozenset()
+        self._committing = asyncio.Lock()
+        self._background: set[asyncio.Task[None]] = set()
+        self._missing_timer: asyncio.TimerHandle | None = None
+        if options.enable_auto_commit:
+            self._in_background(self._commit_from_time_to_time())
+
+    # Subscription -----------------------------------------------------------------------------------------------
+
+    @property
+    def subscription(self) -> Subscription | None:
+        """What is subscribed to; None for nothing."""
+        return self._subscription
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that are subscribed to, as far as they are known here: patterns may be the broker's to match."""
+        if self._subscription is None:
+            return frozenset()
+        existing = ((name, topic.is_internal) for name, topic in self._cluster.topics.items() if not topic.error)
+        return self._subscription.names_among(existing)
+
+    def subscribe(self, subscription: Subscription, listener: RebalanceListener | None) -> None:
+        """Take a subscription in place of the one there is."""
+        self._subscription = subscription
+        self._listener.listener = listener
+        self._fatal = None
+        self._cluster.want_all(subscription.pattern is not None)
+        if self._membership is None:
+            self._membership = self._new_membership()
+        self.on_metadata()
+        self.wake()
+
+    def wake(self) -> None:
+        """Be called by every poll: what ended is begun again."""
+        if self._fatal is not None and self._fatal.code in _FINAL:
+            self._on_failure(self._fatal)
+        elif self._subscription is not None and self._worker is None:
+            self._fatal = None
+            assert self._membership is not None
+            self._worker = asyncio.create_task(self._be_a_member(self._membership), name="ottla-group")
+            self._worker.add_done_callback(self._on_bug)
+
+    async def unsubscribe(self) -> None:
+        """Give up everything, leave the group, and read nothing."""
+        await self._end(is_closing=False)
+
+    def on_metadata(self) -> None:
+        """Hear that the cluster's metadata is new."""
+        if self._subscription is None or self._membership is None:
+            return
+        topics = self.topics
+        self._want(topics)
+        self._membership.on_subscription(topics, self._subscription.server_pattern)
+        self._membership.on_metadata()
+        self._look_for_missing_topics(topics)
+
+    def start_reading(self, assigned: Iterable[AssignedPartition]) -> None:
+        """Look up where to begin, where that is open."""
+        self._positions.look_up(assigned)
+
+    async def close(self) -> None:
+        """Commit, tell the listener, leave the group, as the options say."""
+        await self._end(is_closing=True)
+        await self._positions.close()
+        tasks = list(self._background)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Commits ----------------------------------------------------------------------------------------------------
+
+    def metadata(self) -> GroupMetadata:
+        """Return who this consumer is in the group."""
+        member_id, generation, _, _ = self._identity or NOBODY
+        return GroupMetadata(self._coordinator.group_id, generation, member_id, self._options.group_instance_id)
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
+        """Commit offsets; retries what passes. Raises KafkaError, CommitFailed when the group goes on without us."""
+        if not offsets:
+            return
+
+        async def attempt() -> None:
+            identity = NOBODY
+            if self._subscription is not None:
+                if self._identity is None:
+                    reason = "the consumer is no member of the group at the moment; records must be asked for"
+                    raise CommitFailed(ErrorCode.UNKNOWN_MEMBER_ID, reason)
+                identity = self._identity
+            try:
+                await commit_once(self._coordinator, identity, offsets)
+            except CommitFailed as failed:
+                if self._membership is not None:
+                    self._membership.on_commit_refused(identity)
+                if failed.code == ErrorCode.STALE_MEMBER_EPOCH:  # a heartbeat will bring the new one
+                    raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, failed.message) from None
+                raise
+
+        async with self._committing:  # an older one that is tried again must not come after a newer one
+            await self._cluster.retry(attempt, timeout_ms)
+        tell_commit(self._options.interceptors, offsets)
+
+    async def committed(
+        self, partitions: Sequence[TopicPartition], timeout_ms: int
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return what the group has committed."""
+        return await fetch_committed(
+            self._cluster, self._coordinator, lambda: self._identity or NOBODY, partitions, timeout_ms
+        )
+
+    def commit_soon(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commit in the background, if that is done for the program at all."""
+        if self._options.enable_auto_commit and offsets:
+            self._in_background(self._try_to_commit(offsets, self._options.request_timeout_ms))
+
+    async def commit_consumed(self) -> None:
+        """Commit how far the program got, if that is done for it; what goes wrong is logged."""
+        if self._options.enable_auto_commit:
+            limit_ms = min(self._context.rebalance_timeout_ms, self._options.request_timeout_ms)
+            await self._try_to_commit(self._partitions.consumed(), limit_ms)
+
+    async def _commit_from_time_to_time(self) -> None:
+        interval_s = self._options.auto_commit_interval_ms / 1000
+        while True:
+            await asyncio.sleep(interval_s)
+            async with self._gate.section():
+                offsets = self._partitions.consumed()
+            if self._subscription is None or self._identity is not None:
+                await self._try_to_commit(offsets, self._options.auto_commit_interval_ms)
+
+    async def _try_to_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
+        try:
+            await self.commit(offsets, timeout_ms)
+        except KafkaError as failed:
+            logger.warning("group %s: automatic commit: %s", self._coordinator.group_id, failed)
+
+    # Inside -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _identity(self) -> MemberIdentity | None:
+        return self._membership.identity if self._membership is not None else None
+
+    def _new_membership(self) -> Membership:
+        kind = ConsumerProtocolMember if self._options.group_protocol == "consumer" else ClassicMember
+        return kind(self._context)
+
+    async def _be_a_member(self, membership: Membership) -> None:
+        try:
+            if self._subscription is not None and self._subscription.pattern is not None:
+                await self._cluster.know_all(self._options.default_api_timeout_ms)
+            self.on_metadata()
+            await membership.run()
+        except (KafkaError, MalformedMessage) as failed:
+            fatal = failed if isinstance(failed, KafkaError) else KafkaError(ErrorCode.CORRUPT_MESSAGE, str(failed))
+            logger.warning("group %s: %s", self._coordinator.group_id, fatal)
+            async with self._gate.section():
+                await self._listener.lost(self._partitions.owned())
+                self._partitions.replace([])
+            self._membership = self._new_membership()
+            self._fatal = fatal
+            self._on_failure(fatal)
+            self._worker = None
+
+    async def _end(self, *, is_closing: bool) -> None:
+        """End the membership, as within a poll. What was committed stays; `_give_up` says what is committed before."""
+        if self._gate.is_holder:
+            raise RuntimeError("a rebalance listener cannot end the subscription that it listens to")
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.cancel()
+            await asyncio.gather(worker, return_exceptions=True)
+        if self._missing_timer is not None:
+            self._missing_timer.cancel()
+        with self._gate.polling():
+            async with self._gate.section():
+                await self._give_up(is_closing=is_closing)
+        membership, self._membership = self._membership, None
+        self._subscription = None
+        self._fatal = None
+        self._listener.listener = None
+        self._want(frozenset())
+        self._cluster.want_all(False)
+        if membership is not None:
+            is_dynamic = self._options.group_instance_id is None
+            for_good = self._options.leave_group_on_close
+            if for_good is None or not is_closing:
+                for_good = is_dynamic
+            try:
+                async with asyncio.timeout(CLOSE_LIMIT_MS / 1000):
+                    await membership.leave("the consumer ends its subscription", for_good=for_good)
+            except TimeoutError:
+                logger.info("group %s: leaving took too long", self._coordinator.group_id)
+
+    async def _give_up(self, *, is_closing: bool) -> None:
+        """Commit, tell the listener, and own nothing."""
+        owned = self._partitions.owned()
+        is_member = self._identity is not None
+        if self._options.enable_auto_commit and (is_member or self._subscription is None):
+            await self._try_to_commit(self._partitions.consumed(), CLOSE_LIMIT_MS)
+        if self._subscription is not None:
+            await (self._listener.revoked(owned) if is_member else self._listener.lost(owned))
+        if not is_closing or self._subscription is not None:
+            self._partitions.replace([])
+
+    def _want_topics_of_group(self, topics: Iterable[str]) -> None:
+        self._topics_of_group = frozenset(topics)
+        self._want(self.topics)
+
+    def _want(self, topics: frozenset[str]) -> None:
+        if self._subscription is None:
+            self._topics_of_group = frozenset()
+        before, self._wanted = self._wanted, topics | self._topics_of_group
+        for topic in before - self._wanted:
+            self._cluster.forget(topic)
+        if self._wanted - before:
+            self._cluster.want(self._wanted)
+
+    def _look_for_missing_topics(self, topics: frozenset[str]) -> None:
+        if self._missing_timer is not None:
+            self._missing_timer.cancel()
+            self._missing_timer = None
+        known = self._cluster.topics
+        if any(topic not in known or known[topic].error for topic in topics):
+            self._missing_timer = self._loop.call_later(MISSING_TOPIC_PAUSE_S, self._cluster.mark_stale)
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work, name="ottla-commits")
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        task.add_done_callback(self._on_bug)
+
+    def _on_bug(self, task: asyncio.Task[None]) -> None:
+        """What nobody expected is raised by the next poll, not lost with its task."""
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            self._on_failure(bug)

@@ -1,0 +1,85 @@
+"""Where reading begins: at what the group has committed, else by `auto_offset_reset`, unless the program seeks.
+
+A partition that awaits its committed offset is not fetched. A seek meanwhile goes first: the answer is dropped then. A
+look-up that fails is the partition's failure, raised where records are read, and tried again by the poll after that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from ottla.client.assigned import AssignedPartition
+from ottla.client.cluster import Cluster
+from ottla.client.errors import KafkaError
+from ottla.client.groups.commits import MemberIdentity, fetch_committed
+from ottla.client.groups.coordinator import Coordinator
+
+
+class StartPositions:
+    """See the module. `on_missing` says what becomes of a partition for which nothing is committed."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        coordinator: Coordinator,
+        identity: Callable[[], MemberIdentity],
+        timeout_ms: int,
+        *,
+        on_missing: Callable[[AssignedPartition], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._coordinator = coordinator
+        self._identity = identity
+        self._timeout_ms = timeout_ms
+        self._on_missing = on_missing
+        self._on_change = on_change
+        self._running: set[asyncio.Task[None]] = set()
+
+    def look_up(self, partitions: Iterable[AssignedPartition]) -> None:
+        """Ask for the committed offsets of those that await them and are not asked about yet."""
+        asked = [
+            (assigned, assigned.generation)
+            for assigned in partitions
+            if assigned.awaits_committed and not assigned.is_resolving and assigned.failure is None
+        ]
+        if not asked:
+            return
+        for assigned, _ in asked:
+            assigned.is_resolving = True
+        task = asyncio.create_task(self._ask(asked), name="ottla-committed")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def close(self) -> None:
+        """Stop."""
+        tasks = list(self._running)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _ask(self, asked: list[tuple[AssignedPartition, int]]) -> None:
+        failure: KafkaError | None = None
+        try:
+            found = await fetch_committed(
+                self._cluster,
+                self._coordinator,
+                self._identity,
+                [assigned.partition for assigned, _ in asked],
+                self._timeout_ms,
+            )
+        except KafkaError as failed:
+            failure, found = failed, {}
+        for assigned, generation in asked:
+            if assigned.generation != generation:
+                continue
+            committed = found.get(assigned.partition)
+            assigned.is_resolving = False
+            if failure is not None:
+                assigned.failure = failure
+            elif committed is not None:
+                assigned.move(committed.offset, epoch=committed.leader_epoch)
+            else:
+                self._on_missing(assigned)
+        self._on_change()
