@@ -121,14 +121,18 @@ def first_protocol(member: ConsumerMember) -> ConsumerGroupMemberMetadataValue.C
 
 
 def assignment_bytes(assigned: Partitions, topics: TopicView, subscription: bytes) -> bytes:
-    """An assignment as the classic protocol carries it, in the version in which the member wrote its subscription."""
+    """An assignment as the classic protocol carries it, in the version in which the member wrote `subscription`."""
     named = sorted((topics.name_of(topic_id) or "", sorted(indexes)) for topic_id, indexes in assigned.items())
     assignment = ConsumerProtocolAssignment(
         assigned_partitions=[
             ConsumerProtocolAssignment.TopicPartition(topic=name, partitions=indexes) for name, indexes in named if name
         ]
     )
-    return encode_assignment(assignment, min(version_of(subscription), NEWEST_ASSIGNMENT_VERSION))
+    try:
+        version = min(version_of(subscription), NEWEST_ASSIGNMENT_VERSION)
+    except MalformedMessage:
+        version = 0  # the protocol that the group agreed on need not be the one that was looked at when it joined
+    return encode_assignment(assignment, version)
 
 
 def partitions_by_id(
@@ -223,8 +227,7 @@ def _classic_metadata(request: JoinGroupRequest) -> ClassicMetadata:
     return ClassicMetadata(
         session_timeout_ms=request.session_timeout_ms,
         supported_protocols=[
-            # The bytes may be a view of the connection's buffer, which does not outlive the turn.
-            ConsumerGroupMemberMetadataValue.ClassicProtocol(name=protocol.name, metadata=bytes(protocol.metadata))
+            ConsumerGroupMemberMetadataValue.ClassicProtocol(name=protocol.name, metadata=protocol.metadata)
             for protocol in request.protocols
         ],
     )

@@ -16,28 +16,22 @@ import logging
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.groups import classic_in_consumer
-from ottla.broker.groups.consumer_checks import check_member_epoch, check_offset_epoch
+from ottla.broker.groups import classic_in_consumer, consumer_heartbeats
+from ottla.broker.groups.consumer_checks import check_offset_epoch
 from ottla.broker.groups.consumer_description import describe_group
 from ottla.broker.groups.consumer_member import (
-    JOINING_EPOCH,
-    LEAVING_EPOCH,
     NOT_GIVEN,
-    STATIC_LEAVING_EPOCH,
     ConsumerMember,
     MemberState,
 )
-from ottla.broker.groups.consumer_records import current_assignment_record, group_tombstones
+from ottla.broker.groups.consumer_records import group_tombstones
 from ottla.broker.groups.consumer_state import ConsumerState
 from ottla.broker.groups.consumer_step import ConsumerStep, TopicWatch
 from ottla.broker.groups.effects import Caller, Effects, GroupRecord, Now, Waiter
 from ottla.broker.groups.group import Group, GroupType
 from ottla.broker.groups.heartbeat_validation import check_heartbeat
 from ottla.broker.groups.member_timers import Limit, MemberTimers
-from ottla.broker.groups.partitions import Partitions, from_structs, in_order
-from ottla.broker.groups.regular_expressions import compile_expression
 from ottla.broker.groups.target_assignment import preferred_assignor
-from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from ottla.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.kafka_uuid import random_uuid, uuid_to_text
@@ -55,6 +49,11 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("ottla.groups")
 DOWNGRADE_POLICIES = ("bidirectional", "downgrade")
+
+
+def random_member_id() -> str:
+    """A member id for a client that did not choose one: a uuid in Kafka's letters."""
+    return uuid_to_text(random_uuid())
 
 
 class Downgrade(NamedTuple):
@@ -79,7 +78,7 @@ class ConsumerGroup(Group):
         settings: GroupSettings,
         topics: TopicView,
         *,
-        new_id: Callable[[], str] = lambda: uuid_to_text(random_uuid()),
+        new_id: Callable[[], str] = random_member_id,
     ) -> None:
         super().__init__(group_id)
         self.settings = settings
@@ -96,9 +95,7 @@ class ConsumerGroup(Group):
         """ConsumerGroupHeartbeat: join, stay, leave. Refusals are replies; nothing is raised."""
         try:
             check_heartbeat(request, api_version, self.settings.consumer_assignors)
-            if request.member_epoch in (LEAVING_EPOCH, STATIC_LEAVING_EPOCH):
-                return self._leave(request, waiter, now)
-            return self._heartbeat(request, caller, waiter, now)
+            return consumer_heartbeats.answer(self, request, caller, waiter, now)
         except KafkaError as error:
             return self.answer(waiter, error)
 
@@ -158,7 +155,7 @@ class ConsumerGroup(Group):
         """Sessions begin anew, and so does the time of members that have partitions to give up."""
         for member in self.durable.members.values():
             self.begin_session(member, now)
-            self._time_revocation(member, now)
+            self.time_revocation(member, now)
         return Effects()
 
     def on_deadline(self, now: Now) -> Effects:
@@ -308,95 +305,7 @@ class ConsumerGroup(Group):
         self.downgrade = Downgrade(leaving, rebalances)
         return True
 
-    def _heartbeat(self, request: ConsumerGroupHeartbeatRequest, caller: Caller, waiter: Waiter, now: Now) -> Effects:
-        self.check_room(request.member_id)
-        member_id = request.member_id or self.new_id()
-        owned = None if request.topic_partitions is None else from_structs(request.topic_partitions)
-        found, replaced = self._find(request, member_id, owned)
-        self._check_expression(found, request.subscribed_topic_regex)
-
-        step = self.begin_step(now)
-        before = found if replaced is None else step.replace_static_member(replaced, member_id)
-        if replaced is not None:
-            self.timers.forget(replaced.member_id)
-        updated = before.told_by(request, caller.client_id, caller.client_host)
-        is_new_group = self.durable.group_epoch == 0
-        step.catch_up(is_changed=step.update_member(before, updated) or is_new_group)
-        after = step.reconcile(member_id, owned)
-
-        self.begin_session(after, now)
-        self._time_revocation(after, now, since=before)
-        self.timers.cancel(member_id, Limit.JOIN, Limit.SYNC)
-        self.timers.came_by(member_id, caller.connection)
-        subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
-        is_full = request.rebalance_timeout_ms != NOT_GIVEN and subscribes and owned is not None
-        tells_assignment = request.member_epoch == JOINING_EPOCH or is_full or after.assigned != before.assigned
-        step.effects.reply(
-            waiter,
-            ConsumerGroupHeartbeatResponse(
-                member_id=member_id,
-                member_epoch=after.member_epoch,
-                heartbeat_interval_ms=self.settings.consumer_heartbeat_interval_ms_of(self.group_id),
-                assignment=_listed(after.assigned) if tells_assignment else None,
-            ),
-        )
-        return step.effects
-
-    def _find(
-        self, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Partitions | None
-    ) -> tuple[ConsumerMember, ConsumerMember | None]:
-        """The member that heartbeats, and the static member whose place it takes, if it does. Raises KafkaError."""
-        joins = request.member_epoch == JOINING_EPOCH
-        instance_id = request.instance_id
-        if instance_id is None:
-            member = self.durable.members.get(member_id) if joins else self.member_of(member_id)
-            member = member or ConsumerMember(member_id)
-            check_member_epoch(member, request.member_epoch, owned)
-            return member, None
-        if not joins:
-            member = self.static_member_of(instance_id, member_id)
-            check_member_epoch(member, request.member_epoch, owned)
-            return member, None
-        existing = self.durable.member_of_instance(instance_id)
-        if existing is None:
-            return self.durable.members.get(member_id) or ConsumerMember(member_id), None
-        if not existing.uses_classic_protocol and existing.member_epoch != STATIC_LEAVING_EPOCH:
-            raise KafkaError(
-                ErrorCode.UNRELEASED_INSTANCE_ID,
-                f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
-                f"instance id is owned by {existing.member_id} member.",
-            )
-        return existing, existing
-
-    def _check_expression(self, member: ConsumerMember, expression: str | None) -> None:
-        """Raise INVALID_REGULAR_EXPRESSION for an expression that is new to the group and no good."""
-        if expression and expression != member.subscribed_topic_regex:
-            compile_expression(expression)
-
-    def _leave(self, request: ConsumerGroupHeartbeatRequest, waiter: Waiter, now: Now) -> Effects:
-        if request.instance_id is None:
-            member = self.member_of(request.member_id)
-        else:
-            member = self.static_member_of(request.instance_id, request.member_id)
-        if request.member_epoch == STATIC_LEAVING_EPOCH:
-            effects = self._leave_for_a_while(member, now)
-        else:
-            effects = self.remove([member.member_id], now)
-        effects.reply(
-            waiter,
-            ConsumerGroupHeartbeatResponse(
-                member_id=member.member_id, member_epoch=request.member_epoch, heartbeat_interval_ms=0
-            ),
-        )
-        return effects
-
-    def _leave_for_a_while(self, member: ConsumerMember, now: Now) -> Effects:
-        step = self.begin_step(now)
-        step.write(current_assignment_record(self.group_id, member.left_for_a_while()))
-        self.timers.cancel(member.member_id, Limit.REVOCATION)
-        return step.effects
-
-    def _time_revocation(self, member: ConsumerMember, now: Now, since: ConsumerMember | None = None) -> None:
+    def time_revocation(self, member: ConsumerMember, now: Now, since: ConsumerMember | None = None) -> None:
         """A member has `rebalance_timeout_ms` to give up what it is told to, counted from when it is told."""
         if member.classic is not None or member.state is not MemberState.UNREVOKED_PARTITIONS:
             self.timers.cancel(member.member_id, Limit.REVOCATION)
@@ -405,12 +314,3 @@ class ConsumerGroup(Group):
             member.pending_revocation,
         ):
             self.timers.start(member.member_id, Limit.REVOCATION, now.monotonic_ms + member.rebalance_timeout_ms)
-
-
-def _listed(assigned: Partitions) -> ConsumerGroupHeartbeatResponse.Assignment:
-    return ConsumerGroupHeartbeatResponse.Assignment(
-        topic_partitions=[
-            ConsumerGroupHeartbeatResponse.TopicPartitions(topic_id=topic_id, partitions=indexes)
-            for topic_id, indexes in in_order(assigned)
-        ]
-    )

@@ -100,14 +100,14 @@ class ConsumerStep:
             for record in member_tombstones(state.group_id, member_id):
                 self.write(record)
             self._forget_expression(member.subscribed_topic_regex)
-        self.write(epoch_record(state.group_id, state.group_epoch + 1, self._current_hash()))
+        self.write(epoch_record(state.group_id, state.group_epoch + 1, self.metadata_hash()))
 
     def catch_up(self, *, is_changed: bool) -> None:
         """Begin a new epoch where the members (`is_changed`) or the topics changed, and give it a target."""
         state = self._state
         if is_changed or self._watch.epoch != self._topics.epoch:
             is_changed = self._match_expressions() or is_changed
-            metadata_hash = self._current_hash()
+            metadata_hash = self.metadata_hash()
             if is_changed or metadata_hash != state.metadata_hash:
                 self.write(epoch_record(state.group_id, state.group_epoch + 1, metadata_hash))
             if state.has_partition_metadata:
@@ -124,6 +124,16 @@ class ConsumerStep:
             self.write(current_assignment_record(state.group_id, moved))
             moved = state.members[member_id]
         return moved
+
+    def metadata_hash(self) -> int:
+        """The hash of the topics that members subscribe to at present (KIP-1101)."""
+        topics = self._topics
+        found = ((name, topics.id_of(name)) for name in self._state.subscriptions.names())
+        return hash_of_topics(
+            (name, hash_of_topic(topic_id, name, topics.partition_count(topic_id)))
+            for name, topic_id in found
+            if topic_id is not None
+        )
 
     def _subscription_changed(self, old: ConsumerMember, new: ConsumerMember) -> bool:
         state = self._state
@@ -174,15 +184,6 @@ class ConsumerStep:
     def _resolve(self, expression: str, topics: frozenset[str]) -> None:
         resolved = ResolvedExpression(topics, self._topics.epoch, self._now.wall_ms)
         self.write(expression_record(self._state.group_id, expression, resolved))
-
-    def _current_hash(self) -> int:
-        topics = self._topics
-        found = ((name, topics.id_of(name)) for name in self._state.subscriptions.names())
-        return hash_of_topics(
-            (name, hash_of_topic(topic_id, name, topics.partition_count(topic_id)))
-            for name, topic_id in found
-            if topic_id is not None
-        )
 
     def _assign(self) -> None:
         state = self._state

@@ -65,6 +65,10 @@ class MemberTimers:
         """A member showed life."""
         self._connections[member_id] = connection
 
+    def connection_of(self, member_id: str) -> object:
+        """The connection by which a member showed life last; None when that is not known."""
+        return self._connections.get(member_id)
+
     def members_of(self, connection: object) -> Iterator[str]:
         """The members that showed life last by this connection, which is forgotten."""
         gone = [member_id for member_id, last in self._connections.items() if last is connection]
