@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from ottla.client.accumulator import Delivery
 from ottla.client.admin import Admin
+from ottla.client.admin_group_results import GroupDescription, GroupListing, MemberDescription
 from ottla.client.admin_results import (
     AdminError,
     ClusterDescription,
@@ -81,10 +82,13 @@ __all__ = [
     "CorruptRecords",
     "Delivery",
     "ErrorCode",
+    "GroupDescription",
+    "GroupListing",
     "GroupMember",
     "GroupMetadata",
     "KafkaError",
     "LogTruncated",
+    "MemberDescription",
     "NewTopic",
     "NoBrokersAvailable",
     "OffsetAndMetadata",

@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from ottla.client.admin_client import AdminClient, refusals
+from ottla.client.admin_client import refusals
+from ottla.client.admin_groups import GroupAdmin
 from ottla.client.admin_results import (
     AdminError,
     ClusterDescription,
@@ -43,7 +44,7 @@ _FIRST_VERSION_WITH_DOCUMENTATION = 3
 _FIRST_VERSION_THAT_DELETES_BY_STATE = 6
 
 
-class Admin(AdminClient):
+class Admin(GroupAdmin):
     """See the module. Use it as a context manager, or call `start` and `close`.
 
     `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, Unpack
 
 from ottla.client.admin import Admin as AsyncAdmin
+from ottla.client.admin_group_results import GroupDescription, GroupListing
 from ottla.client.admin_results import (
     ClusterDescription,
     ConfigEntry,
@@ -273,6 +274,56 @@ class AdminMethods(Twin[AsyncAdmin]):
         Raises AdminError by `topic-partition`.
         """
         return self._await(self._inner.delete_records(before))
+
+    def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+        """Return all groups of all brokers, by name; only those in one of `states` and of one of `types`, if given.
+
+        States and types are Kafka's words ("Stable", "Empty", "classic", "consumer"); case does not matter. Raises
+        UnsupportedByBroker when the broker is too old to know what is asked for.
+        """
+        return self._await(self._inner.list_groups(states=states, types=types))
+
+    def describe_groups(self, group_ids: Sequence[str]) -> dict[str, GroupDescription]:
+        """Return groups with their members; raises AdminError by group, GROUP_ID_NOT_FOUND for one that is none."""
+        return self._await(self._inner.describe_groups(group_ids))
+
+    def delete_groups(self, group_ids: Sequence[str]) -> None:
+        """Delete groups with the offsets they committed; raises AdminError by group, NON_EMPTY_GROUP for one in use."""
+        return self._await(self._inner.delete_groups(group_ids))
+
+    def remove_members(
+        self, group_id: str, members: Iterable[str] | None = None, *, reason: str = "removed by an administrator"
+    ) -> list[str]:
+        """Take members out of a group, named by member id or instance id; None: all. Returns the ids of those removed.
+
+        Their partitions go to others at once. A consumer that still runs comes back by itself. Raises AdminError by
+        member, UNKNOWN_MEMBER_ID for one that is not there.
+        """
+        return self._await(self._inner.remove_members(group_id, members, reason=reason))
+
+    def list_group_offsets(
+        self, wanted: Mapping[str, Iterable[TopicPartition] | None], *, require_stable: bool = False
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+        """Return what groups have committed, for some partitions of each or (None) for all there are.
+
+        A partition for which nothing is committed is left out; so a group that does not exist has nothing. With
+        `require_stable` waits while an open transaction is about to commit other offsets. Raises AdminError by group.
+        """
+        return self._await(self._inner.list_group_offsets(wanted, require_stable=require_stable))
+
+    def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
+        """Set where a group goes on reading, in place of what it has committed. The group must have no members.
+
+        Raises AdminError by `topic-partition`; UNKNOWN_MEMBER_ID means that the group has members.
+        """
+        return self._await(self._inner.alter_group_offsets(group_id, offsets))
+
+    def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what a group has committed for partitions; raises AdminError by `topic-partition`.
+
+        GROUP_SUBSCRIBED_TO_TOPIC means that a member reads the topic. A refusal of the whole group is a KafkaError.
+        """
+        return self._await(self._inner.delete_group_offsets(group_id, partitions))
 
     def metrics(self) -> dict[str, float]:
         """Return what the admin measured of its connections, by Kafka's metric names; NaN for what did not happen."""

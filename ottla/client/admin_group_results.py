@@ -1,0 +1,58 @@
+"""What an Admin tells of groups: who is in them, what they read, and in which state they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ottla.client.structs import BrokerAddress, TopicPartition
+
+CLASSIC = "classic"
+CONSUMER = "consumer"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group as a list of groups has it. Empty text where the broker is too old to say."""
+
+    group_id: str
+    protocol_type: str
+    """ "consumer" for consumers, "connect" for Connect, empty for a group of nothing but committed offsets."""
+    state: str
+    """Kafka's words: Stable, PreparingRebalance, CompletingRebalance, Empty, Dead; Assigning and Reconciling in the
+    consumer protocol."""
+    group_type: str
+    """ "classic", "consumer", or a newer kind; in lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """A member of a group. What its protocol does not tell is None, or empty."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    topics: list[str] = field(default_factory=list)
+    """What it subscribes to by name."""
+    pattern: str | None = None
+    assignment: list[TopicPartition] = field(default_factory=list)
+    target_assignment: list[TopicPartition] | None = None
+    """What the broker wants it to own, in the consumer protocol."""
+    epoch: int | None = None
+    speaks_classic: bool = True
+    """Whether it uses the classic protocol, perhaps in a group of the other one."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group in full; `assignor` is what it agreed on. The epochs are the consumer protocol's, None in the classic one."""
+
+    group_id: str
+    group_type: str
+    protocol_type: str
+    state: str
+    assignor: str
+    coordinator: BrokerAddress
+    members: list[MemberDescription]
+    epoch: int | None = None
+    assignment_epoch: int | None = None

@@ -1,0 +1,359 @@
+"""The part of an Admin that handles groups and their committed offsets.
+
+Each group is asked of its coordinator, groups of one coordinator together. What one of them refuses is told by name in
+an `AdminError`, the rest is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from ottla.client.admin_client import AdminClient
+from ottla.client.admin_group_results import GroupDescription, GroupListing, MemberDescription
+from ottla.client.admin_results import AdminError
+from ottla.client.cluster import is_worth_retrying
+from ottla.client.errors import KafkaError, UnsupportedByBroker
+from ottla.client.groups.commits import offset_fetch_request, read_offset_fetch
+from ottla.client.groups.coordinator import find_coordinator
+from ottla.client.groups.description import describe_classic, describe_consumer
+from ottla.client.groups.heartbeat_state import HeartbeatState
+from ottla.client.structs import OffsetAndMetadata, TopicPartition
+from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.protocol.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.protocol.api.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from ottla.protocol.api.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.protocol.api.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from ottla.protocol.errors import ErrorCode
+
+T = TypeVar("T")
+Outcomes = dict[str, "T | KafkaError"]
+"""What became of each group: something, or why not."""
+
+_FIRST_LIST_VERSION_WITH_STATES = 4
+_FIRST_LIST_VERSION_WITH_TYPES = 5
+_FIRST_FETCH_VERSION_WITH_GROUPS = 8
+_FIRST_LEAVE_VERSION_WITH_MEMBERS = 3
+_DEAD = "Dead"
+
+
+class GroupAdmin(AdminClient):
+    """See the module; `Admin` is the class for programs."""
+
+    # Groups -----------------------------------------------------------------------------------------------------
+
+    async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+        """Return all groups of all brokers, by name; only those in one of `states` and of one of `types`, if given.
+
+        States and types are Kafka's words ("Stable", "Empty", "classic", "consumer"); case does not matter. Raises
+        UnsupportedByBroker when the broker is too old to know what is asked for.
+        """
+        cluster = self._started()
+        wanted_states, wanted_types = list(states), list(types)
+
+        async def ask(node_id: int) -> list[GroupListing]:
+            connection = await cluster.connection(node_id)
+            version = connection.version_for(ListGroupsRequest)
+            for wanted, first in (
+                (wanted_states, _FIRST_LIST_VERSION_WITH_STATES),
+                (wanted_types, _FIRST_LIST_VERSION_WITH_TYPES),
+            ):
+                if wanted and version < first:
+                    raise UnsupportedByBroker(f"the broker at {connection.address} is too old to choose among groups")
+            request = ListGroupsRequest(states_filter=wanted_states, types_filter=wanted_types)
+            answer = await connection.send(request, ListGroupsResponse, version)
+            if answer.error_code:
+                raise KafkaError(ErrorCode.of(answer.error_code))
+            return [
+                GroupListing(told.group_id, told.protocol_type, told.group_state, told.group_type.lower())
+                for told in answer.groups
+            ]
+
+        async def attempt() -> list[list[GroupListing]]:
+            if not cluster.brokers:
+                await cluster.refresh()
+            return await asyncio.gather(*(ask(node_id) for node_id in cluster.brokers))
+
+        listed = await cluster.retry(attempt, self._timeout_ms)
+        return sorted((one for some in listed for one in some), key=lambda one: one.group_id)
+
+    async def describe_groups(self, group_ids: Sequence[str]) -> dict[str, GroupDescription]:
+        """Return groups with their members; raises AdminError by group, GROUP_ID_NOT_FOUND for one that is none."""
+
+        async def ask(node_id: int, asked: list[str]) -> Outcomes[GroupDescription]:
+            found = await self._describe_consumer_groups(node_id, asked)
+            rest = [group_id for group_id in asked if group_id not in found]
+            return {**found, **(await self._describe_classic_groups(node_id, rest) if rest else {})}
+
+        return await self._of_each_group(group_ids, ask)
+
+    async def delete_groups(self, group_ids: Sequence[str]) -> None:
+        """Delete groups with the offsets they committed; raises AdminError by group, NON_EMPTY_GROUP for one in use."""
+
+        async def ask(node_id: int, asked: list[str]) -> Outcomes[None]:
+            answer = await self._started().ask(node_id, DeleteGroupsRequest(groups_names=asked), DeleteGroupsResponse)
+            return {told.group_id: _error(told.error_code) for told in answer.results}
+
+        await self._of_each_group(group_ids, ask)
+
+    async def remove_members(
+        self,
+        group_id: str,
+        members: Iterable[str] | None = None,
+        *,
+        reason: str = "removed by an administrator",
+    ) -> list[str]:
+        """Take members out of a group, named by member id or instance id; None: all. Returns the ids of those removed.
+
+        Their partitions go to others at once. A consumer that still runs comes back by itself. Raises AdminError by
+        member, UNKNOWN_MEMBER_ID for one that is not there.
+        """
+        group = (await self.describe_groups([group_id]))[group_id]
+        by_name = {member.member_id: member for member in group.members}
+        by_name |= {member.group_instance_id: member for member in group.members if member.group_instance_id}
+        names = [member.member_id for member in group.members] if members is None else list(members)
+        refused = {name: KafkaError(ErrorCode.UNKNOWN_MEMBER_ID) for name in names if name not in by_name}
+        chosen = list({by_name[name].member_id: by_name[name] for name in names if name in by_name}.values())
+        classic = [member for member in chosen if member.speaks_classic]
+        refused |= await self._remove_classic(group_id, classic, reason) if classic else {}
+        for member in chosen:
+            if not member.speaks_classic and (error := await self._remove_consumer(group_id, member)) is not None:
+                refused[member.member_id] = error
+        if refused:
+            raise AdminError(refused)
+        return [member.member_id for member in chosen]
+
+    # Committed offsets ------------------------------------------------------------------------------------------
+
+    async def list_group_offsets(
+        self, wanted: Mapping[str, Iterable[TopicPartition] | None], *, require_stable: bool = False
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+        """Return what groups have committed, for some partitions of each or (None) for all there are.
+
+        A partition for which nothing is committed is left out; so a group that does not exist has nothing. With
+        `require_stable` waits while an open transaction is about to commit other offsets. Raises AdminError by group.
+        """
+        cluster = self._started()
+        asked_for = {
+            group_id: None if some is None else [TopicPartition(*one) for one in some]
+            for group_id, some in wanted.items()
+        }
+
+        async def ask(node_id: int, asked: list[str]) -> Outcomes[dict[TopicPartition, OffsetAndMetadata]]:
+            connection = await cluster.connection(node_id)
+            version = connection.version_for(OffsetFetchRequest)
+            step = len(asked) if version >= _FIRST_FETCH_VERSION_WITH_GROUPS else 1
+            outcomes: Outcomes[dict[TopicPartition, OffsetAndMetadata]] = {}
+            for start in range(0, len(asked), step):
+                some = {group_id: asked_for[group_id] for group_id in asked[start : start + step]}
+                request = offset_fetch_request(version, some, require_stable=require_stable)
+                answer = await connection.send(request, OffsetFetchResponse, version)
+                for group_id in some:
+                    code, found, refused = read_offset_fetch(answer, version, group_id)
+                    code = code or next(iter(refused.values()), ErrorCode.NONE)
+                    outcomes[group_id] = KafkaError(code) if code else found
+            return outcomes
+
+        return await self._of_each_group(list(asked_for), ask)
+
+    async def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    ) -> None:
+        """Set where a group goes on reading, in place of what it has committed. The group must have no members.
+
+        Raises AdminError by `topic-partition`; UNKNOWN_MEMBER_ID means that the group has members.
+        """
+        by_topic: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = defaultdict(list)
+        for (topic, index), given in offsets.items():
+            offset = OffsetAndMetadata(given) if isinstance(given, int) else given
+            by_topic[topic].append(
+                OffsetCommitRequest.OffsetCommitRequestPartition(
+                    partition_index=index,
+                    committed_offset=offset.offset,
+                    committed_leader_epoch=offset.leader_epoch,
+                    committed_metadata=offset.metadata,
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            member_id="",
+            topics=[
+                OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=partitions)
+                for topic, partitions in by_topic.items()
+            ],
+        )
+
+        async def attempt() -> dict[str, KafkaError]:
+            node_id = await find_coordinator(self._started(), group_id)
+            answer = await self._started().ask(node_id, request, OffsetCommitResponse)
+            return _partition_errors(
+                (t.name, p.partition_index, p.error_code) for t in answer.topics for p in t.partitions
+            )
+
+        await self._of_partitions(attempt)
+
+    async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what a group has committed for partitions; raises AdminError by `topic-partition`.
+
+        GROUP_SUBSCRIBED_TO_TOPIC means that a member reads the topic. A refusal of the whole group is a KafkaError.
+        """
+        by_topic: dict[str, list[int]] = defaultdict(list)
+        for topic, index in partitions:
+            by_topic[topic].append(index)
+        request = OffsetDeleteRequest(
+            group_id=group_id,
+            topics=[
+                OffsetDeleteRequest.OffsetDeleteRequestTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=index) for index in indexes
+                    ],
+                )
+                for topic, indexes in by_topic.items()
+            ],
+        )
+
+        async def attempt() -> dict[str, KafkaError]:
+            node_id = await find_coordinator(self._started(), group_id)
+            answer = await self._started().ask(node_id, request, OffsetDeleteResponse)
+            if answer.error_code:
+                raise KafkaError(ErrorCode.of(answer.error_code))
+            return _partition_errors(
+                (t.name, p.partition_index, p.error_code) for t in answer.topics for p in t.partitions
+            )
+
+        await self._of_partitions(attempt)
+
+    # Inside -----------------------------------------------------------------------------------------------------
+
+    async def _of_each_group(
+        self, group_ids: Sequence[str], ask: Callable[[int, list[str]], Awaitable[Outcomes[T]]]
+    ) -> dict[str, T]:
+        """Ask each coordinator about its groups, again what passes; raise AdminError with what it refuses."""
+        cluster = self._started()
+        outcomes: Outcomes[T] = {}
+
+        async def attempt() -> None:
+            missing = [group_id for group_id in dict.fromkeys(group_ids) if group_id not in outcomes]
+            nodes = await asyncio.gather(*(find_coordinator(cluster, group_id) for group_id in missing))
+            by_node: dict[int, list[str]] = defaultdict(list)
+            for group_id, node_id in zip(missing, nodes, strict=True):
+                by_node[node_id].append(group_id)
+            passing: KafkaError | None = None
+            for answers in await asyncio.gather(*(ask(node_id, asked) for node_id, asked in by_node.items())):
+                for group_id, outcome in answers.items():
+                    if isinstance(outcome, KafkaError) and is_worth_retrying(outcome):
+                        passing = outcome
+                    else:
+                        outcomes[group_id] = outcome
+            if passing is not None:
+                raise passing
+
+        if group_ids:
+            await cluster.retry(attempt, self._timeout_ms)
+        refused = {group_id: outcome for group_id, outcome in outcomes.items() if isinstance(outcome, KafkaError)}
+        if refused:
+            raise AdminError(refused)
+        return {group_id: outcome for group_id, outcome in outcomes.items() if not isinstance(outcome, KafkaError)}
+
+    async def _of_partitions(self, attempt: Callable[[], Awaitable[dict[str, KafkaError]]]) -> None:
+        """Change offsets, again what passes; raise AdminError with what is refused."""
+
+        async def until_it_passes() -> dict[str, KafkaError]:
+            refused = await attempt()
+            for error in refused.values():
+                if error.code in _PASSING:
+                    raise error
+            return refused
+
+        refused = await self._started().retry(until_it_passes, self._timeout_ms)
+        if refused:
+            raise AdminError(refused)
+
+    async def _describe_consumer_groups(self, node_id: int, asked: list[str]) -> Outcomes[GroupDescription]:
+        """Describe those that are of the consumer protocol; none where the broker does not know it."""
+        cluster = self._started()
+        request = ConsumerGroupDescribeRequest(group_ids=asked, include_authorized_operations=False)
+        try:
+            answer = await cluster.ask(node_id, request, ConsumerGroupDescribeResponse)
+        except UnsupportedByBroker:
+            return {}
+        outcomes: Outcomes[GroupDescription] = {}
+        for told in answer.groups:
+            code = ErrorCode.of(told.error_code)
+            if code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+                continue
+            described = describe_consumer(told, cluster.brokers[node_id])
+            outcomes[told.group_id] = KafkaError(code, told.error_message) if code else described
+        return outcomes
+
+    async def _describe_classic_groups(self, node_id: int, asked: list[str]) -> Outcomes[GroupDescription]:
+        cluster = self._started()
+        answer = await cluster.ask(node_id, DescribeGroupsRequest(groups=asked), DescribeGroupsResponse)
+        outcomes: Outcomes[GroupDescription] = {}
+        for told in answer.groups:
+            code = ErrorCode.of(told.error_code)
+            if not code and told.group_state == _DEAD:
+                code = ErrorCode.GROUP_ID_NOT_FOUND  # as brokers say it before version 6
+            described = describe_classic(told, cluster.brokers[node_id])
+            outcomes[told.group_id] = KafkaError(code, told.error_message) if code else described
+        return outcomes
+
+    async def _remove_classic(
+        self, group_id: str, members: Sequence[MemberDescription], reason: str
+    ) -> dict[str, KafkaError]:
+        cluster = self._started()
+        node_id = await find_coordinator(cluster, group_id)
+        connection = await cluster.connection(node_id)
+        version = connection.version_for(LeaveGroupRequest)
+        if version < _FIRST_LEAVE_VERSION_WITH_MEMBERS:
+            answers = [
+                await connection.send(
+                    LeaveGroupRequest(group_id=group_id, member_id=member.member_id), LeaveGroupResponse, version
+                )
+                for member in members
+            ]
+            told = [(member, answer.error_code) for member, answer in zip(members, answers, strict=True)]
+        else:
+            identities = [
+                LeaveGroupRequest.MemberIdentity(
+                    member_id=member.member_id, group_instance_id=member.group_instance_id, reason=reason
+                )
+                for member in members
+            ]
+            answer = await connection.send(
+                LeaveGroupRequest(group_id=group_id, members=identities), LeaveGroupResponse, version
+            )
+            if answer.error_code:
+                raise KafkaError(ErrorCode.of(answer.error_code))
+            codes = {one.member_id: one.error_code for one in answer.members}
+            told = [(member, codes.get(member.member_id, 0)) for member in members]
+        return {member.member_id: KafkaError(ErrorCode.of(code)) for member, code in told if code}
+
+    async def _remove_consumer(self, group_id: str, member: MemberDescription) -> KafkaError | None:
+        """Say in the member's name that it leaves: LeaveGroup is for members of the classic protocol."""
+        cluster = self._started()
+        node_id = await find_coordinator(cluster, group_id)
+        state = HeartbeatState(group_id, member.group_instance_id)
+        leaving = state.leaving(member.member_id, for_good=True)
+        answer = await cluster.ask(node_id, leaving, ConsumerGroupHeartbeatResponse)
+        return KafkaError(ErrorCode.of(answer.error_code), answer.error_message) if answer.error_code else None
+
+
+_PASSING = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+)
+
+
+def _error(code: int) -> KafkaError | None:
+    return KafkaError(ErrorCode.of(code)) if code else None
+
+
+def _partition_errors(told: Iterable[tuple[str, int, int]]) -> dict[str, KafkaError]:
+    return {f"{topic}-{index}": KafkaError(ErrorCode.of(code)) for topic, index, code in told if code}

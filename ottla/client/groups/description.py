@@ -1,0 +1,90 @@
+"""From a broker's description of a group to ours, for both protocols. Pure."""
+
+from __future__ import annotations
+
+import logging
+
+from ottla.client.admin_group_results import CLASSIC, CONSUMER, GroupDescription, MemberDescription
+from ottla.client.structs import BrokerAddress, TopicPartition
+from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeResponse
+from ottla.protocol.api.describe_groups import DescribeGroupsResponse
+from ottla.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, decode_assignment, decode_subscription
+from ottla.protocol.errors import MalformedMessage
+
+logger = logging.getLogger(__name__)
+
+_CLASSIC_MEMBER = 0
+
+
+def describe_classic(told: DescribeGroupsResponse.DescribedGroup, coordinator: BrokerAddress) -> GroupDescription:
+    """Return a group of the classic protocol; what members say in bytes of their own is read for consumers only."""
+    is_consumers = told.protocol_type in (CONSUMER_PROTOCOL_TYPE, "")
+    return GroupDescription(
+        group_id=told.group_id,
+        group_type=CLASSIC,
+        protocol_type=told.protocol_type,
+        state=told.group_state,
+        assignor=told.protocol_data,
+        coordinator=coordinator,
+        members=[_classic_member(member, is_consumers) for member in told.members],
+    )
+
+
+def describe_consumer(
+    told: ConsumerGroupDescribeResponse.DescribedGroup, coordinator: BrokerAddress
+) -> GroupDescription:
+    """Return a group of the consumer protocol."""
+    return GroupDescription(
+        group_id=told.group_id,
+        group_type=CONSUMER,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        state=told.group_state,
+        assignor=told.assignor_name,
+        coordinator=coordinator,
+        members=[
+            MemberDescription(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                host=member.client_host,
+                topics=sorted(member.subscribed_topic_names),
+                pattern=member.subscribed_topic_regex or None,
+                assignment=_partitions(member.assignment),
+                target_assignment=_partitions(member.target_assignment),
+                epoch=member.member_epoch,
+                speaks_classic=member.member_type == _CLASSIC_MEMBER,
+            )
+            for member in told.members
+        ],
+        epoch=told.group_epoch,
+        assignment_epoch=told.assignment_epoch,
+    )
+
+
+def _classic_member(told: DescribeGroupsResponse.DescribedGroupMember, is_consumers: bool) -> MemberDescription:
+    topics: list[str] = []
+    assignment: list[TopicPartition] = []
+    if is_consumers:
+        try:
+            topics = sorted(decode_subscription(told.member_metadata).topics) if len(told.member_metadata) else []
+            assignment = [
+                TopicPartition(topic.topic, index)
+                for topic in decode_assignment(told.member_assignment).assigned_partitions
+                for index in topic.partitions
+            ]
+        except MalformedMessage as malformed:
+            logger.warning("member %s says what makes no sense: %s", told.member_id, malformed)
+    return MemberDescription(
+        member_id=told.member_id,
+        group_instance_id=told.group_instance_id,
+        client_id=told.client_id,
+        host=told.client_host,
+        topics=topics,
+        assignment=sorted(assignment),
+    )
+
+
+def _partitions(told: ConsumerGroupDescribeResponse.Assignment) -> list[TopicPartition]:
+    return sorted(
+        TopicPartition(topic.topic_name, index) for topic in told.topic_partitions for index in topic.partitions
+    )
