@@ -26,14 +26,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.metadata.changes import ChangeQueue
-from ottla.broker.metadata.image import (
-    METADATA_VERSION,
-    METADATA_VERSION_FEATURE,
-    METADATA_VERSION_MIN,
-    MetadataError,
-    MetadataImage,
-    TopicState,
-)
+from ottla.broker.metadata.features import SUPPORTED_FEATURES
+from ottla.broker.metadata.image import MetadataError, MetadataImage, TopicState
 from ottla.broker.metadata.journal import METADATA_TOPIC_ID, Journal, Snapshot
 from ottla.broker.metadata.opening import (
     journal_settings,
@@ -69,7 +63,6 @@ logger = logging.getLogger(__name__)
 
 PRODUCER_IDS_PER_BLOCK = 1_000
 """Kafka's ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
-SUPPORTED_FEATURES = {METADATA_VERSION_FEATURE: (METADATA_VERSION_MIN, METADATA_VERSION)}
 METADATA_LOG_OVERRIDES = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -338,7 +331,7 @@ class Catalog:
                 except OSError as error:
                     # It may not serve in an epoch that is not on its disk; the other directories' partitions may.
                     logger.error("%s-%d is offline, its leader epoch cannot be stored: %s", state.name, index, error)
-        self._say_what_is_compacted(self.topics.values())
+        self._say_what_is_not_compacted(self.topics.values())
 
     # --- applying a change -----------------------------------------------------------------------------------------
 
@@ -377,7 +370,7 @@ class Catalog:
                 results.append(outcome)
                 continue
             topic = self.topics.get(state.name) or self._add_topic(state)
-            self._say_what_is_compacted([topic] if not topic.partitions else [])
+            self._say_what_is_not_compacted([topic] if not topic.partitions else [])
             first = len(topic.partitions)
             topic.partitions.extend([None] * (len(state.partitions) - first))
             made = [self._make(topic, index) for index in range(first, len(topic.partitions))]
@@ -498,8 +491,8 @@ class Catalog:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory takes writes")
         return min(online, key=lambda directory_id: counts.get(directory_id, 0))
 
-    def _say_what_is_compacted(self, topics: Iterable[Topic]) -> None:
+    def _say_what_is_not_compacted(self, topics: Iterable[Topic]) -> None:
         names = sorted(topic.name for topic in topics if "compact" in topic.config.cleanup_policy)
-        if names:
+        if names and not self._config.log_cleaner_enable:
             shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-            logger.warning("cleanup.policy=compact of %s: the cleaner is not there yet, every record is kept", shown)
+            logger.warning("cleanup.policy=compact of %s: log.cleaner.enable is false, every record is kept", shown)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.broker.groups.classic_answers import join_refused, sync_refused
+from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -323,6 +325,34 @@ def _leave_group(request: LeaveGroupRequest, version: int, code: ErrorCode, mess
     return LeaveGroupResponse(error_code=code)
 
 
+def _consumer_group_heartbeat(
+    request: ConsumerGroupHeartbeatRequest, version: int, code: ErrorCode, message: str
+) -> Response:
+    return ConsumerGroupHeartbeatResponse(
+        error_code=code, error_message=message, member_epoch=0, heartbeat_interval_ms=0
+    )
+
+
+def _consumer_group_describe(
+    request: ConsumerGroupDescribeRequest, version: int, code: ErrorCode, message: str
+) -> Response:
+    return ConsumerGroupDescribeResponse(
+        groups=[
+            ConsumerGroupDescribeResponse.DescribedGroup(
+                error_code=code,
+                error_message=message,
+                group_id=group_id,
+                group_state="",
+                group_epoch=0,
+                assignment_epoch=0,
+                assignor_name="",
+                members=[],
+            )
+            for group_id in request.group_ids
+        ]
+    )
+
+
 _REFUSALS: dict[type[Request], Callable[[Any, int, ErrorCode, str], Response | None]] = {
     ProduceRequest: _produce,
     FetchRequest: _fetch,
@@ -348,4 +378,6 @@ _REFUSALS: dict[type[Request], Callable[[Any, int, ErrorCode, str], Response | N
     SyncGroupRequest: _sync_group,
     HeartbeatRequest: _heartbeat,
     LeaveGroupRequest: _leave_group,
+    ConsumerGroupHeartbeatRequest: _consumer_group_heartbeat,
+    ConsumerGroupDescribeRequest: _consumer_group_describe,
 }

@@ -85,15 +85,15 @@ def test_a_new_directory_is_founded_as_kafka_formats_one() -> None:
     assert b"topic_id: AAAAAAAAAAAAAAAAAAAAAQ" in files.read_bytes(METADATA / "partition.metadata")
     assert record_names(files) == [
         [],
-        ["FeatureLevelRecord", "RegisterBrokerRecord", "BrokerRegistrationChangeRecord"],
+        ["FeatureLevelRecord"] * 2 + ["RegisterBrokerRecord", "BrokerRegistrationChangeRecord"],
     ]
-    assert node.catalog.finalized_features() == (3, {"metadata.version": 27})
+    assert node.catalog.finalized_features() == (4, {"metadata.version": 27, "group.version": 1})
 
 
 def test_the_broker_epoch_is_the_offset_of_the_registration() -> None:
     node, files, clock = start_node()
-    assert node.catalog.node_epoch == 2
-    assert node.catalog.image.brokers[1].broker_epoch == 2
+    assert node.catalog.node_epoch == 3
+    assert node.catalog.image.brokers[1].broker_epoch == 3
     node.stop()
     end_offset = node.catalog.image.end_offset
     again, _, _ = start_node(files, clock)
@@ -296,11 +296,15 @@ def test_partitions_go_to_the_directory_that_holds_the_fewest() -> None:
     assert [states[index].directories for index in range(4)] == [(ids[home],) for home in homes]
 
 
-def test_compaction_is_accepted_and_says_that_the_cleaner_is_not_there(caplog: pytest.LogCaptureFixture) -> None:
-    node, _, _ = start_node()
+@pytest.mark.parametrize("is_enabled", [False, True])
+def test_a_compacted_topic_on_a_broker_whose_cleaner_is_off_is_said(
+    caplog: pytest.LogCaptureFixture, is_enabled: bool
+) -> None:
+    node, _, _ = start_node(log_cleaner_enable=is_enabled)
     with caplog.at_level(logging.WARNING):
         assert codes(create(node, NewTopic("t", configs=[("cleanup.policy", "compact")]))) == [ErrorCode.NONE]
-    assert [record.message for record in caplog.records if "cleaner is not there yet" in record.message]
+    said = [record.message for record in caplog.records if "log.cleaner.enable is false" in record.message]
+    assert bool(said) is not is_enabled
 
 
 def test_auto_creation_of_a_topic_that_appears_meanwhile_is_a_success() -> None:

@@ -45,6 +45,8 @@ _MODULES: dict[ApiKey, str] = {
     ApiKey.DESCRIBE_CONFIGS: "describe_configs",
     ApiKey.CREATE_PARTITIONS: "create_partitions",
     ApiKey.DESCRIBE_CLUSTER: "describe_cluster",
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: "consumer_group_heartbeat",
+    ApiKey.CONSUMER_GROUP_DESCRIBE: "consumer_group_describe",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "describe_topic_partitions",
 }
 

@@ -3,7 +3,7 @@
 The list is derived from the handlers and the profile (`dispatch.advertised_apis`, `profiles.py`). A version above ours
 never comes here: the dispatcher answers it in version 0. Client names are checked from version 3 on, as KIP-511 asks.
 
-Features: `metadata.version`, the level of the metadata log. In a version 3 response features that begin at level 0 are
+Features: those of `metadata/features.py`. In a version 3 response features that begin at level 0 are
 left out, because clients of that version refuse a minimum of 0 (KAFKA-17011).
 """
 
@@ -12,15 +12,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ottla.broker.metadata.image import METADATA_VERSION, METADATA_VERSION_FEATURE, METADATA_VERSION_MIN
+from ottla.broker.metadata.features import SUPPORTED_FEATURES
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
 
-SUPPORTED_FEATURES = {METADATA_VERSION_FEATURE: (METADATA_VERSION_MIN, METADATA_VERSION)}
-"""The levels that this version can read and write, by feature."""
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 

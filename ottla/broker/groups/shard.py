@@ -176,7 +176,8 @@ class Shard:
         if group is None:
             return self._consumer(request.group_id), Effects()
         assert isinstance(group, ClassicGroup)
-        return conversion.upgrade(group, self._services.settings, self._services.topics, now)
+        services = self._services
+        return conversion.upgrade(group, services.settings, services.topics, now, new_id=services.new_id)
 
     def _classic_or_consumer(self, group_id: str) -> ClassicGroup | ConsumerGroup:
         """The group of a request that only members send; one that is not there answers as an empty one."""
@@ -189,7 +190,7 @@ class Shard:
         """Put a group that a request made in its place, unless the machine refused and wants nothing kept."""
         if self.groups.get(group.group_id) is not group:
             if not step.records:
-                self.when_durable(group.group_id, release(step.replies))
+                self.when_durable(group.group_id, release([*before.replies, *step.replies]))
                 return
             self.groups[group.group_id] = group
         before.join(step)

@@ -19,14 +19,15 @@ it through the same `MetadataImage.replay`. Only the catalog and its change queu
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.broker.metadata.batches import decode_data_batch, encode_data_batch, leader_change_batch, single_voter
-from ottla.broker.metadata.image import METADATA_VERSION, METADATA_VERSION_FEATURE, MetadataError, MetadataImage
+from ottla.broker.metadata.features import INITIAL_LEVELS
+from ottla.broker.metadata.image import MetadataError, MetadataImage
 from ottla.broker.metadata.quorum_state import QUORUM_STATE_FILE, QuorumState, load_quorum_state
 from ottla.broker.metadata.scan import scan_log, segment_offsets
 from ottla.broker.metadata.snapshot import (
@@ -294,6 +295,13 @@ class Journal:
         self.log.end_sync(ticket)
 
 
-def bootstrap_records() -> list[MetadataRecord]:
-    """What a controller writes into an empty log: the level of metadata.version."""
-    return [FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=METADATA_VERSION)]
+def bootstrap_records(known: Collection[str] = ()) -> list[MetadataRecord]:
+    """What a controller writes into an empty log: the levels of its features, that of metadata.version first.
+
+    Without the features in `known`, which a log that is not empty has already.
+    """
+    return [
+        FeatureLevelRecord(name=name, feature_level=level)
+        for name, level in INITIAL_LEVELS.items()
+        if name not in known
+    ]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.broker.metadata.image import METADATA_VERSION_FEATURE, MetadataError, MetadataImage
+from ottla.broker.metadata.image import MetadataError, MetadataImage
 from ottla.broker.metadata.journal import METADATA_DIRECTORY, Journal, JournalSettings, bootstrap_records
 from ottla.broker.metadata.registration import Registration, partition_change
 from ottla.protocol.stored.metadata import AbortTransactionRecord, MetadataRecord
@@ -81,8 +81,7 @@ def register(journal: Journal, config: BrokerConfig, directories: Sequence[LogDi
     records: list[MetadataRecord] = []
     if journal.image.transaction is not None:
         records.append(AbortTransactionRecord(reason="the controller that began it has stopped"))
-    if METADATA_VERSION_FEATURE not in journal.image.features:
-        records.extend(bootstrap_records())
+    records.extend(bootstrap_records(journal.image.features))
     epoch = journal.log.log_end_offset + len(records)
     ids = [one.id for one in directories if one.id is not None and not one.is_offline]
     journal.append_now(records + Registration(config.node_id, epoch).records(config, incarnation, ids))

@@ -11,13 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from ottla.broker.metadata.image import (
-    METADATA_VERSION,
-    METADATA_VERSION_FEATURE,
-    METADATA_VERSION_MIN,
-    NO_LEADER_CHANGE,
-    PartitionState,
-)
+from ottla.broker.metadata.features import SUPPORTED_FEATURES
+from ottla.broker.metadata.image import NO_LEADER_CHANGE, PartitionState
 from ottla.protocol.stored.metadata import (
     BrokerRegistrationChangeRecord,
     MetadataRecord,
@@ -50,10 +45,9 @@ class Registration(NamedTuple):
                 end_points=list(_endpoints(config)),
                 features=[
                     RegisterBrokerRecord.BrokerFeature(
-                        name=METADATA_VERSION_FEATURE,
-                        min_supported_version=METADATA_VERSION_MIN,
-                        max_supported_version=METADATA_VERSION,
+                        name=name, min_supported_version=first, max_supported_version=last
                     )
+                    for name, (first, last) in SUPPORTED_FEATURES.items()
                 ],
                 rack=config.broker_rack or None,
                 fenced=True,

@@ -25,7 +25,7 @@ from ottla.protocol.message import decode
 from ottla.protocol.records.batch import decode_batch, iter_batches
 from ottla.protocol.records.control import ControlType, decode_control_key
 from ottla.protocol.stored.control import LeaderChangeMessage
-from ottla.protocol.stored.metadata import MetadataRecord, NoOpRecord, TopicRecord
+from ottla.protocol.stored.metadata import FeatureLevelRecord, MetadataRecord, NoOpRecord, TopicRecord
 
 DIRECTORY = Path("/data/__cluster_metadata-0")
 NOW_MS = 1_700_000_000_000
@@ -131,10 +131,16 @@ def _bytes_outside_of_checksums(content: bytearray) -> set[int]:
     return {position + byte for position, _ in iter_batches(content) for byte in (*range(8), *range(12, 16))}
 
 
-def test_bootstrap_names_the_metadata_version_of_kafka_4_1() -> None:
-    (record,) = bootstrap_records()
+def test_bootstrap_names_the_metadata_version_of_kafka_4_1_and_then_the_consumer_protocol() -> None:
     assert METADATA_VERSION == 27
-    assert (record.name, record.feature_level) == ("metadata.version", 27)  # type: ignore[attr-defined]  # of its class
+    assert bootstrap_records() == [
+        FeatureLevelRecord(name="metadata.version", feature_level=27),
+        FeatureLevelRecord(name="group.version", feature_level=1),
+    ]
+
+
+def test_a_log_that_is_not_empty_gets_the_features_that_it_lacks() -> None:
+    assert bootstrap_records(known={"metadata.version"}) == [FeatureLevelRecord(name="group.version", feature_level=1)]
 
 
 # --- The log

@@ -1,0 +1,22 @@
+"""ConsumerGroupDescribe (key 69), versions 0-1: groups of the consumer protocol with their members (KIP-848).
+
+A group of another protocol, or that does not exist, is GROUP_ID_NOT_FOUND; an empty id is INVALID_GROUP_ID. Without an
+authorizer everybody may do everything with a group. UNSUPPORTED_VERSION where the consumer protocol is not served.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.groups.consumer_access import check_consumer_protocol
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+    from ottla.broker.pending import Pending
+    from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+
+
+def handle(request: ConsumerGroupDescribeRequest, context: Context) -> Pending[ConsumerGroupDescribeResponse]:
+    """Answer with what is durable."""
+    check_consumer_protocol(context.node)
+    return context.node.groups.describe_consumer_groups(request, context)

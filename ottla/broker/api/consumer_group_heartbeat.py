@@ -1,0 +1,25 @@
+"""ConsumerGroupHeartbeat (key 68), versions 0-1: the one request of members of the consumer protocol (KIP-848).
+
+UNSUPPORTED_VERSION unless `group.coordinator.rebalance.protocols` has `consumer` and the feature `group.version` is at
+level 1, as in Kafka. What else is refused, and where we differ: `groups/consumer.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.groups.consumer_access import check_consumer_protocol
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+    from ottla.broker.pending import Pending
+    from ottla.protocol.api.consumer_group_heartbeat import (
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+    )
+
+
+def handle(request: ConsumerGroupHeartbeatRequest, context: Context) -> Pending[ConsumerGroupHeartbeatResponse]:
+    """Join, stay, or leave; answered when what the answer rests on is durable."""
+    check_consumer_protocol(context.node)
+    return context.node.groups.consumer_heartbeat(request, context)

@@ -1,0 +1,23 @@
+"""The features of a cluster: which levels this version can serve, and at which a directory begins.
+
+`metadata.version` is the format of the metadata log. `group.version` 1 is the consumer protocol (KIP-848); clients look
+whether it is finalized before they use it. A level is finalized by a FeatureLevelRecord; a directory that lacks one,
+because an earlier Ottla made it, gets it at its next start.
+"""
+
+from __future__ import annotations
+
+from ottla.broker.metadata.image import METADATA_VERSION, METADATA_VERSION_FEATURE, METADATA_VERSION_MIN
+
+GROUP_VERSION_FEATURE = "group.version"
+CONSUMER_PROTOCOL_LEVEL = 1
+"""The level of `group.version` from which on groups may speak the consumer protocol."""
+
+SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
+    METADATA_VERSION_FEATURE: (METADATA_VERSION_MIN, METADATA_VERSION),
+    GROUP_VERSION_FEATURE: (0, CONSUMER_PROTOCOL_LEVEL),
+}
+"""The least and the highest level, by feature."""
+
+INITIAL_LEVELS: dict[str, int] = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()}
+"""What a new directory begins with. Kafka 4.1's defaults, for the features that are served."""
