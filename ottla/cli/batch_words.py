@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.cli.show import json_bytes, show_bytes, show_time
-from ottla.protocol.records.batch import BatchHeader, Record
+from ottla.protocol.records.batch import MAGIC, BatchHeader, Record
 
 HEADER_FIELDS: Final = (
     ("base_offset", 0, 8),
@@ -24,7 +24,22 @@ HEADER_FIELDS: Final = (
 )
 """The header's fields with their place in its 61 bytes, as in ottla/protocol/records/batch.py."""
 
+MESSAGE_FIELDS: Final = (
+    ("last_offset", 0, 8),
+    ("batch_length", 8, 4),
+    ("crc", 12, 4),
+    ("magic", 16, 1),
+    ("attributes", 17, 1),
+    ("max_timestamp", 18, 8),
+)
+"""The same of a message of format v1; in v0 there is no timestamp (ottla/protocol/records/legacy.py)."""
+
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def header_fields(header: BatchHeader) -> tuple[tuple[str, int, int], ...]:
+    """Name, place and width of the fields that a header of this format has."""
+    return HEADER_FIELDS if header.magic == MAGIC else MESSAGE_FIELDS[: 5 + header.magic]
 
 
 def codec_of(header: BatchHeader) -> str:

@@ -13,14 +13,15 @@ from typing import Any, Final
 
 from ottla.cli.batch_words import header_to_json, record_to_json
 from ottla.cli.show import json_bytes, show_hex
-from ottla.protocol.records.batch import BatchHeader, CorruptBatch, Record, crc_matches, decode_batch
+from ottla.protocol.records.batch import BatchHeader, CorruptBatch, Record
+from ottla.protocol.records.formats import any_crc_matches, decode_any
 from ottla.storage import layout
 from ottla.storage.checkpoint import BrokenFile, read_offsets
 from ottla.storage.files import File, Files
 from ottla.storage.index_reading import OFFSET_ENTRY, TIME_ENTRY, read_index
 from ottla.storage.leader_epoch_checkpoint import read_leader_epochs
 from ottla.storage.producer_state import CorruptSnapshot, parse_snapshot
-from ottla.storage.scan import walk
+from ottla.storage.scan import walk, with_inner_offsets
 
 Row = dict[str, Any]
 """One JSON object; the values are what `json.dumps` takes."""
@@ -109,17 +110,17 @@ def _batch_rows(files: Files, path: Path, with_records: bool) -> Iterator[Row]:
 
 
 def _one_batch(file: File, position: int, header: BatchHeader, with_records: bool, is_metadata: bool) -> Iterator[Row]:
-    row: Row = {"type": "batch", **header_to_json(header, position)}
     if header.size_bytes > MAX_BATCH_BYTES:
-        yield row
+        yield {"type": "batch", **header_to_json(header, position)}
         yield _problem(f"at position {position}: a batch of {header.size_bytes} bytes is not read")
         return
     data = file.pread(header.size_bytes, position)
-    yield {**row, "is_crc_right": crc_matches(data, header)}
+    placed = with_inner_offsets(file.pread, position, header)
+    yield {"type": "batch", **header_to_json(placed, position), "is_crc_right": any_crc_matches(data, header)}
     if not with_records:
         return
     try:
-        records = decode_batch(data, check_crc=False)
+        records = decode_any(data, check_crc=False)
     except CorruptBatch as error:
         yield _problem(f"at position {position}: {error}")
         return

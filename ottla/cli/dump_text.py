@@ -9,6 +9,7 @@ import click
 
 from ottla.cli.dump_rows import Row
 from ottla.cli.show import show_bytes, show_size, show_time
+from ottla.protocol.records.batch import MAGIC
 
 
 def lines_of(rows: Iterable[Row]) -> Iterator[str]:
@@ -48,7 +49,7 @@ def _batch(row: Row) -> str:
         f"{row['size_bytes']:>9,} bytes",
         f"{row['compression']:<6}",
         f"to {show_time(row['max_timestamp'])}",
-        f"epoch {row['partition_leader_epoch']}",
+        f"epoch {row['partition_leader_epoch']}" if row["magic"] == MAGIC else f"message format v{row['magic']}",
     ]
     if row["producer_id"] >= 0:
         parts.append(

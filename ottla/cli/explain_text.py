@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import click
 
-from ottla.cli.batch_words import HEADER_FIELDS, codec_of, flags_of, offsets_of
+from ottla.cli.batch_words import codec_of, flags_of, header_fields, offsets_of
 from ottla.cli.show import show_bytes, show_hex, show_size, show_time
-from ottla.protocol.records.batch import HEADER_BYTES
+from ottla.protocol.records.batch import MAGIC
 from ottla.storage.explain import BatchStep, Ending, Explanation, RecordStep, ScannedBatch, ScanStep, SegmentStep
 from ottla.storage.index_reading import IndexStep
 
@@ -58,7 +58,9 @@ def _steps(told: Explanation) -> Iterator[tuple[str, Iterator[str]]]:
     if told.scan is not None:
         yield f"Scan: batch headers from position {told.scan.start_position} on", _scan(told.scan, told)
     if told.batch is not None:
-        yield f"Batch header: {HEADER_BYTES} bytes at position {told.batch.position}", _batch(told.batch)
+        magic, size_bytes = told.batch.header.magic, len(told.batch.raw_header)
+        kind = "Batch header" if magic == MAGIC else f"Header of a message of format v{magic}"
+        yield f"{kind}: {size_bytes} bytes at position {told.batch.position}", _batch(told.batch)
     if told.record is not None and told.batch is not None:
         count = told.batch.header.record_count
         yield f"Record {told.record.number + 1} of {count} in the batch", _record(told.record)
@@ -166,14 +168,16 @@ def _batch(step: BatchStep) -> Iterator[str]:
     notes = {
         "base_offset": "of the first record",
         "batch_length": f"bytes after this field; {header.size_bytes:,} in all",
-        "crc": f"CRC-32C of what follows: {'right' if step.is_crc_right else 'WRONG'}",
+        "crc": f"{'CRC-32C' if header.magic == MAGIC else 'CRC-32'} of what follows: "
+        f"{'right' if step.is_crc_right else 'WRONG'}",
         "attributes": ", ".join([f"codec {codec_of(header)}", *flags_of(header)]),
+        "last_offset": "of the last record inside" if header.record_count > 1 else "",
         "last_offset_delta": f"last offset {header.last_offset}",
         "base_timestamp": show_time(header.base_timestamp),
         "max_timestamp": show_time(header.max_timestamp),
         "producer_id": "not idempotent" if header.producer_id < 0 else "",
     }
-    for name, position, width in HEADER_FIELDS:
+    for name, position, width in header_fields(header):
         raw = show_hex(step.raw_header[position : position + width])
         value = getattr(header, name)
         number = f"{value:#010x}" if name == "crc" else str(value)

@@ -7,24 +7,26 @@ that verify.
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch
+from ottla.protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch
 from ottla.protocol.records.checksum import crc32c
+from ottla.protocol.records.legacy import LEGACY_MAGICS, SMALLEST_SIZE
 from ottla.storage.files import File
-from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
+from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk, with_inner_offsets
 
 MAX_OFFSET_SPAN: Final = 1 << 31
 """How far a sound batch behind damage may lie from what was expected next."""
 _CRC_FROM: Final = 21
 _MAGIC_AT: Final = 16
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
-_CRC = struct.Struct(">I")
-_SMALLEST_LEGACY_BYTES: Final = 14
+_LEGACY_CRC_FROM: Final = 16
+_LEGACY_LOOK_BYTES: Final = 18
 
 
 @dataclass(slots=True)
@@ -67,7 +69,8 @@ def examine(
     try:
         for position, header in walk(file.pread, 0, limit, SEQUENTIAL_CHUNK_BYTES):
             is_checked = header.last_offset >= check_from_offset
-            problem = _order_problem(header, next_offset, before_offset, allow_gaps or not is_checked or not end)
+            placed = with_inner_offsets(file.pread, position, header) if is_checked else header
+            problem = _order_problem(placed, next_offset, before_offset, allow_gaps or not is_checked or not end)
             if problem is None and is_checked and not checksum_matches(file, position, header):
                 problem = "the checksum does not match"
             if problem is not None:
@@ -95,21 +98,29 @@ def _order_problem(header: BatchHeader, expected: int, before_offset: int | None
 
 def checksum_matches(file: File, position: int, header: BatchHeader) -> bool:
     """Whether the batch at `position` is as it was when its checksum was computed."""
-    at, end = position + _CRC_FROM, position + header.size_bytes
+    compute, crc_from = (crc32c, _CRC_FROM) if header.magic == MAGIC else (zlib.crc32, _LEGACY_CRC_FROM)
+    at, end = position + crc_from, position + header.size_bytes
     crc = 0
     while at < end:
         piece = file.pread(min(SEQUENTIAL_CHUNK_BYTES, end - at), at)
         if not piece:
             return False
-        crc = crc32c(piece, crc)
+        crc = compute(piece, crc)
         at += len(piece)
     return crc == header.crc
 
 
 def sound_batch_behind(file: File, position: int, limit: int, *, least_offset: int) -> int | None:
     """Position of the first sound batch that begins behind `position`, at any byte; None when there is none before
-    `limit`.
+    `limit`. Messages of old formats are looked for where the segment begins with one.
     """
+    found = _sound_batch_behind(file, position, limit, least_offset)
+    if is_legacy(file, 0, limit):
+        return _sound_message_behind(file, position, limit if found is None else found, least_offset) or found
+    return found
+
+
+def _sound_batch_behind(file: File, position: int, limit: int, least_offset: int) -> int | None:
     at = position + 1
     while at + HEADER_BYTES <= limit:
         data = file.pread(min(SEQUENTIAL_CHUNK_BYTES, limit - at), at)
@@ -136,14 +147,41 @@ def _is_sound(file: File, data: bytes, start: int, position: int, limit: int, le
     return checksum_matches(file, position, header)
 
 
+def _sound_message_behind(file: File, position: int, limit: int, least_offset: int) -> int | None:
+    """As `sound_batch_behind`, for messages: what can be one by its first bytes is found by a pattern, because the
+    magic bytes 0 and 1 are everywhere.
+    """
+    patterns = {_message_pattern(least_offset >> 32), _message_pattern((least_offset >> 32) + 1)}
+    at = position + 1
+    while at + _LEGACY_LOOK_BYTES <= limit:
+        data = file.pread(min(SEQUENTIAL_CHUNK_BYTES, limit - at), at)
+        starts = sorted(match.start() for pattern in patterns for match in pattern.finditer(data))
+        for start in starts:
+            offset, _ = _OFFSET_AND_LENGTH.unpack_from(data, start)
+            if least_offset <= offset < least_offset + MAX_OFFSET_SPAN and is_legacy(file, at + start, limit):
+                return at + start
+        at += max(len(data) - _LEGACY_LOOK_BYTES + 1, 1)
+    return None
+
+
+def _message_pattern(offset_high: int) -> re.Pattern[bytes]:
+    """Wherever a message may begin whose offset's upper half is this: size 14 or more, magic 0 or 1, attributes
+    below 16. Looked for without taking the bytes, so that places may overlap.
+    """
+    high = re.escape((offset_high & 0x7FFF_FFFF).to_bytes(4, "big"))
+    return re.compile(b"(?s)(?=" + high + rb".{4}(?!\0\0\0[\0-\x0d])[\0-\x7f].{7}[\0\1][\0-\x0f])")
+
+
 def is_legacy(file: File, position: int, limit: int) -> bool:
-    """Whether a sound message of magic 0 or 1 lies at `position`: old, not broken."""
+    """Whether a sound message of magic 0 or 1 lies at `position`."""
     head = file.pread(min(_MAGIC_AT + 1, limit - position), position)
-    if len(head) <= _MAGIC_AT or head[_MAGIC_AT] not in {0, 1}:
+    if len(head) <= _MAGIC_AT or head[_MAGIC_AT] not in LEGACY_MAGICS:
         return False
     _, size = _OFFSET_AND_LENGTH.unpack_from(head)
-    if size < _SMALLEST_LEGACY_BYTES or position + 12 + size > limit:
+    if size < SMALLEST_SIZE[head[_MAGIC_AT]] or position + 12 + size > limit:
         return False
-    message = file.pread(size, position + 12)
-    crc: int = _CRC.unpack_from(message)[0]
-    return zlib.crc32(memoryview(message)[4:]) == crc
+    crc = int.from_bytes(file.pread(4, position + 12), "big")
+    found = 0
+    for at in range(position + _LEGACY_CRC_FROM, position + 12 + size, SEQUENTIAL_CHUNK_BYTES):
+        found = zlib.crc32(file.pread(min(SEQUENTIAL_CHUNK_BYTES, position + 12 + size - at), at), found)
+    return found == crc

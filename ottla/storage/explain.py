@@ -18,19 +18,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ottla.protocol.records.batch import (
-    HEADER_BYTES,
-    BatchHeader,
-    CorruptBatch,
-    Record,
-    crc_matches,
-    decode_batch,
-)
+from ottla.protocol.records.batch import BatchHeader, CorruptBatch, Record
+from ottla.protocol.records.formats import HEADER_BYTES_BY_MAGIC, any_crc_matches, decode_any
 from ottla.storage import layout
 from ottla.storage.checkpoint import BrokenFile, read_offsets
 from ottla.storage.files import File, Files
 from ottla.storage.index_reading import OFFSET_ENTRY, TIME_ENTRY, IndexStep, floor_entry
-from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
+from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk, with_inner_offsets
 
 MAX_SCANNED_KEPT: Final = 100
 """Batches of a scan that are kept to be shown; the count goes on."""
@@ -261,7 +255,8 @@ class _Looking:
         told = told._replace(ending=Ending.AT_LOG_END, reason="the segment ends")
         file = self.files.open(segment.path)
         try:
-            for position, header in walk(file.pread, start, segment.size_bytes):
+            for position, outer in walk(file.pread, start, segment.size_bytes):
+                header = with_inner_offsets(file.pread, position, outer)
                 headers_read, end = headers_read + 1, position + header.size_bytes
                 if wants_batch(header):
                     told = _with_record(told, file, position, header, wants_record)
@@ -311,9 +306,9 @@ def _with_record(
         reason = f"the batch has {header.size_bytes} bytes, more than is decoded here ({MAX_BATCH_BYTES})"
         return told._replace(ending=Ending.BROKEN, reason=reason)
     data = file.pread(header.size_bytes, position)
-    batch = BatchStep(position, data[:HEADER_BYTES], header, crc_matches(data, header))
+    batch = BatchStep(position, data[: HEADER_BYTES_BY_MAGIC[header.magic]], header, any_crc_matches(data, header))
     try:
-        records = decode_batch(data)
+        records = decode_any(data)
     except CorruptBatch as error:
         return told._replace(batch=batch, ending=Ending.BROKEN, reason=f"the batch at byte {position}: {error}")
     for number, record in enumerate(records):

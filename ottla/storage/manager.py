@@ -46,7 +46,7 @@ from ottla.storage.log_directory import DirectoryState, LogDirectory, StorageErr
 from ottla.storage.log_homes import WantedLog, choose_home, remove_leftovers, scan, set_aside
 from ottla.storage.meta_properties import MetaProperties
 from ottla.storage.partition_metadata import read_partition_metadata, write_partition_metadata
-from ottla.storage.recovery import UnsupportedLog, open_log
+from ottla.storage.recovery import open_log
 from ottla.storage.sparse_index import IndexCache
 
 if TYPE_CHECKING:
@@ -302,8 +302,6 @@ class LogManager:
             # Where damage cut the log below them they would vouch for what is appended next.
             home.lower_checkpoints(topic_partition, log.recovery_point)
             return log
-        except UnsupportedLog:
-            raise
         except OSError as error:
             home.mark_failed(error)
             raise

@@ -26,7 +26,7 @@ from ottla.protocol.records.batch import BatchHeader, CorruptBatch
 from ottla.storage import leftovers
 from ottla.storage.append_plan import RollLimits
 from ottla.storage.checkpoint import BrokenFile
-from ottla.storage.damage import Soundness, examine, is_legacy, sound_batch_behind
+from ottla.storage.damage import Soundness, examine, sound_batch_behind
 from ottla.storage.files import Files, write_all
 from ottla.storage.health import DirectoryHealth, IndependentDirectory
 from ottla.storage.leader_epoch_checkpoint import EpochEntry, read_leader_epochs
@@ -38,7 +38,7 @@ from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
 from ottla.storage.segment import Segment
 from ottla.storage.sparse_index import IndexCache
 
-__all__ = ["Progress", "RecoveryReport", "UnsupportedLog", "open_log"]
+__all__ = ["Progress", "RecoveryReport", "open_log"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +46,6 @@ Progress = Callable[[int, int], None]
 """Called with (bytes looked at, bytes to look at) of the log that is being recovered."""
 
 COPY_BYTES: Final = 1024 * 1024
-
-
-class UnsupportedLog(OSError):
-    """The log holds messages of Kafka before 0.11 (magic 0 or 1) where they would have to be looked into."""
 
 
 def open_log(
@@ -318,11 +314,6 @@ class _Scan:
             visit=visit,
             progress=self._advance,
         )
-        if found.problem is not None and is_legacy(segment.file, found.end, segment.size_bytes):
-            raise UnsupportedLog(
-                f"{segment.path}: messages of Kafka before 0.11 at position {found.end}; start with a directory that"
-                " was stopped cleanly, or convert it with a Kafka that reads them"
-            )
         return found
 
     def _advance(self, size_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Walking the batches of a `.log` by their headers.
+"""Walking the batches of a `.log` by their headers; a message of format v0 or v1 counts as a batch (`formats.py`).
 
 A reader is `File.pread`, which may wait for the disk, or `nowait(file)`, which raises NotResident instead. Mapped
 memory is never read here: a page that the disk lost would be SIGBUS (decisions.md 11).
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch, parse_header
+from ottla.protocol.records.formats import header_of_whole, hides_offsets, parse_any_header
 from ottla.storage.files import File
 
 Reader = Callable[[int, int], bytes | bytearray]
@@ -41,6 +42,8 @@ def walk(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of each batch that begins at or after `position`, where one begins, and ends by `limit`.
 
+    A compressed message of an old format has its last offset as base offset too: `with_inner_offsets` knows better.
+
     Raises:
         CorruptBatch: what stands at a batch's place is none, or is cut off by `limit`; `position` says where.
     """
@@ -52,7 +55,7 @@ def walk(
             chunk = read(min(chunk_bytes, limit - position), position)
             chunk_position, inside = position, 0
         try:
-            header = parse_header(chunk, inside)
+            header = parse_any_header(chunk, inside)
         except CorruptBatch as error:
             raise CorruptBatch(f"at position {position}: {error}") from None
         end = position + header.batch_length + 12
@@ -62,6 +65,19 @@ def walk(
             )
         yield position, header
         position = end
+
+
+def with_inner_offsets(read: Reader, position: int, header: BatchHeader) -> BatchHeader:
+    """The header of a compressed message with the offsets and the count of what is inside; any other as it is.
+
+    One that cannot be opened stays as it is too: readers will see.
+    """
+    if not hides_offsets(header):
+        return header
+    try:
+        return header_of_whole(read(header.size_bytes, position), header)
+    except CorruptBatch:
+        return header
 
 
 def batches(read: Reader, position: int, limit: int) -> Iterator[tuple[int, BatchHeader, bytes]]:

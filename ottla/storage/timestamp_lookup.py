@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.records.batch import BatchHeader, CorruptBatch, decode_batch
+from ottla.protocol.records.batch import BatchHeader, CorruptBatch
+from ottla.protocol.records.formats import decode_any, hides_offsets
 from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
 from ottla.storage.segment import Segment
 
@@ -84,10 +85,12 @@ def _largest_between(segment: Segment, start_offset: int, end_offset: int, max_d
             break
         if header.last_offset < start_offset:
             continue
-        is_partly_outside = header.base_offset < start_offset or header.last_offset >= end_offset
+        is_partly_outside = (
+            header.base_offset < start_offset or header.last_offset >= end_offset or hides_offsets(header)
+        )
         if is_partly_outside and not header.is_log_append_time:
             data = segment.file.pread(header.size_bytes, at)
-            records = decode_batch(data, max_decompressed_bytes=max_decompressed_bytes)
+            records = decode_any(data, max_decompressed_bytes=max_decompressed_bytes)
             stamps = [record.timestamp for record in records if start_offset <= record.offset < end_offset]
             largest_ms = max([largest_ms, *stamps])
         else:
@@ -121,13 +124,13 @@ def _first_in_batch(
     *,
     max_decompressed_bytes: int,
 ) -> FoundRecord | None:
-    is_whole = header.record_count == header.last_offset_delta + 1
+    is_whole = header.record_count == header.last_offset_delta + 1 and not hides_offsets(header)
     if is_whole and header.is_log_append_time:
         return FoundRecord(max(header.base_offset, start_offset), header.max_timestamp)
     if is_whole and header.base_timestamp >= timestamp_ms and header.base_offset >= start_offset:
         return FoundRecord(header.base_offset, header.base_timestamp)
     data = segment.file.pread(header.size_bytes, position)
-    for record in decode_batch(data, max_decompressed_bytes=max_decompressed_bytes):
+    for record in decode_any(data, max_decompressed_bytes=max_decompressed_bytes):
         if record.timestamp >= timestamp_ms and record.offset >= start_offset:
             return FoundRecord(record.offset, record.timestamp)
     return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.storage.producer_recovery import load_producers
+from ottla.storage.scan import with_inner_offsets
 from ottla.storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ def _remove_active(log: Log) -> None:
 def _cut(segment: Segment, offset: int) -> int:
     """The new log end offset."""
     found = segment.find(offset, segment.size_bytes, segment.file.pread)
-    position, end_offset = (segment.size_bytes, offset) if found is None else (found[0], found[1].base_offset)
+    if found is None:
+        position, end_offset = segment.size_bytes, offset
+    else:
+        position, end_offset = found[0], with_inner_offsets(segment.file.pread, *found).base_offset
     segment.truncate(position, end_offset)
     return end_offset

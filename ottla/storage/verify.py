@@ -118,8 +118,7 @@ class Verification:
             )
             going = PartitionVerification(self._files, directory, promises, self.counts, progress)
             yield from going.run()
-            if going.is_complete:
-                yield from self._against_the_end(checkpoints, topic_partition, going.log_end_offset)
+            yield from self._against_the_end(checkpoints, topic_partition, going.log_end_offset)
         if self._is_whole:
             yield from self._leftovers(checkpoints)
 

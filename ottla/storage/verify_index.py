@@ -1,7 +1,8 @@
 """The entries of a segment's two indexes against its batches, which come in one after the other.
 
 An entry of the offset index must point to where a batch begins, and name the last offset of that batch or of one that
-follows before the next entry (Kafka before 4.0 makes one entry for several batches that a follower appends at once).
+follows before the next entry (Kafka before 4.0 makes one entry for several batches that a follower appends at once). Of
+a message of format v0 or v1 it may name any offset inside: Kafka before 0.11 named the first one.
 An entry of the time index must name the largest timestamp up to the batch that its offset lies in.
 
 Only the first findings of an index are told one by one: it is made anew as a whole, and one lost batch may move all.
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.batch import MAGIC, BatchHeader
 from ottla.storage.files import Files
 from ottla.storage.index_reading import OFFSET_ENTRY, TIME_ENTRY, read_index
 
@@ -71,7 +72,8 @@ class OffsetIndexCheck(_IndexCheck):
             self._next += 1
         if self._open is not None:
             offset = self._base_offset + self._rows[self._open][0]
-            if header.last_offset == offset:
+            is_old = header.magic < MAGIC
+            if header.last_offset == offset or (is_old and header.base_offset <= offset <= header.last_offset):
                 self._open = None
             elif header.last_offset > offset:
                 self._close()

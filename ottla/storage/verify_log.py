@@ -11,14 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch, parse_header
+from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch
+from ottla.protocol.records.formats import parse_any_header
 from ottla.storage import layout
 from ottla.storage.checkpoint import BrokenFile
-from ottla.storage.damage import checksum_matches, is_legacy, sound_batch_behind
+from ottla.storage.damage import checksum_matches, sound_batch_behind
 from ottla.storage.files import File, Files
 from ottla.storage.leader_epoch_checkpoint import EpochEntry, read_leader_epochs
 from ottla.storage.producer_state import CorruptSnapshot, ProducerEntry, parse_snapshot
-from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
+from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk, with_inner_offsets
 from ottla.storage.verify_findings import Counts, Finding, Progress, Promises, Severity
 from ottla.storage.verify_index import OffsetIndexCheck, TimeIndexCheck
 
@@ -33,13 +34,10 @@ NO_LEADER_EPOCH = -1
 
 
 class PartitionVerification:
-    """See the module. After `run`, `log_end_offset` is what the log was found to end at, if `is_complete`: False
-    when part of it is in a form that is not looked into.
-    """
+    """See the module. After `run`, `log_end_offset` is what the log was found to end at."""
 
     def __init__(self, files: Files, directory: Path, promises: Promises, counts: Counts, progress: Progress) -> None:
         self.log_end_offset = 0
-        self.is_complete = True
         self._files = files
         self._directory = directory
         self._promises = promises
@@ -68,9 +66,8 @@ class PartitionVerification:
             yield from self._segment(base_offset, following)
         if self._gaps > 1:
             yield Finding(Severity.NOTE, self._directory, f"{self._gaps} gaps between offsets in all")
-        if self.is_complete:
-            yield from self._epochs.end(self.log_end_offset)
-            yield from self._producers.end(self.log_end_offset)
+        yield from self._epochs.end(self.log_end_offset)
+        yield from self._producers.end(self.log_end_offset)
         yield from self._other_files()
 
     # --- segments ----------------------------------------------------------------------------------------------------
@@ -89,8 +86,6 @@ class PartitionVerification:
             yield from self._batches(file, path, limit, following, offsets, times)
         finally:
             file.close()
-        if not self.is_complete:
-            return
         times.end(self.log_end_offset)
         severity = self._promises.severity_at((following or self.log_end_offset) - 1)
         if following is None and not self._promises.was_clean:
@@ -118,8 +113,9 @@ class PartitionVerification:
         position = told = 0
         while position < limit:
             try:
-                for at, header in walk(file.pread, position, limit, SEQUENTIAL_CHUNK_BYTES):
-                    is_sound = checksum_matches(file, at, header)
+                for at, outer in walk(file.pread, position, limit, SEQUENTIAL_CHUNK_BYTES):
+                    is_sound = checksum_matches(file, at, outer)
+                    header = with_inner_offsets(file.pread, at, outer) if is_sound else outer
                     if not is_sound:
                         yield from self._wrong_checksum(file, path, at, header, limit)
                         times.hole()
@@ -136,15 +132,8 @@ class PartitionVerification:
                         self._progress(position - told)
                         told = position
             except CorruptBatch as error:
-                resumed = None
-                if is_legacy(file, position, limit):
-                    self.is_complete = False
-                    words = "messages of Kafka before 0.11 (magic 0 or 1) from here on: not looked into"
-                    yield Finding(Severity.NOTE, path, words, position, self.log_end_offset)
-                else:
-                    least = self.log_end_offset
-                    resumed = sound_batch_behind(file, position, limit, least_offset=least)
-                    yield self._no_batch(path, position, limit, resumed, following, str(error))
+                resumed = sound_batch_behind(file, position, limit, least_offset=self.log_end_offset)
+                yield self._no_batch(path, position, limit, resumed, following, str(error))
                 if resumed is None:
                     offsets.hole(limit)
                     times.hole()
@@ -165,7 +154,7 @@ class PartitionVerification:
         is_believable = header.base_offset >= self.log_end_offset
         if end < limit:
             try:
-                following = parse_header(file.pread(min(HEADER_BYTES, limit - end), end))
+                following = parse_any_header(file.pread(min(HEADER_BYTES, limit - end), end))
                 is_believable = is_believable and following.base_offset > header.last_offset
             except CorruptBatch:
                 is_believable = False

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from kit.broker import BrokerProcess
+from kit.old_segments import mixed_segment
 from kit.seed_examples import SEED_EXAMPLES, TIMESTAMP_MS, SeedExample, make_seed_example
 
 from ottla.cli.main import main
@@ -267,3 +268,41 @@ def test_verify_says_when_a_name_is_no_partition() -> None:
     result = ottla("log", "verify", "orders", "--log-dir", "data")
     assert result.exit_code == 2
     assert "'orders' is not a topic and a partition" in result.output
+
+
+def old_directory(tmp_path: Path) -> Path:
+    """A partition with messages of formats v0 and v1 and batches of today."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    layout.log_file(directory, 0).write_bytes(mixed_segment().data)
+    return directory
+
+
+def test_old_messages_are_dumped_like_batches(tmp_path: Path) -> None:
+    directory = old_directory(tmp_path)
+    dumped = rows(directory, "--records")
+    found = [row for row in dumped if row["type"] == "record"]
+    assert [(row["offset"], row["timestamp"], row["value"].encode()) for row in found] == [
+        (record.offset, record.timestamp, record.value) for record in mixed_segment().records
+    ]
+    batches = [row for row in dumped if row["type"] == "batch"]
+    assert {row["magic"] for row in batches} == {0, 1, 2}
+    assert all(row["is_crc_right"] for row in batches)
+    assert [row["base_offset"] for row in batches][1:] == [row["last_offset"] + 1 for row in batches[:-1]]
+    assert all(row["record_count"] == row["last_offset"] - row["base_offset"] + 1 for row in batches)
+    text = ottla("log", "dump", directory).output
+    assert "message format v0" in text
+    assert "message format v1" in text
+    assert "CRC WRONG" not in text
+
+
+@pytest.mark.parametrize(("offset", "kind", "field"), [(3, "v0", "last_offset"), (40, "v1", "max_timestamp")])
+def test_a_look_up_in_old_messages_is_told_with_their_own_header(
+    tmp_path: Path, offset: int, kind: str, field: str
+) -> None:
+    old_directory(tmp_path)
+    said = ottla("log", "explain", "t-0", "--log-dir", tmp_path, "--offset", offset).output
+    assert f"Header of a message of format {kind}:" in said
+    assert "CRC-32 of what follows: right" in said
+    assert f"  {field} " in said
+    assert f"Found: offset {offset} is in the batch at position" in said

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import random
-import struct
-import zlib
 
 import pytest
 from kit.logs import (
@@ -312,17 +310,6 @@ def test_a_log_that_ends_below_its_start_begins_anew_at_the_start() -> None:
     log = open_test_log(files, was_clean=False, log_start_offset=40)
     assert (log.log_start_offset, log.log_end_offset) == (40, 40)
     assert append_values(log, b"next").base_offset == 40
-
-
-def test_old_messages_are_not_mistaken_for_damage() -> None:
-    files = disk()
-    body = struct.pack(">bbii", 0, 0, -1, 3) + b"old"
-    overwrite_new = files.open(LOG_0, create=True)
-    message = struct.pack(">I", zlib.crc32(body)) + body
-    overwrite_new.pwritev([struct.pack(">qi", 0, len(message)) + message], 0)
-    with pytest.raises(OSError, match=r"before 0\.11"):
-        open_test_log(files, was_clean=False)
-    assert content(files, LOG_0.name).endswith(b"old")
 
 
 # -- leftovers

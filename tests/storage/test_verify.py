@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import struct
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -376,19 +374,3 @@ def test_a_metadata_snapshot_with_a_wrong_checksum_is_damage() -> None:
     name = next(one for one in files.list_directory(place) if one.endswith(".checkpoint"))
     flip(files, place / name, HEADER_BYTES + 3)
     assert place / name in {one.path for one in damages(files)}
-
-
-def test_old_messages_are_not_looked_into_and_that_is_said() -> None:
-    files = left_behind()
-    for path in logs_of(files)[1:]:
-        files.unlink(path)
-    body = struct.pack(">bbii", 0, 0, -1, 1) + b"x"
-    message = struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
-    path = logs_of(files)[0]
-    file = files.open(path, writable=True)
-    file.truncate(0)
-    file.pwritev([message], 0)
-    file.close()
-    (found,) = (one for one in findings(files) if one.path == path)
-    assert found.severity is Severity.NOTE
-    assert "Kafka before 0.11" in found.problem
