@@ -17,6 +17,7 @@ Nothing here knows of a loop: the node's timers drive all of it, and so does a m
     full directories       ottla.disk.full.probe.interval.ms                 tries full directories again
     index files            1 s                                               index entries that are not in files yet
     metadata snapshot      1 s                                               a snapshot if one is due
+    log cleaner            log.cleaner.backoff.ms                            see log_cleaner.py
     producer expiry        producer.id.expiration.check.interval.ms          idle producers of some logs
     group expiry           offsets.retention.check.interval.ms               old offsets and empty groups of some groups
 """
@@ -28,6 +29,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker import log_cleaner
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -159,6 +161,7 @@ class Chores:
         self._add("full directories", config.ottla_disk_full_probe_interval_ms, self._probe)
         self._add("index files", HOUSEKEEPING_INTERVAL_MS, self._sweep(self._flush_indexes))
         self._add("metadata snapshot", HOUSEKEEPING_INTERVAL_MS, self._snapshot)
+        self._add(log_cleaner.CHORE, config.log_cleaner_backoff_ms, self._node.cleaner.step)
         self._add(
             "producer expiry", config.producer_id_expiration_check_interval_ms, self._sweep(self._expire_producers)
         )
@@ -169,6 +172,7 @@ class Chores:
         """Cancel every planned step."""
         for chore in self.chores.values():
             chore.stop()
+        self._node.cleaner.stop()
         self.chores.clear()
 
     def _add(self, name: str, interval_ms: int, step: Step) -> None:

@@ -16,6 +16,7 @@ from ottla.broker.disk import InlineWorkers, QueuedSyncer, ThreadedSyncer, Threa
 from ottla.broker.dispatch import RequestDispatcher, advertised_apis
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.log_cleaner import LogCleaner
 from ottla.broker.metrics import Metrics
 from ottla.broker.partition import Partition, PartitionServices
 from ottla.broker.producer_ids import ProducerIds
@@ -87,6 +88,7 @@ class Node:
         self.producer_ids = ProducerIds(self.catalog.allocate_producer_ids)
         self.groups = GroupCoordinator(self)
         self.catalog.on_topics_changed = self.groups.on_topics_changed
+        self.cleaner = LogCleaner(self)
         self.chores = Chores(self)
         self.dispatcher = RequestDispatcher(self)
         self.bound_listeners: dict[str, tuple[str, int]] = {}

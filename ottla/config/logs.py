@@ -5,7 +5,6 @@ from __future__ import annotations
 from ottla.config.declare import LONG_MAX, boolean, choice, double, finer, int32, int64, maybe_int32, words, words_or
 from ottla.config.options import Options
 
-_CLEANER = "the cleaner comes with compaction, in a later version"
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
 
@@ -180,33 +179,33 @@ class Records(Options):
 class Cleaner(Options):
     """Compaction."""
 
-    log_cleaner_enable = boolean(True, inert=_CLEANER, doc="Whether compaction runs.")
-    log_cleaner_threads = int32(1, inert=_CLEANER, dynamic=True, doc="Threads that compact.")
-    log_cleaner_dedupe_buffer_size = int64(134217728, inert=_CLEANER, dynamic=True, doc="Bytes for the map of keys.")
-    log_cleaner_io_buffer_size = int32(524288, inert=_CLEANER, dynamic=True, doc="Bytes of buffers of the cleaner.")
-    log_cleaner_io_buffer_load_factor = double(
-        0.9, inert=_CLEANER, dynamic=True, doc="How full the map of keys may be."
+    log_cleaner_enable = boolean(True, doc="Whether compaction runs. `ottla log clean` works without, too.")
+    log_cleaner_threads = int32(
+        1, inert="there is one cleaner, which works beside the requests", dynamic=True, doc="Threads that compact."
     )
-    log_cleaner_io_max_bytes_per_second = double(
-        1.7976931348623157e308,
-        inert=_CLEANER,
+    log_cleaner_dedupe_buffer_size = int64(
+        134217728,
+        at_least=1024,
         dynamic=True,
-        doc="Bytes per second that the cleaner may read and write.",
+        doc="Bytes for the map of keys, 24 for each. More keys take another cleaning.",
+    )
+    log_cleaner_io_buffer_size = int32(
+        524288, inert="one MiB is read at a time, or a batch", dynamic=True, doc="Bytes of buffers of the cleaner."
+    )
+    log_cleaner_io_buffer_load_factor = double(0.9, at_most=1.0, dynamic=True, doc="How full the map of keys may be.")
+    log_cleaner_io_max_bytes_per_second = double(
+        1.7976931348623157e308, dynamic=True, doc="Bytes per second that the cleaner may read and write."
     )
     log_cleaner_backoff_ms = int64(
-        15000, inert=_CLEANER, dynamic=True, doc="Pause of the cleaner when there is nothing to do."
+        15000, at_least=1, dynamic=True, doc="Pause of the cleaner when there is nothing to do."
     )
     log_cleaner_min_cleanable_ratio = double(
-        0.5, at_most=1.0, inert=_CLEANER, dynamic=True, doc="Share of dirty bytes from which a log is compacted."
+        0.5, at_most=1.0, dynamic=True, doc="Share of dirty bytes from which a log is compacted."
     )
-    log_cleaner_min_compaction_lag_ms = int64(
-        0, inert=_CLEANER, dynamic=True, doc="Time for which a record is safe from compaction."
-    )
+    log_cleaner_min_compaction_lag_ms = int64(0, dynamic=True, doc="Time for which a record is safe from compaction.")
     log_cleaner_max_compaction_lag_ms = int64(
-        LONG_MAX,
-        at_least=1,
-        inert=_CLEANER,
-        dynamic=True,
-        doc="Time after which a record must be considered for compaction.",
+        LONG_MAX, at_least=1, dynamic=True, doc="Time after which a record must be considered for compaction."
     )
-    log_cleaner_delete_retention_ms = int64(86400000, inert=_CLEANER, dynamic=True, doc="How long tombstones are kept.")
+    log_cleaner_delete_retention_ms = int64(
+        86400000, dynamic=True, doc="How long tombstones are kept, from the first cleaning that meets them."
+    )

@@ -108,7 +108,7 @@ def assess(log: LogToAssess, now_ms: int) -> Assessment:
     behind = _sealed_from(log.segments, end_offset)
     first_uncleanable_offset = behind[0].base_offset if behind else log.active.base_offset
     before = [one for one in log.segments[:-1] if one.base_offset < first_uncleanable_offset]
-    least = _floor(before, min(first_dirty_offset, first_uncleanable_offset))
+    least = len(before) if first_dirty_offset >= first_uncleanable_offset else _floor(before, first_dirty_offset)
     return Assessment(
         first_dirty_offset=first_dirty_offset,
         first_uncleanable_offset=first_uncleanable_offset,

@@ -1,0 +1,423 @@
+"""The cleaner: chooses the dirtiest of the compacted logs, has it cleaned piece by piece, and begins again.
+
+`step` is the chore `log cleaner`, every `log.cleaner.backoff.ms`: a worker looks how dirty each compacted log is, and
+the dirtiest one that is due gets cleaned (`ottla.storage.cleaner`). Pieces of its work run in a worker, one at a time;
+what changes names or the log itself happens between them on the broker's thread, in timers, so that requests run in
+between. Two things hold it back: `log.cleaner.io.max.bytes.per.second`, by waiting between pieces, and `Courtesy`,
+which rests within a piece so that the broker's thread finds the interpreter free. After a cleaning it looks again at
+once.
+
+A log that cannot be cleaned is said once, counted, and left alone until a restart or until somebody asks for it
+(`ask`, behind `ottla log clean`). Asked for, a log is cleaned whatever its dirty ratio, and where nothing is dirty gone
+through from its start once, which removes what an earlier cleaning had to leave: tombstones whose time is over by now.
+
+All calls on the broker's thread. Kafka's LogCleaner and LogCleanerManager; there is one cleaner, whatever
+`log.cleaner.threads` says, because its work would only compete with itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.disk import InlineWorkers
+from ottla.protocol.records.errors import CorruptBatch
+from ottla.storage.cleanable import Assessment, LogToAssess, assess
+from ottla.storage.cleaner import CleaningAborted, LogCleaning, Uncleanable, Work
+from ottla.storage.layout import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.metrics import ChoreCounters
+    from ottla.broker.node import Node
+    from ottla.storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+CHORE: Final = "log cleaner"
+NO_ROOM_RETRY_MS: Final = 60_000
+"""How long a log waits that could not be cleaned because the disk is full."""
+WORK_S: Final = 0.0005
+REST_S: Final = 0.0005
+"""A cleaner that works for so long rests for so long: half its speed, and nobody waits longer for the interpreter than
+that."""
+
+
+class Courtesy:
+    """`pause` of a piece of work in a thread: lets the broker's thread have the interpreter every `WORK_S`."""
+
+    def __init__(self) -> None:
+        self._since_s = 0.0
+
+    def __call__(self) -> None:
+        """Rest if it is time to."""
+        now_s = time.perf_counter()
+        if now_s - self._since_s >= WORK_S:
+            time.sleep(REST_S)
+            self._since_s = time.perf_counter()
+
+
+@dataclass(slots=True)
+class CleanerFigures:
+    """What the cleaner counts, for metrics; sums since the start, except where it says otherwise."""
+
+    cleanings: int = 0
+    failed: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    bytes_freed: int = 0
+    records_removed: int = 0
+    max_dirty_ratio: float = 0.0
+    """Of the logs as of the last look."""
+    last_look_wall_ms: int = 0
+    last_recopy_ratio: float = 0.0
+    last_map_utilization: float = 0.0
+    last_cleaning_s: float = 0.0
+    max_overdue_ms: int = 0
+    """The longest that a log was overdue by `max.compaction.lag.ms` at the last look."""
+
+
+@dataclass(slots=True)
+class CleaningTold:
+    """What became of a cleaning that somebody asked for: `state` is waiting, running, done or failed."""
+
+    state: str
+    message: str = ""
+    bytes_before: int = 0
+    bytes_after: int = 0
+    records_removed: int = 0
+    end_offset: int = -1
+    rounds: int = 0
+
+
+@dataclass(slots=True)
+class _Candidate:
+    log: Log
+    state: LogToAssess
+    is_asked: bool
+    is_first_round: bool
+    found: Assessment | None = None
+    error: str = ""
+
+    def assess(self, now_ms: int) -> None:
+        """Look how dirty it is. In a worker."""
+        try:
+            self.found = assess(self.state, now_ms)
+            if self.is_asked and not self.found.cleanable_bytes and self.is_first_round:
+                self.state = replace(self.state, clean_offset=None)
+                self.found = assess(self.state, now_ms)
+        except (OSError, CorruptBatch) as error:
+            self.error = str(error)
+
+
+@dataclass(slots=True)
+class _Running:
+    log: Log
+    cleaning: LogCleaning
+    found: Assessment
+    steps: Generator[Work, int, None]
+    started_s: float = field(default_factory=time.perf_counter)
+
+
+class LogCleaner:
+    """See the module.
+
+    Attributes:
+        figures: for metrics.
+        uncleanable: why logs cannot be cleaned.
+        told: what became of what was asked for, until the next time or the end of the partition.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._counters: ChoreCounters = node.metrics.chore(CHORE)
+        self.figures = CleanerFigures()
+        self.uncleanable: dict[Log, str] = {}
+        self.told: dict[TopicPartition, CleaningTold] = {}
+        self._not_before_ms: dict[Log, int] = {}
+        self._running: _Running | None = None
+        self._is_looking = False
+        self._is_stopped = False
+        self._pause: Callable[[], None] = (lambda: None) if isinstance(node.workers, InlineWorkers) else Courtesy()
+
+    # -- what others ask
+
+    def step(self) -> bool:
+        """Look for a log to clean, unless one is being cleaned. The chore's step."""
+        self._forget_closed()
+        if self._running is None and not self._is_looking and not self._is_stopped:
+            candidates = self._candidates()
+            if candidates:
+                self._look(candidates)
+        return False
+
+    def ask(self, topic: str) -> dict[TopicPartition, CleaningTold]:
+        """Clean the partitions of a compacted topic soon; what is told of each, which changes as it goes on."""
+        asked = {}
+        for index, partition in enumerate(self._node.catalog.topics[topic].partitions):
+            if partition is not None:
+                one = TopicPartition(topic, index)
+                self.uncleanable.pop(partition.log, None)
+                self._not_before_ms.pop(partition.log, None)
+                known = self.told.get(one)
+                if known is None or known.state not in ("waiting", "running"):
+                    self.told[one] = CleaningTold("waiting")
+                asked[one] = self.told[one]
+        self._plan(0, self._look_now)
+        return asked
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a log is being cleaned or looked for."""
+        return self._running is not None or self._is_looking
+
+    def is_cleaning(self, log: Log) -> bool:
+        """Whether it is this log's turn."""
+        return self._running is not None and self._running.log is log
+
+    def stop(self) -> None:
+        """Clean no more; what was under way is dropped, or finished where it had begun to take its place."""
+        self._is_stopped = True
+        if self._running is not None:
+            self._running.steps.close()
+            self._running = None
+
+    # -- choosing
+
+    def _candidates(self) -> list[_Candidate]:
+        """Compacted logs that may be looked at; those whose sealed segments are not on disk yet are synced first."""
+        node, now_ms = self._node, self._node.clock.monotonic_ms()
+        is_enabled = node.config.log_cleaner_enable
+        found = []
+        for topic in node.catalog.topics.values():
+            if "compact" not in topic.config.cleanup_policy:
+                continue
+            for index, partition in enumerate(topic.partitions):
+                if partition is None:
+                    continue
+                log, told = partition.log, self.told.get(TopicPartition(topic.name, index))
+                is_asked = told is not None and told.state == "waiting"
+                if log.error is not None:
+                    if told is not None and is_asked:
+                        told.state, told.message = "failed", str(log.error)
+                    continue
+                if log in self.uncleanable or not (is_asked or is_enabled):
+                    continue
+                if not is_asked and self._not_before_ms.get(log, now_ms) > now_ms:
+                    continue
+                if len(log.segment_list) == 1 and not is_asked:
+                    continue
+                if log.synced_offset < log.segment_list.active.base_offset:
+                    # Where an acknowledgement does not wait for the disk, nobody else may ever ask for this sync.
+                    node.syncer.request(log, lambda error: self._plan(0, self._look_now))
+                    if is_asked:
+                        continue
+                clean_offset = node.log_manager.clean_offset_of(topic.name, index)
+                state = LogToAssess.of(log, partition.last_stable_offset, clean_offset)
+                found.append(_Candidate(log, state, is_asked, told is None or not told.rounds))
+        return found
+
+    def _look(self, candidates: list[_Candidate]) -> None:
+        self._is_looking = True
+        now_ms = self._node.clock.wall_ms()
+
+        def work() -> None:
+            for candidate in candidates:
+                candidate.assess(now_ms)
+
+        def done(_: object, error: BaseException | None) -> None:
+            self._is_looking = False
+            if error is not None:
+                self._bug("looking at logs", error)
+            elif not self._is_stopped:
+                self._choose(candidates, now_ms)
+
+        self._count_step()
+        self._node.workers.run(work, done)
+
+    def _choose(self, candidates: list[_Candidate], now_ms: int) -> None:
+        figures = self.figures
+        figures.last_look_wall_ms = now_ms
+        assessed = [(one, one.found) for one in candidates if one.found is not None]
+        figures.max_dirty_ratio = max((found.dirty_ratio for _, found in assessed), default=0.0)
+        figures.max_overdue_ms = max((found.overdue_ms for _, found in assessed), default=0)
+        for one in candidates:
+            if one.error and one.log.error is None:
+                self._give_up(one.log, one.error)
+        for one, found in assessed:
+            if one.is_asked and self._begin_asked(one, found):
+                return
+        due = [
+            (found.dirty_ratio, found, one)
+            for one, found in assessed
+            if not one.is_asked and found.is_due(one.state.config.min_cleanable_dirty_ratio)
+        ]
+        if due:
+            _, found, one = max(due, key=lambda each: each[0])
+            self._begin(one, found)
+
+    def _begin_asked(self, one: _Candidate, found: Assessment) -> bool:
+        """Begin with a log that was asked for; False when nothing is left to do for it."""
+        told = self.told.get(TopicPartition(one.log.topic, one.log.partition))
+        if told is None:
+            return False
+        if found.cleanable_bytes:
+            told.state = "running"
+            self._begin(one, found)
+            return True
+        told.state = "done"
+        if not told.rounds:
+            told.message = "no sealed segment is synced, stable and older than min.compaction.lag.ms"
+        return False
+
+    # -- cleaning
+
+    def _begin(self, one: _Candidate, found: Assessment) -> None:
+        log, node = one.log, self._node
+        if log.error is not None or any(segment.is_deleted for segment in one.state.segments):
+            self._plan(0, self._look_now)
+            return
+        cleaning = LogCleaning(
+            log,
+            one.state,
+            found,
+            dedupe_buffer_bytes=node.config.log_cleaner_dedupe_buffer_size,
+            load_factor=node.config.log_cleaner_io_buffer_load_factor,
+            now_ms=node.clock.wall_ms(),
+            checkpoint=lambda offset: node.log_manager.write_clean_offset(log.topic, log.partition, offset),
+            pause=self._pause,
+        )
+        self._running = _Running(log, cleaning, found, cleaning.run())
+        self._advance(None, None)
+
+    def _advance(self, done_bytes: int | None, error: Exception | None) -> None:
+        """Let the cleaning go on after a piece of work, and have the next one done."""
+        running = self._running
+        if running is None:
+            return
+        self._count_step()
+        started_ns = time.perf_counter_ns()
+        try:
+            if error is not None:
+                work = running.steps.throw(error)
+            elif done_bytes is None:
+                work = next(running.steps)
+            else:
+                work = running.steps.send(done_bytes)
+        except StopIteration:
+            self._finished(running)
+        except CleaningAborted as reason:
+            logger.info("%s: cleaning was given up: %s", running.log.name, reason)
+            self._ended(running, "failed", str(reason), looks_again=False)
+        except Uncleanable as reason:
+            self._give_up(running.log, str(reason))
+            self._ended(running, "failed", str(reason))
+        except OSError as reason:
+            logger.warning("%s: no room to clean it: %s", running.log.name, reason)
+            self._not_before_ms[running.log] = self._node.clock.monotonic_ms() + NO_ROOM_RETRY_MS
+            self._ended(running, "failed", str(reason))
+        except Exception as bug:
+            self._bug(running.log.name, bug)
+            self.uncleanable[running.log] = f"a bug: {bug}"
+            self._ended(running, "failed", f"a bug: {bug}")
+        else:
+            self._have_done(running, work)
+        finally:
+            self._counters.elapsed_us += (time.perf_counter_ns() - started_ns) // 1_000
+
+    def _have_done(self, running: _Running, work: Work) -> None:
+        def guarded() -> tuple[int, Exception | None]:
+            try:
+                return work(), None
+            except Exception as error:  # it belongs to the generator, which knows what it means
+                return 0, error
+
+        def done(outcome: tuple[int, Exception | None] | None, _: BaseException | None) -> None:
+            if self._running is running and outcome is not None:
+                size_bytes, error = outcome
+                self._plan(self._wait_ms(size_bytes), lambda: self._advance(size_bytes, error))
+
+        self._node.workers.run(guarded, done)
+
+    def _wait_ms(self, size_bytes: int) -> int:
+        """How long `log.cleaner.io.max.bytes.per.second` lets a piece of so many bytes take."""
+        rate = self._node.config.log_cleaner_io_max_bytes_per_second
+        return int(size_bytes * 1000 / rate) if rate > 0 else 0
+
+    def _finished(self, running: _Running) -> None:
+        cleaning, figures = running.cleaning, self.figures
+        elapsed_s = time.perf_counter() - running.started_s
+        removed = cleaning.records_read - cleaning.records_kept
+        figures.cleanings += 1
+        figures.bytes_read += cleaning.bytes_read
+        figures.bytes_written += cleaning.bytes_written
+        figures.bytes_freed += cleaning.bytes_before - cleaning.bytes_after
+        figures.records_removed += removed
+        figures.last_recopy_ratio = cleaning.bytes_written / cleaning.bytes_read if cleaning.bytes_read else 0.0
+        figures.last_map_utilization = cleaning.map_utilization
+        figures.last_cleaning_s = elapsed_s
+        logger.info(
+            "%s: cleaned offsets %d to %d in %.1f s: %d of %d records removed, segments of %d bytes are %d bytes now",
+            running.log.name,
+            running.found.first_dirty_offset,
+            cleaning.end_offset,
+            elapsed_s,
+            removed,
+            cleaning.records_read,
+            cleaning.bytes_before,
+            cleaning.bytes_after,
+        )
+        self._ended(running, "waiting")
+
+    def _ended(self, running: _Running, state: str, message: str = "", *, looks_again: bool = True) -> None:
+        """Note what became of it, and look for the next log. One that was asked for is looked at once more."""
+        self._running = None
+        cleaning = running.cleaning
+        told = self.told.get(TopicPartition(running.log.topic, running.log.partition))
+        if told is not None and told.state == "running":
+            told.state, told.message = state, message
+            told.bytes_before += cleaning.bytes_before
+            told.bytes_after += cleaning.bytes_after
+            told.records_removed += cleaning.records_read - cleaning.records_kept
+            told.end_offset = cleaning.end_offset
+            told.rounds += 1
+        if state == "failed":
+            self.figures.failed += 1
+        if looks_again:
+            self._plan(0, self._look_now)
+
+    def _give_up(self, log: Log, reason: str) -> None:
+        self.uncleanable[log] = reason
+        self._counters.failures += 1
+        logger.error("%s cannot be compacted and keeps every record: %s", log.name, reason)
+        told = self.told.get(TopicPartition(log.topic, log.partition))
+        if told is not None and told.state == "waiting":
+            told.state, told.message = "failed", reason
+
+    # -- the rest
+
+    def _look_now(self) -> None:
+        self.step()
+
+    def _plan(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        if not self._is_stopped:
+            self._node.timers.at(self._node.clock.monotonic_ms() + delay_ms, callback)
+
+    def _forget_closed(self) -> None:
+        manager = self._node.log_manager
+        for log in [one for one in self.uncleanable if manager.get(one.topic, one.partition) is not one]:
+            del self.uncleanable[log]
+        for log in [one for one in self._not_before_ms if manager.get(one.topic, one.partition) is not one]:
+            del self._not_before_ms[log]
+        for one in [each for each in self.told if each not in manager.logs]:
+            del self.told[one]
+
+    def _count_step(self) -> None:
+        self._counters.steps += 1
+        self._counters.last_wall_ms = self._node.clock.wall_ms()
+
+    def _bug(self, where: str, error: BaseException) -> None:
+        self._counters.failures += 1
+        logger.error("a bug in the cleaner: %s", where, exc_info=error)
