@@ -93,7 +93,8 @@ class DecoderSource:
         marker = self._name("n")
         self._fixed("b", marker)
         self._flush()
-        self._line(f"if {marker} < 0:")
+        # Kafka's generated code marks a struct that is null by -1, and in a tagged field by 0.
+        self._line(f"if {marker} < 0:" if field.tag is None else f"if not {marker}:")
         self._line(f"    {target} = None")
         self._line("else:")
         self._indent += 1

@@ -101,7 +101,8 @@ class EncoderSource:
             return
         self._flush()
         self._line(f"if {name} is None:")
-        self._line('    w(b"\\xff")')
+        null = b"\xff" if field.tag is None else b"\0"
+        self._line(f"    w({null!r})")
         self._line("else:")
         self._indent += 1
         self._fixed("b", "1")
@@ -226,7 +227,12 @@ class EncoderSource:
         self._indent -= 1
 
     def _is_set(self, field: FieldPlan, name: str) -> str:
-        """The condition under which a tagged field is written. A struct of nothing but defaults counts as unset."""
+        """The condition under which a tagged field is written. A struct of nothing but defaults counts as unset.
+
+        One that may be null is always written: to Kafka's generated code its absence means a struct of defaults.
+        """
+        if field.struct is not None and field.is_nullable:
+            return "True"
         if field.struct is not None and not field.is_nullable:
             unset = self._bind(f"unset_{field.name}", field.struct.cls())
             return f"{name} is not None and {name} != {unset}"

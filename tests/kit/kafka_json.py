@@ -32,7 +32,12 @@ def _camel(name: str) -> str:
 
 def _to_object(plan: StructPlan, struct: Struct) -> dict[str, Any]:
     values = {field.name: getattr(struct, field.name) for field in (*plan.fields, *plan.tagged)}
-    absent = {field.name for field in plan.tagged if values[field.name] == field.default}
+    # A struct that may be null says so: left out it would be a struct of defaults to Kafka.
+    absent = {
+        field.name
+        for field in plan.tagged
+        if values[field.name] == field.default and not (field.struct is not None and field.is_nullable)
+    }
     return {
         _camel(field.name): _to_value(field, values[field.name])
         for field in (*plan.fields, *plan.tagged)
