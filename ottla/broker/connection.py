@@ -32,6 +32,7 @@ from ottla.broker.slot import CloseConnection, Slot
 
 if TYPE_CHECKING:
     from ottla.broker.connections import Connections
+    from ottla.broker.produce_path import ProduceRun
     from ottla.protocol.types import Buffer
 
 LOG = logging.getLogger("ottla.connection")
@@ -44,6 +45,12 @@ _LENGTH = struct.Struct(">i")
 
 class Dispatcher(Protocol):
     """Whoever starts requests."""
+
+    def start_run(self, view: memoryview, start: int, end: int, peer: Peer, most: int) -> ProduceRun | None:
+        """Start the requests at the front of `view[start:end]` together if they are of one kind that allows it.
+
+        At most `most`, and only whole frames; None when `start` has to take the first one.
+        """
 
     def start(self, frame: memoryview, peer: Peer) -> list[Buffer] | Slot | None:
         """Start the request of one frame (without its length).
@@ -79,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self._expected_bytes = 0
         self._slots: deque[Slot] = deque()
         self._slot_bytes = 0
+        self._pending_requests = 0
         self._out: list[Buffer] = []
         self._planned = False
         self._pause = 0
@@ -184,6 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         while slots and slots[0].is_done:
             head = slots.popleft()
             self._slot_bytes -= head.size_bytes
+            self._pending_requests -= head.requests
             if head.close_reason is not None:
                 self.close(head.close_reason)
                 break
@@ -206,6 +215,7 @@ class Connection(asyncio.BufferedProtocol):
         for slot in list(self._slots):
             if slot.parks:
                 self._slots.remove(slot)
+                self._pending_requests -= slot.requests
                 slot.cancel()
         self._plan()
 
@@ -240,8 +250,15 @@ class Connection(asyncio.BufferedProtocol):
     def _start_frames(self, view: memoryview, start: int, end: int) -> int:
         """Start the whole frames of `view[start:end]` as far as they may; where the first unstarted one begins."""
         dispatcher, peer, out, slots = self._dispatcher, self.peer, self._out, self._slots
-        first = following = start
+        started = 0
         while end - start >= 4 and self._closing is None and not self._is_blocked():
+            if peer.produce_forms is not None:
+                run = dispatcher.start_run(view, start, end, peer, self._shared.max_slots - self._pending_requests)
+                if run is not None:
+                    self._queue(run)
+                    started += run.requests
+                    start = run.end
+                    continue
             (length,) = _LENGTH.unpack_from(view, start)
             if not 0 < length <= self._max_frame_bytes:
                 self.close(self._describe_bad_length(length, view[start:end]))
@@ -255,27 +272,28 @@ class Connection(asyncio.BufferedProtocol):
                 self._shared.metrics.malformed_requests += 1
                 self.close(str(error))
                 break
-            if start != first:
-                self._turn.is_pipelined = True
+            started += 1
             start = following
             if reply is None:
                 continue
             if isinstance(reply, Slot):
-                reply.owner = self
-                slots.append(reply)
+                self._queue(reply)
             elif slots:
-                self._queue_reply(reply)
+                self._queue(Slot.finished(reply))
             else:
                 out.extend(reply)
+        if started > 1:
+            self._turn.is_pipelined = True
         if out:
             self._plan()
         return start
 
-    def _queue_reply(self, reply: list[Buffer]) -> None:
-        """A reply that was there at once stands behind one that is pending."""
-        slot = Slot.finished(reply)
-        self._slot_bytes += slot.size_bytes
+    def _queue(self, slot: Slot) -> None:
+        """Behind what was started before; a reply that is there already waits there for its turn."""
+        slot.owner = self
         self._slots.append(slot)
+        self._pending_requests += slot.requests
+        self._slot_bytes += slot.size_bytes
 
     def _is_blocked(self) -> bool:
         """Whether no request may start: behind a parked one, a full queue, or output that is not taken."""
@@ -286,7 +304,7 @@ class Connection(asyncio.BufferedProtocol):
             return False
         if slots[-1].parks:
             return True
-        return len(slots) >= self._shared.max_slots or self._slot_bytes >= self._shared.max_slot_bytes
+        return self._pending_requests >= self._shared.max_slots or self._slot_bytes >= self._shared.max_slot_bytes
 
     def _run_own(self) -> None:
         """Start what may start of the own buffer, and keep the rest in order."""
@@ -436,7 +454,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _update_pauses(self) -> None:
         """After requests started or replies left: read again where nothing stands against it."""
-        full = len(self._slots) >= self._shared.max_slots or self._slot_bytes >= self._shared.max_slot_bytes
+        full = self._pending_requests >= self._shared.max_slots or self._slot_bytes >= self._shared.max_slot_bytes
         if full:
             self._hold(QUEUE)
         elif self._pause & QUEUE:

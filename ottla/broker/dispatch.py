@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.context import Peer
     from ottla.broker.node import Node
+    from ottla.broker.produce_path import ProduceRun
     from ottla.broker.profiles import Profile
     from ottla.protocol.api.fetch import FetchRequest
     from ottla.protocol.api.produce import ProduceRequest
@@ -91,22 +92,21 @@ class RequestDispatcher:
             if api.key in handlers and (versions := node.profile.served(api)) is not None
         }
 
+    def start_run(self, view: memoryview, start: int, end: int, peer: Peer, most: int) -> ProduceRun | None:
+        """Start the Produce frames with which `view[start:end]` begins, at most `most`, if there is a short way."""
+        forms = peer.produce_forms
+        return None if forms is None else forms.start(view, start, end, most)
+
     def start(self, frame: memoryview, peer: Peer) -> list[Buffer] | Slot | None:
         """Start the request of `frame`: its encoded answer, a slot that will hold it, or None for no answer.
 
         Raises CloseConnection with the reason, for the log.
         """
         started_ns = perf_counter_ns()
-        if len(frame) > MIN_FORM_BYTES and not frame[0]:
-            if frame[1] == PRODUCE:
-                if peer.produce_forms is not None:
-                    slot = peer.produce_forms.start(frame, started_ns)
-                    if slot is not None:
-                        return slot
-            elif frame[1] == FETCH and peer.fetch_forms is not None:
-                buffers = answer_by_form(peer.fetch_forms, frame, peer, self._node, started_ns)
-                if buffers is not None:
-                    return buffers
+        if peer.fetch_forms is not None and len(frame) > MIN_FORM_BYTES and not frame[0] and frame[1] == FETCH:
+            buffers = answer_by_form(peer.fetch_forms, frame, peer, self._node, started_ns)
+            if buffers is not None:
+                return buffers
         try:
             header, position = decode_request_header(frame)
         except MalformedMessage as error:

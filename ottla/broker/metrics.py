@@ -166,17 +166,20 @@ class Metrics:
             counters = self.chores[name] = ChoreCounters()
         return counters
 
-    def request(self, api_name: str, version: int, error_code: int, elapsed_us: int) -> None:
-        """Count one answered request: by API, version and (first) error code, with its time from start to answer."""
+    def request(self, api_name: str, version: int, error_code: int, elapsed_us: int, count: int = 1) -> None:
+        """Count answered requests: by API, version and (first) error code, with their time from start to answer.
+
+        `count` of them, where so many began and ended together.
+        """
         key = (api_name, version, error_code)
         try:
-            self.request_counts[key] += 1
+            self.request_counts[key] += count
             times = self.request_times[api_name]
         except KeyError:
-            self.request_counts[key] = 1
+            self.request_counts[key] = count
             times = self.request_times.setdefault(api_name, Histogram())
-        times.counts[bisect_left(REQUEST_BUCKETS_US, elapsed_us)] += 1
-        times.sum_us += elapsed_us
+        times.counts[bisect_left(REQUEST_BUCKETS_US, elapsed_us)] += count
+        times.sum_us += elapsed_us * count
 
     def sync(self, elapsed_us: int, *, failed: bool = False) -> None:
         """Count one sync of a log and its time."""

@@ -48,6 +48,10 @@ class Appended(Protocol):
         """`result` of the batch gathered under `index`."""
 
 
+Told = Callable[[list[AppendResult]], None]
+"""Takes the results of batches that were gathered together, in their order."""
+
+
 class Watcher(Protocol):
     """A long poll: woken when more of a partition may be seen, or when that will never happen."""
 
@@ -88,6 +92,7 @@ class Partition:
         "_deadline_timer",
         "_entries",
         "_flush_timer",
+        "_gathered_bytes",
         "_services",
         "_waiters",
         "_waits",
@@ -111,7 +116,9 @@ class Partition:
         self.counters = services.metrics.topic(topic)
         self._services = services
         self._entries: list[AppendEntry | tuple[memoryview, int]] = []
-        self._waiters: list[tuple[Appended, int]] = []
+        self._waiters: list[tuple[int, Told]] = []
+        """How many of the entries each is about, in order, and who is told."""
+        self._gathered_bytes = 0
         self._waits: list[_VisibilityWait] = []
         self._watchers: dict[Watcher, None] = {}
         self.holds_acknowledgements = False
@@ -143,10 +150,15 @@ class Partition:
         `entry.records` must stay valid until the turn's flush. Batches of one idempotent producer may be gathered
         together: the log judges each by what the ones before it in the same call have made of the producer.
         """
+        self.gather_run([entry], len(entry[0]), lambda results: waiter.appended(index, results[0]))
+
+    def gather_run(self, entries: list[AppendEntry | tuple[memoryview, int]], size_bytes: int, told: Told) -> None:
+        """As `gather`, for several batches of `size_bytes` in all, of which `told` hears at once."""
         if not self._entries:
             self._services.turn.note_gathering(self)
-        self._entries.append(entry)
-        self._waiters.append((waiter, index))
+        self._entries += entries
+        self._gathered_bytes += size_bytes
+        self._waiters.append((len(entries), told))
 
     def settle(self) -> None:
         """Append what was gathered, if anything: called before anybody else looks at the log."""
@@ -158,15 +170,15 @@ class Partition:
         entries = self._entries
         if not entries:
             return
-        waiters = self._waiters
-        self._entries, self._waiters = [], []
+        waiters, gathered_bytes = self._waiters, self._gathered_bytes
+        self._entries, self._waiters, self._gathered_bytes = [], [], 0
         if self._closed_error is not None:
             code = self._code_of(self._closed_error)
-            for waiter, index in waiters:
-                waiter.appended(index, AppendResult(code))
+            for count, told in waiters:
+                told([AppendResult(code)] * count)
             return
         log = self.log
-        old_end_offset = log.log_end_offset
+        old_end_offset, old_size_bytes = log.log_end_offset, log.size_bytes
         try:
             results = log.append(entries, now_ms)
         except Exception:
@@ -180,13 +192,26 @@ class Partition:
         counters = self.counters
         counters.total_produce_requests += len(entries)
         counters.messages_in += log.log_end_offset - old_end_offset
-        for (records, _), (waiter, index), result in zip(entries, waiters, results, strict=True):
+        if log.size_bytes - old_size_bytes == gathered_bytes:
+            counters.bytes_in += gathered_bytes  # all stored, and as they came
+        else:
+            self._count_one_by_one(entries, results)
+        first = 0
+        for count, told in waiters:
+            told(results[first : first + count])
+            first += count
+
+    def _count_one_by_one(
+        self, entries: list[AppendEntry | tuple[memoryview, int]], results: list[AppendResult]
+    ) -> None:
+        """Count the bytes of each batch where it belongs: some were refused, stored before, or not stored as sent."""
+        counters = self.counters
+        for (records, _), result in zip(entries, results, strict=True):
             if result.base_offset < 0:
                 counters.bytes_rejected += len(records)
                 counters.failed_produce_requests += 1
             elif not result.is_duplicate:
                 counters.bytes_in += len(records)
-            waiter.appended(index, result)
 
     def when_visible(self, end_offset: int, callback: VisibleCallback, deadline_ms: float = NEVER_MS) -> None:
         """Call back with None once the high watermark covers `end_offset`, at once if it does.

@@ -11,6 +11,10 @@ A form is learnt from a request that took the long way (`api/produce.py`), and o
 same: one topic, one partition, acks -1 or 1, no transactional id, no tagged fields, a partition that is there. It holds
 as long as the partition is open and has the same configuration. Everything else, every error included, takes the long
 way or is encoded by it.
+
+What a pipelining producer has sent stands frame behind frame in one read. Those of one form are one *run*: gathered,
+told, answered and counted together, each with an answer of its own. They began together and are promised together:
+their batches are appended by one call and covered by one sync.
 """
 
 from __future__ import annotations
@@ -27,6 +31,8 @@ from ottla.protocol.headers import response_header
 from ottla.protocol.message import encode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ottla.broker.context import Peer
     from ottla.broker.metrics import Metrics
     from ottla.broker.node import Node
@@ -41,7 +47,8 @@ MAX_FORMS = 256
 
 FIRST_FLEXIBLE_VERSION = 9
 FIRST_VERSION_WITH_LOG_START = 5
-_FORM_START = 8  # behind the correlation id
+_LENGTH_BYTES = 4
+_FORM_START = 12  # of a frame with its length: behind the correlation id
 _FLEXIBLE_TAIL = b"\0\0\0"  # no tagged fields of the partition, the topic, the request
 _INT32 = struct.Struct(">i")
 _MARK = struct.pack(">qq", 0x5EED_0FF5_E7A1_B2C3, 0x7EA5_7A3B_0001_0203)
@@ -55,7 +62,8 @@ class ProduceForm:
         "_after",
         "_before",
         "_has_log_start",
-        "_layout",
+        "_pack",
+        "_size_bytes",
         "acks",
         "clock",
         "config",
@@ -88,15 +96,15 @@ class ProduceForm:
         tags = response_header(0, version, 0)[4:]
         self._before = tags + whole[:mark]
         self._after = whole[mark + offsets_bytes :]
-        self._layout = struct.Struct(f">ii{len(self._before)}s{offsets_format}{len(self._after)}s")
+        layout = struct.Struct(f">ii{len(self._before)}s{offsets_format}{len(self._after)}s")
+        self._pack = layout.pack
+        self._size_bytes = layout.size - _LENGTH_BYTES
 
     def answer(self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
         """The whole response of a batch that was stored, with its length."""
-        layout = self._layout
-        size_bytes = layout.size - 4
         if self._has_log_start:
-            return layout.pack(
-                size_bytes,
+            return self._pack(
+                self._size_bytes,
                 correlation_id,
                 self._before,
                 base_offset,
@@ -104,7 +112,14 @@ class ProduceForm:
                 log_start_offset,
                 self._after,
             )
-        return layout.pack(size_bytes, correlation_id, self._before, base_offset, log_append_time_ms, self._after)
+        return self._pack(self._size_bytes, correlation_id, self._before, base_offset, log_append_time_ms, self._after)
+
+    def refusal(self, correlation_id: int, code: ErrorCode, message: str | None, result: AppendResult | None) -> bytes:
+        """The whole response of a batch that was refused, or is not promised, with its length."""
+        log_start_offset = -1 if result is None else result.log_start_offset
+        body = self.encode(code, -1, -1, log_start_offset, message or code.message, result)
+        header = response_header(0, self.version, correlation_id)
+        return _INT32.pack(len(header) + len(body)) + header + body
 
     def encode(
         self,
@@ -145,43 +160,67 @@ class ProduceForm:
 class ProduceForms:
     """The forms of one connection. All have their records' length at the same position: clients name topics alike."""
 
-    __slots__ = ("_forms", "_layout", "_length_at")
+    __slots__ = ("_forms", "_layout", "_length_at", "_max_frame_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, max_frame_bytes: int) -> None:
         self._forms: dict[bytes, ProduceForm] = {}
+        self._max_frame_bytes = max_frame_bytes
         self._place_length(_FORM_START)
 
     def _place_length(self, length_at: int) -> None:
-        """The records' length stands at `length_at`: version, correlation id, form, four bytes from there on."""
+        """The records' length stands at `length_at` of a frame: what is before it, and four bytes from there on."""
         self._length_at = length_at
-        self._layout = struct.Struct(f">xxhi{length_at - _FORM_START}sI")
+        self._layout = struct.Struct(f">iIi{length_at - _FORM_START}sI")
 
-    def start(self, frame: memoryview, started_ns: int) -> ProduceSlot | None:
-        """Start a Produce frame the short way; None when it must take the long one."""
-        layout, at, end = self._layout, self._length_at, len(frame)
-        if end < layout.size:
+    def start(self, view: memoryview, start: int, end: int, most: int) -> ProduceRun | None:
+        """Start the whole Produce frames of one form, at most `most`, with which `view[start:end]` begins.
+
+        None when the first one must take the long way.
+        """
+        layout, length_at = self._layout, self._length_at
+        unpack, smallest = layout.unpack_from, layout.size
+        if end - start < smallest:
             return None
-        version, correlation_id, key, length = layout.unpack_from(frame)
+        frame_bytes, kind, correlation_id, key, word = unpack(view, start)
         form = self._forms.get(key)
-        if form is None or form.version != version:
-            return None
-        if version < FIRST_FLEXIBLE_VERSION:
-            at += 4
-            last = end
-        else:
-            width, length = _varint_in(length)
-            at += width
-            last = end - len(_FLEXIBLE_TAIL)
-            if _INT32.unpack_from(frame, end - 4)[0] & 0xFFFFFF:
-                return None
-        if at + length != last or not length:
+        if form is None or form.version != kind:  # API key and version; Produce is 0
             return None
         if not form.holds():
             self._forms.clear()
             return None
-        slot = ProduceSlot(form, correlation_id, started_ns)
-        form.partition.gather((frame[at:last], version), slot, 0)
-        return slot
+        is_flexible = kind >= FIRST_FLEXIBLE_VERSION
+        longest = min(end - _LENGTH_BYTES, start + self._max_frame_bytes)
+        entries: list[tuple[memoryview, int]] = []
+        correlation_ids: list[int] = []
+        field, width, length, run_bytes = -1, 4, 0, 0
+        while frame_bytes >= smallest and start + frame_bytes <= longest:
+            last = following = start + _LENGTH_BYTES + frame_bytes
+            if not is_flexible:
+                length = word
+            else:
+                if word != field:
+                    field = word
+                    width, length = _varint_in(word)
+                last -= len(_FLEXIBLE_TAIL)
+                if _INT32.unpack_from(view, following - 4)[0] & 0xFFFFFF:
+                    break
+            first = start + length_at + width
+            if first + length != last or not length:
+                break
+            entries.append((view[first:last], kind))
+            correlation_ids.append(correlation_id)
+            run_bytes += length
+            start = following
+            if end - start < smallest or len(entries) >= most:
+                break
+            frame_bytes, next_kind, correlation_id, next_key, word = unpack(view, start)
+            if next_key != key or next_kind != kind:
+                break
+        if not entries:
+            return None
+        run = ProduceRun(form, correlation_ids, start)
+        form.partition.gather_run(entries, run_bytes, run.appended)
+        return run
 
     def learn(self, frame: memoryview, request: ProduceRequest, version: int, partition: Partition, node: Node) -> None:
         """Remember the form of a request that is about to take the long way, if it has one."""
@@ -196,69 +235,93 @@ class ProduceForms:
             tail = b""
         records_at = len(frame) - len(tail) - length
         length_at = records_at - len(field)
-        if length_at <= _FORM_START or frame[length_at:records_at] != field or frame[records_at + length :] != tail:
+        form_start = _FORM_START - _LENGTH_BYTES
+        if length_at <= form_start or frame[length_at:records_at] != field or frame[records_at + length :] != tail:
             return
-        if length_at != self._length_at or len(self._forms) >= MAX_FORMS:
+        if length_at + _LENGTH_BYTES != self._length_at or len(self._forms) >= MAX_FORMS:
             self._forms.clear()
-            self._place_length(length_at)
-        self._forms[bytes(frame[_FORM_START:length_at])] = ProduceForm(request, version, partition, node)
+            self._place_length(length_at + _LENGTH_BYTES)
+        self._forms[bytes(frame[form_start:length_at])] = ProduceForm(request, version, partition, node)
 
 
-class ProduceSlot(Slot):
-    """One such request under way: its slot, and the waiter of its batch."""
+class ProduceRun(Slot):
+    """Such requests under way, one behind the other: their slot, and who is told of their batches.
 
-    __slots__ = ("_correlation_id", "_form", "_started_ns")
+    `end` is where the frame of the last one ends. The results are told by the turn's flush; the answers leave together,
+    when the last of the batches may be promised.
+    """
+
+    __slots__ = ("_correlation_ids", "_form", "_started_ns", "_succeeded", "end")
 
     # What no such request has: constants of the class, since each attribute set is time on the hot path.
     pending = None
     parks = False
     close_reason = None
 
-    def __init__(self, form: ProduceForm, correlation_id: int, started_ns: int) -> None:
+    def __init__(self, form: ProduceForm, correlation_ids: list[int], end: int) -> None:
         self.owner = None
         self.is_done = False
+        self.requests = self._succeeded = len(correlation_ids)
+        self.size_bytes = 0
+        self.end = end
         self._form = form
-        self._correlation_id = correlation_id
-        self._started_ns = started_ns
+        self._correlation_ids = correlation_ids
+        self._started_ns = perf_counter_ns()
 
-    def appended(self, index: int, result: AppendResult) -> None:
-        """Told by the turn's flush."""
+    def appended(self, results: Sequence[AppendResult]) -> None:
+        """Told by the turn's flush: encode the answers, and let them leave now or when they may."""
         form = self._form
-        code, base_offset, last_offset, stamp_ms, log_start_offset, _, message, _ = result
-        if code is not _NONE:
-            self._refuse(code, message, result)
-            return
-        answer = form.answer(self._correlation_id, base_offset, stamp_ms, log_start_offset)
-        self.buffers = [answer]
-        self.size_bytes = len(answer)
+        answer = form.answer
+        answers: list[bytes] = []
+        promised = -1
+        for correlation_id, result in zip(self._correlation_ids, results, strict=True):
+            code, base_offset, last_offset, stamp_ms, log_start_offset, _, message, _ = result
+            if code is _NONE:
+                answers.append(answer(correlation_id, base_offset, stamp_ms, log_start_offset))
+                if last_offset > promised:  # noqa: PLR1730  # max() is a call for every request
+                    promised = last_offset
+            else:
+                answers.append(self._refuse(correlation_id, code, message, result))
         partition = form.partition
-        if partition.high_watermark > last_offset or (form.acks != ACKS_ALL and not partition.holds_acknowledgements):
-            self._answered(0)
+        if partition.high_watermark > promised or (form.acks != ACKS_ALL and not partition.holds_acknowledgements):
+            self._answered(answers)
+            return
+
+        def visible(error: BaseException | None) -> None:
+            self._answered(answers if error is None else self._after_failure(answers, results, error))
+
+        partition.when_visible(promised + 1, visible, form.clock.monotonic_ms() + form.timeout_ms)
+
+    def _after_failure(
+        self, answers: list[bytes], results: Sequence[AppendResult], error: BaseException
+    ) -> list[bytes]:
+        """The answers when the promise could not be kept: only what may be seen all the same is a success."""
+        if isinstance(error, KafkaError):
+            code, message = error.code, error.message
         else:
-            partition.when_visible(last_offset + 1, self._visible, form.clock.monotonic_ms() + form.timeout_ms)
+            code, message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+        high_watermark = self._form.partition.high_watermark
+        return [
+            # What was refused has a last offset of -1, and its answer already.
+            answer if result.last_offset < high_watermark else self._refuse(correlation_id, code, message, None)
+            for answer, result, correlation_id in zip(answers, results, self._correlation_ids, strict=True)
+        ]
 
-    def _visible(self, error: BaseException | None) -> None:
-        if error is None:
-            self._answered(0)
-        elif isinstance(error, KafkaError):
-            self._refuse(error.code, error.message, None)
-        else:
-            self._refuse(ErrorCode.KAFKA_STORAGE_ERROR, str(error), None)
-
-    def _refuse(self, code: ErrorCode, message: str | None, result: AppendResult | None) -> None:
-        form = self._form
-        log_start_offset = -1 if result is None else result.log_start_offset
-        body = form.encode(code, -1, -1, log_start_offset, message or code.message, result)
-        header = response_header(0, form.version, self._correlation_id)
-        answer = _INT32.pack(len(header) + len(body)) + header + body
-        self.buffers = [answer]
-        self.size_bytes = len(answer)
-        self._answered(code)
-
-    def _answered(self, code: int) -> None:
-        """The reply is in place: count it, and let it leave."""
+    def _refuse(self, correlation_id: int, code: ErrorCode, message: str | None, result: AppendResult | None) -> bytes:
+        """Count and encode the answer of a request that failed."""
         form = self._form
         form.metrics.request("Produce", form.version, code, (perf_counter_ns() - self._started_ns) // 1000)
+        self._succeeded -= 1
+        return form.refusal(correlation_id, code, message, result)
+
+    def _answered(self, answers: list[bytes]) -> None:
+        """All replies are there: count those that are no refusals, and let them leave."""
+        form = self._form
+        elapsed_us = (perf_counter_ns() - self._started_ns) // 1000
+        form.metrics.request("Produce", form.version, 0, elapsed_us, self._succeeded)
+        reply = b"".join(answers)
+        self.buffers = [reply]
+        self.size_bytes = len(reply)
         self.is_done = True
         owner = self.owner
         if owner is not None:
@@ -283,7 +346,7 @@ def learn_form(peer: Peer, frame: memoryview, request: ProduceRequest, version: 
     if partition is None or (request.acks == ACKS_ALL and partition.log.config.min_insync_replicas > 1):
         return
     if peer.produce_forms is None:
-        peer.produce_forms = ProduceForms()
+        peer.produce_forms = ProduceForms(node.config.socket_request_max_bytes)
     peer.produce_forms.learn(frame, request, version, partition, node)
 
 

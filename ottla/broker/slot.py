@@ -1,7 +1,8 @@
 """The place of one request in its connection's queue, from its start until its reply leaves.
 
 The dispatcher makes a slot for a request whose answer is pending, and finishes it with encoded bytes; the connection
-lets replies leave in the order of the slots.
+lets replies leave in the order of the slots. Requests that follow one another and are answered together share one
+slot: `requests` says how many (`produce_path.py`).
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ class Slot:
     Nothing may start behind one that `parks`. `close_reason` says that the connection must end in place of a reply.
     """
 
-    __slots__ = ("buffers", "close_reason", "is_done", "owner", "parks", "pending", "size_bytes")
+    __slots__ = ("buffers", "close_reason", "is_done", "owner", "parks", "pending", "requests", "size_bytes")
 
     def __init__(self, pending: Pending[Any] | None) -> None:
         self.pending = pending
         self.parks = pending is not None and pending.parks
         self.owner: SlotOwner | None = None
         self.is_done = False
+        self.requests = 1
         self.buffers: list[Buffer] | None = None
         self.size_bytes = 0
         self.close_reason: str | None = None

@@ -1,0 +1,184 @@
+"""Produce requests that stand one behind the other in one read: started together, each answered as if it came alone."""
+
+from __future__ import annotations
+
+import errno
+import struct
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kit.exchange import Exchange, batch, make_topic, produce_request
+from kit.nodes import start_node
+from kit.transport import feed
+
+from ottla.broker.node import Node
+from ottla.broker.produce_path import ProduceRun
+from ottla.protocol.api.api_versions import ApiVersionsRequest
+from ottla.protocol.api.produce import ProduceResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.headers import encode_request_header
+from ottla.protocol.message import Request, encode
+
+
+def frame(request: Request, version: int, correlation_id: int) -> bytes:
+    body = encode_request_header(request.message_key, version, correlation_id, "test") + encode(request, version)
+    return struct.pack(">i", len(body)) + body
+
+
+def damaged(records: bytes) -> bytes:
+    return records[:-1] + bytes([records[-1] ^ 1])
+
+
+def make_node(acks_all: str = "page-cache", **config: object) -> Node:
+    node, _, _ = start_node(ottla_acks_all=acks_all, **config)
+    make_topic(node, "t", 2)
+    return node
+
+
+def frames_of(kinds: list[tuple[str, int]]) -> list[bytes]:
+    frames = []
+    for number, (kind, size) in enumerate(kinds):
+        records = batch(2, value=b"v" * size)
+        match kind:
+            case "other":
+                request: Request = ApiVersionsRequest()
+                version = 0
+            case "damaged":
+                request, version = produce_request("t", damaged(records)), 9
+            case "twice":  # two batches where one is allowed
+                request, version = produce_request("t", records + records), 9
+            case "acks 0":
+                request, version = produce_request("t", records, acks=0), 9
+            case "acks 1":
+                request, version = produce_request("t", records, acks=1), 9
+            case "old":
+                request, version = produce_request("t", records), 7
+            case "partition 1":
+                request, version = produce_request("t", records, partition=1), 9
+            case _:
+                request, version = produce_request("t", records), 9
+        frames.append(frame(request, version, 100 + number))
+    return frames
+
+
+KINDS = [
+    "plain",
+    "plain",
+    "plain",
+    "plain",
+    "old",
+    "old",
+    "partition 1",
+    "acks 1",
+    "acks 0",
+    "damaged",
+    "twice",
+    "other",
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from([1, 1, 50, 200, 9000])), min_size=1, max_size=12),
+    st.integers(0, 40_000),
+)
+def test_requests_in_one_read_are_answered_as_if_each_had_come_alone(kinds: list[tuple[str, int]], cut: int) -> None:
+    frames = [*frames_of([("plain", 1), ("old", 1)]), *frames_of(kinds)]
+    one_by_one, together = Exchange(make_node()), Exchange(make_node())
+    for each in frames:
+        feed(one_by_one.connection, each)
+        one_by_one.node.settle()
+    stream = b"".join(frames)
+    for piece in (stream[:cut], stream[cut:]):
+        feed(together.connection, piece)
+    together.node.settle()
+    assert together.transport.written == one_by_one.transport.written
+    for attribute in ("messages_in", "bytes_in", "bytes_rejected", "total_produce_requests", "failed_produce_requests"):
+        values = [getattr(client.node.metrics.topic("t"), attribute) for client in (one_by_one, together)]
+        assert values[0] == values[1], attribute
+    assert one_by_one.node.metrics.request_counts == together.node.metrics.request_counts
+
+
+def test_requests_of_one_form_in_one_read_are_one_run() -> None:
+    client = Exchange(make_node())
+    feed(client.connection, frames_of([("plain", 1)])[0])
+    client.end_turn()
+    feed(client.connection, b"".join(frames_of([("plain", 1), ("plain", 300), ("plain", 300), ("old", 1)])))
+    runs = [slot for slot in client.connection._slots if isinstance(slot, ProduceRun)]
+    assert [run.requests for run in runs] == [3]  # whatever their lengths
+
+
+def answers(client: Exchange) -> list[ProduceResponse.PartitionProduceResponse]:
+    found = []
+    for _, reply in client.replies():
+        assert isinstance(reply, ProduceResponse)
+        found.append(reply.responses[0].partition_responses[0])
+    return found
+
+
+def send_run(client: Exchange, batches: list[bytes], **options: int) -> None:
+    """Let the requests arrive in one read, behind one of the same form that was answered."""
+    client.ask(produce_request("t", batches[0], **options), 9)
+    data = b""
+    for number, records in enumerate(batches):
+        client._asked[200 + number] = (0, 9)
+        data += frame(produce_request("t", records, **options), 9, 200 + number)
+    feed(client.connection, data)
+    client.end_turn()
+
+
+def test_a_run_is_answered_when_its_last_batch_is_synced_and_what_was_refused_with_it() -> None:
+    node = make_node("sync")
+    client = Exchange(node)
+    send_run(client, [batch(), damaged(batch()), batch()])
+    assert client.transport.written == b""
+    node.settle()
+    assert [(answer.error_code, answer.base_offset) for answer in answers(client)] == [
+        (ErrorCode.NONE, 1),
+        (ErrorCode.CORRUPT_MESSAGE, -1),
+        (ErrorCode.NONE, 2),
+    ]
+
+
+def test_a_failed_sync_is_told_to_every_request_of_a_run_but_those_that_were_refused() -> None:
+    node, files, _ = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    client = Exchange(node)
+    send_run(client, [batch(), damaged(batch()), batch()])
+    files.fail("fdatasync", "*t-0*", errno.EIO)
+    node.settle()
+    assert [answer.error_code for answer in answers(client)] == [
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ]
+    counts = {code: count for (name, _, code), count in node.metrics.request_counts.items() if name == "Produce"}
+    assert counts == {0: 1, ErrorCode.KAFKA_STORAGE_ERROR: 2, ErrorCode.CORRUPT_MESSAGE: 1}
+
+
+def test_a_duplicate_in_a_run_whose_sync_fails_keeps_its_answer() -> None:
+    node, files, _ = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    client = Exchange(node)
+    first = batch(producer_id=7, producer_epoch=0, base_sequence=0)
+    second = batch(producer_id=7, producer_epoch=0, base_sequence=1)
+    send_run(client, [first, second])
+    files.fail("fdatasync", "*t-0*", errno.EIO)
+    node.settle()
+    assert [(answer.error_code, answer.base_offset) for answer in answers(client)] == [
+        (ErrorCode.NONE, 0),
+        (ErrorCode.KAFKA_STORAGE_ERROR, -1),
+    ]
+
+
+def test_the_bound_of_pending_requests_counts_the_requests_of_a_run() -> None:
+    node = make_node("sync", ottla_connection_max_pending_requests=3)
+    client = Exchange(node)
+    send_run(client, [batch()] * 5)
+    partition = node.catalog.topics["t"].partitions[0]
+    assert partition is not None
+    assert partition.log.log_end_offset == 1 + 3
+    assert client.transport.is_paused
+    node.settle()
+    assert [answer.base_offset for answer in answers(client)] == [1, 2, 3, 4, 5]
+    assert not client.transport.is_paused
