@@ -203,6 +203,11 @@ class ClassicGroup(RebalancingGroup):
         """The next run of a static member. A stable group stays as it is, if the protocol does (KIP-345, KIP-814)."""
         roster = self.roster
         member = roster.members[old_id]
+        more_bytes = len(member_id) + sum(len(protocol.metadata) for protocol in joining.protocols)
+        if self._state is ClassicState.STABLE and not self._fits(self._assignments(), more_bytes):
+            LOG.error("group %r: its record with a new run of %r is larger than the log takes", self.group_id, old_id)
+            self._refuse(step, joining, NO_MEMBER_ID, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
         leader_before = roster.leader
         self._refuse_join(step.effects, member, old_id, ErrorCode.FENCED_INSTANCE_ID)
         self._refuse_sync(step.effects, member, ErrorCode.FENCED_INSTANCE_ID)
@@ -216,7 +221,7 @@ class ClassicGroup(RebalancingGroup):
         reason = f"static member {member.group_instance_id} is replaced; {joining.reason}"
         if self._state is ClassicState.STABLE and roster.select_protocol() == self.protocol_name:
             LOG.info("group %r stays in generation %d: %s", self.group_id, self.generation_id, reason)
-            self._write(step.effects, {each.member_id: each.assignment for each in roster.members.values()})
+            self._write(step.effects, self._assignments())
             roster.end_join(member)
             self._answer_replaced(step, joining, member, leader_before)
         elif self._state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
@@ -224,6 +229,9 @@ class ClassicGroup(RebalancingGroup):
             self._prepare_rebalance(step, reason)
         else:
             self._maybe_complete_join(step)
+
+    def _assignments(self) -> dict[str, bytes]:
+        return {member.member_id: member.assignment for member in self.roster.members.values()}
 
     def _answer_replaced(self, step: Step, joining: _Joining, member: ClassicMember, leader_before: str | None) -> None:
         """A leader must not assign anew. Version 9 can say so; before it is told that its old id leads."""
@@ -274,7 +282,17 @@ class ClassicGroup(RebalancingGroup):
         return ErrorCode.REBALANCE_IN_PROGRESS if self._state is ClassicState.PREPARING_REBALANCE else None
 
     def _assign(self, assignments: dict[str, bytes], step: Step) -> None:
-        """The leader has spoken: keep it, and tell everybody who waits. Whom it left out gets nothing."""
+        """The leader has spoken: keep it, and tell everybody who waits. Whom it left out gets nothing.
+
+        What the log cannot take is UNKNOWN_SERVER_ERROR to all, and another rebalance (as in Kafka).
+        """
+        if not self._fits(assignments):
+            LOG.error("group %r: its record with this assignment is larger than the log takes", self.group_id)
+            for member in self.roster.members.values():
+                if self._refuse_sync(step.effects, member, ErrorCode.UNKNOWN_SERVER_ERROR):
+                    self._await_life(member, step.now)
+            self._prepare_rebalance(step, "the assignment is too large")
+            return
         missing = sum(member_id not in assignments for member_id in self.roster.members)
         if missing:
             LOG.warning("group %r: the leader assigned nothing to %d members", self.group_id, missing)

@@ -21,7 +21,7 @@ from ottla.broker.groups.classic_roster import CONSUMER_PROTOCOL_TYPE, Roster
 from ottla.broker.groups.group import Group, GroupType
 from ottla.protocol.api.describe_groups import DescribeGroupsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.stored.group import GroupMetadataKey, GroupMetadataValue
+from ottla.protocol.stored.group import GroupMetadataKey, GroupMetadataValue, encode_group_value
 
 if TYPE_CHECKING:
     from ottla.broker.groups.effects import Effects, GroupRecord, Now
@@ -144,8 +144,17 @@ class StoredClassicGroup(Group):
 
     def _write(self, effects: Effects, assignments: Mapping[str, bytes]) -> None:
         """Ask for the record of this generation, and become what it says: Stable, or Empty without members."""
-        key = GroupMetadataKey(group=self.group_id)
-        value = GroupMetadataValue(
+        key, value = GroupMetadataKey(group=self.group_id), self._record(assignments)
+        effects.records.append((key, value))
+        self.replay(key, value)
+
+    def _fits(self, assignments: Mapping[str, bytes], more_bytes: int = 0) -> bool:
+        """Whether the log takes the record of this generation, `more_bytes` longer than it is now."""
+        size_bytes = len(self.group_id) + len(encode_group_value(self._record(assignments)))
+        return size_bytes + more_bytes <= self.settings.record_max_bytes
+
+    def _record(self, assignments: Mapping[str, bytes]) -> GroupMetadataValue:
+        return GroupMetadataValue(
             protocol_type=self.protocol_type,
             generation=self.generation_id,
             protocol=self.protocol_name,
@@ -165,8 +174,6 @@ class StoredClassicGroup(Group):
                 for member in self.roster.members.values()
             ],
         )
-        effects.records.append((key, value))
-        self.replay(key, value)
 
     def _enter(self, state: ClassicState, now: Now) -> None:
         self._state = state

@@ -51,6 +51,8 @@ class GroupSettings:
     offsets_retention_ms: int = 7 * 24 * 60 * MS_PER_MINUTE
     evict_on_disconnect_ms: int = NEVER_EVICT
     """How long after its connection ended a member is removed; -1 waits for the session timeout, as Kafka does."""
+    record_max_bytes: int = 1 << 20
+    """The largest record that the log of the groups takes; the shell sets it by the topic's configuration."""
     group_configs: GroupConfigs = field(default=_no_group_configs)
 
     @classmethod

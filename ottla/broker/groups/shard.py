@@ -107,6 +107,7 @@ class Shard:
 
     def begin(self) -> None:
         """Everything is replayed: sessions begin, requests may come."""
+        self._services.settings.record_max_bytes = self._largest_batch_bytes() - 2 * _BATCH_SLACK_BYTES
         now = self._now()
         for group in list(self.groups.values()):
             self._finish(group, group.on_load(now), now)
@@ -361,9 +362,10 @@ class Shard:
             settled(KafkaError(ErrorCode.NOT_COORDINATOR))
             return
         now_ms = services.clock.wall_ms()
-        largest = min(log.config.max_message_bytes, log.config.segment_bytes) - _BATCH_SLACK_BYTES
         try:
-            batches = encode_batches(records, now_ms=now_ms, max_bytes=largest, compression=services.compression)
+            batches = encode_batches(
+                records, now_ms=now_ms, max_bytes=self._largest_batch_bytes(), compression=services.compression
+            )
         except RecordTooLarge as error:
             logger.error("group %s: %s is more than max.message.bytes of %s takes", group_id, error, log.name)
             settled(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
@@ -377,6 +379,10 @@ class Shard:
         self._newest_write[group_id] = write
         for index, batch in enumerate(batches):
             self.partition.gather(AppendEntry(memoryview(batch), PRODUCE_VERSION), write, index)
+
+    def _largest_batch_bytes(self) -> int:
+        config = self.partition.log.config
+        return min(config.max_message_bytes, config.segment_bytes) - _BATCH_SLACK_BYTES
 
     def write_ended(self, write: Write) -> None:
         """Its records are durable."""

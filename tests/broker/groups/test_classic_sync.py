@@ -303,3 +303,29 @@ def test_a_group_of_another_kind_uses_no_topics() -> None:
     table = ClassicTable()
     table.stable(protocol_type="connect", protocols=(("v1", subscription("t")),))
     assert not table.group.is_subscribed_to("t")
+
+
+def test_an_assignment_that_the_log_cannot_take_is_refused_and_the_group_goes_on() -> None:
+    table, (leader, follower) = completing()
+    records = len(table.records)
+    table.settings.record_max_bytes = 10_000
+    waiting = table.sync(follower)
+    own = table.sync(leader, assignments={follower: bytes(20_000)})
+    assert table.code(own) == table.code(waiting) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert (table.state, len(table.records)) == ("PreparingRebalance", records)
+    assert table.heartbeat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
+    for member_id in (leader, follower):
+        table.join(member_id)
+    table.settle()
+
+
+def test_a_new_run_that_the_log_cannot_take_leaves_the_old_one_in_place() -> None:
+    table = ClassicTable()
+    member_id = table.joined(table.join(instance="i")).member_id
+    table.settle()
+    table.settings.record_max_bytes = 10_000
+    before = table.group.describe()
+    waiter = table.join(instance="i", protocols=(("range", bytes(20_000)),))
+    assert (table.code(waiter), table.answers[waiter].member_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, "")
+    assert table.group.describe() == before
+    assert table.heartbeat(member_id, instance="i") == ErrorCode.NONE
