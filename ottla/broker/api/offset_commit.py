@@ -26,10 +26,10 @@ Result = OffsetCommitResponse.OffsetCommitResponsePartition
 def handle(request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
     """Commit what exists, refuse the rest."""
     known, unknown = _split(request, context)
-    if not unknown:
-        return context.node.groups.commit_offsets(request, context)
     if not known:
         return _answer(request, ErrorCode.NONE, {}, unknown)
+    if not unknown:
+        return context.node.groups.commit_offsets(request, context)
     pending: Pending[OffsetCommitResponse] = Pending()
 
     def committed(done: Pending[OffsetCommitResponse]) -> None:

@@ -1,0 +1,299 @@
+"""Groups and offsets come back from the log: Kafka's own, torn, damaged, strange, and large ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from kit.clock import ManualClock
+from kit.group_requests import (
+    COMMIT_VERSION,
+    FETCH_VERSION,
+    HEARTBEAT_VERSION,
+    JOIN_VERSION,
+    begin,
+    code_of,
+    commit,
+    commit_request,
+    committed,
+    describe,
+    fetch_request,
+    group_ids,
+    join_request,
+    make_topic,
+    settled,
+)
+from kit.nodes import DATA, pass_time, start_node
+from kit.simulated_files import SimulatedFiles
+
+from ottla.broker.groups.home import LOAD_AT_START_BYTES, OFFSETS_TOPIC, java_hash
+from ottla.broker.node import Node
+from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.api.list_groups import ListGroupsRequest
+from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.batch import encode_batch, iter_batches
+from ottla.protocol.records.compression import Compression
+from ottla.protocol.records.control import (
+    ControlType,
+    EndTransactionMarker,
+    encode_control_key,
+    encode_end_transaction_marker,
+)
+from ottla.protocol.records.record import Record
+from ottla.protocol.stored.group import OffsetCommitKey, OffsetCommitValue, encode_group_key, encode_group_value
+
+KAFKAS_LOG = Path(__file__).parent / "golden" / "kafka-4.1.0-consumer-offsets.log"
+"""Written by Apache Kafka 4.1.0: a static classic member, a member of the consumer protocol, offsets committed by hand,
+in a transaction that was committed, one that was aborted and one that was left open, a deleted group, and a deleted
+topic."""
+LOG_FILE = DATA / f"{OFFSETS_TOPIC}-0" / "00000000000000000000.log"
+
+
+def offset_record(group: str, offset: int, *, partition: int = 0, at: int = 0, tombstone: bool = False) -> Record:
+    value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=1)
+    key = encode_group_key(OffsetCommitKey(group=group, topic="t", partition=partition))
+    return Record(at, 1, key, None if tombstone else encode_group_value(value), ())
+
+
+def log_of(batches: Sequence[tuple[list[Record], dict[str, object]]]) -> bytes:
+    """Batches one behind the other, offsets in order."""
+    data, offset = b"", 0
+    for records, more in batches:
+        placed = [record._replace(offset=offset + place) for place, record in enumerate(records)]
+        data += encode_batch(placed, leader_epoch=0, **more)  # type: ignore[arg-type]  # keywords of encode_batch
+        offset += len(records)
+    return data
+
+
+def node_on(data: bytes, *, settle: bool = True) -> tuple[Node, SimulatedFiles, ManualClock]:
+    """A node whose `__consumer_offsets-0` holds these bytes, started as after a crash."""
+    node, files, clock = start_node()
+    for topic in ("t", "orders", "payments"):
+        make_topic(node, topic, 4)
+    assert commit(node, "founder", {0: 1}) == ErrorCode.NONE
+    node.stop()
+    file = files.open(LOG_FILE, writable=True)
+    file.truncate(0)
+    file.pwritev([data], 0)
+    file.fdatasync()
+    file.close()
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+        files.unlink(DATA / name)
+    node, _, _ = start_node(files, clock)
+    if settle:
+        node.settle()
+    return node, files, clock
+
+
+def marker(kind: ControlType) -> list[Record]:
+    return [Record(0, 1, encode_control_key(kind), encode_end_transaction_marker(EndTransactionMarker(0)), ())]
+
+
+# Kafka's own log -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def kafkas() -> Node:
+    node, _, _ = node_on(KAFKAS_LOG.read_bytes())
+    return node
+
+
+def test_the_offsets_that_kafka_told_are_told_here(kafkas: Node) -> None:
+    def offsets(group: str) -> dict[tuple[str, int], tuple[int, str | None]]:
+        asked = OffsetFetchRequest(groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)])
+        response = settled(kafkas, begin(kafkas, asked, FETCH_VERSION), OffsetFetchResponse)
+        return {
+            (topic.name, each.partition_index): (each.committed_offset, each.metadata)
+            for topic in response.groups[0].topics
+            for each in topic.partitions
+        }
+
+    assert offsets("classic") == {("orders", index): (25, "") for index in range(4)}
+    assert offsets("modern") == {("payments", index): (25, "") for index in range(4)}
+    # librdkafka sends the text with the zero that ends it in C
+    assert offsets("simple") == {("orders", 0): (4, "m4\0"), ("orders", 1): (8, "")}
+    assert offsets("tx-commit") == {("orders", 2): (17, "")}
+    for group in ("tx-abort", "tx-open", "gone-group", "deleted-topic"):
+        assert offsets(group) == {}
+
+
+def test_the_groups_that_kafka_wrote_are_there_with_their_members(kafkas: Node) -> None:
+    assert group_ids(kafkas, types_filter=["classic"]) == {"classic", "simple", "tx-commit"}
+    assert group_ids(kafkas, types_filter=["Consumer"]) == {"modern"}
+    classic = describe(kafkas, "classic")
+    assert (classic.group_state, classic.protocol_type, classic.protocol_data) == ("Stable", "consumer", "range")
+    (member,) = classic.members
+    assert (member.group_instance_id, member.client_id, member.client_host) == ("i-1", "one", "/127.0.0.1")
+
+
+def test_a_member_of_kafkas_group_goes_on_here(kafkas: Node) -> None:
+    (member,) = describe(kafkas, "classic").members
+    beat = HeartbeatRequest(
+        group_id="classic", generation_id=1, member_id=member.member_id, group_instance_id=member.group_instance_id
+    )
+    assert settled(kafkas, begin(kafkas, beat, HEARTBEAT_VERSION), HeartbeatResponse).error_code == ErrorCode.NONE
+
+
+# Transactions --------------------------------------------------------------------------------------------------------
+
+
+def in_transaction(producer_id: int = 9) -> dict[str, object]:
+    return {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+
+
+def ended(producer_id: int = 9) -> dict[str, object]:
+    return {"producer_id": producer_id, "producer_epoch": 0, "is_transactional": True, "is_control": True}
+
+
+def test_offsets_of_a_transaction_count_from_its_commit_and_not_over_newer_ones() -> None:
+    node, _, _ = node_on(
+        log_of(
+            [
+                ([offset_record("g", 1), offset_record("g", 2, partition=1)], {}),
+                ([offset_record("g", 10), offset_record("g", 20, partition=1)], in_transaction()),
+                ([offset_record("g", 3)], {}),
+                (marker(ControlType.COMMIT), ended()),
+            ]
+        )
+    )
+    assert (committed(node, "g", 0), committed(node, "g", 1)) == (3, 20)
+
+
+def test_offsets_of_an_aborted_or_open_transaction_do_not_count() -> None:
+    node, _, _ = node_on(
+        log_of(
+            [
+                ([offset_record("g", 1), offset_record("h", 2)], {}),
+                ([offset_record("g", 10)], in_transaction(1)),
+                ([offset_record("h", 20)], in_transaction(2)),
+                (marker(ControlType.ABORT), ended(1)),
+            ]
+        )
+    )
+    assert (committed(node, "g"), committed(node, "h")) == (1, 2)
+
+
+# Strange and damaged logs --------------------------------------------------------------------------------------------
+
+
+def test_a_torn_tail_is_cut_and_the_rest_counts() -> None:
+    data = log_of([([offset_record("g", 1)], {}), ([offset_record("g", 2)], {})])
+    node, _, _ = node_on(data[:-3])
+    assert committed(node, "g") == 1
+    assert commit(node, "g", {0: 3}) == ErrorCode.NONE
+
+
+def test_records_that_cannot_be_used_are_skipped_counted_and_kept(caplog: pytest.LogCaptureFixture) -> None:
+    good = offset_record("g", 5)
+    assert good.key is not None
+    strange = [
+        Record(0, 1, b"\x00\x0b\x00\x01g", b"\x00\x00share", ()),
+        Record(0, 1, None, b"no key", ()),
+        Record(0, 1, b"\x00", b"x", ()),
+        Record(0, 1, good.key, b"\x00\x63", ()),
+        Record(0, 1, b"\x00\x02\x00\x01h", b"\x00\x03broken", ()),
+    ]
+    data = log_of([(strange, {}), ([good], {})])
+    node, files, _ = node_on(data)
+    assert committed(node, "g") == 5
+    assert group_ids(node) == {"g"}
+    assert node.metrics.groups.skipped_records == 4  # the fifth was followed by a sound one of the same key
+    assert "records of type 11" in caplog.text
+    assert files.read_bytes(LOG_FILE)[: len(data)] == data
+
+
+def test_the_oldest_kind_of_offset_key_is_the_same_offset() -> None:
+    old, new = offset_record("g", 1), offset_record("g", 2)
+    assert old.key is not None
+    legacy = old._replace(key=b"\x00\x00" + old.key[2:])
+    node, _, _ = node_on(log_of([([new], {}), ([legacy], {})]))
+    assert committed(node, "g") == 1
+
+
+@pytest.mark.parametrize("compression", [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD])
+def test_compressed_batches_are_read(compression: Compression) -> None:
+    records = [offset_record("g", index, partition=index) for index in range(4)]
+    node, _, _ = node_on(log_of([(records, {"compression": compression})]))
+    assert [committed(node, "g", index) for index in range(4)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_what_is_written_with_a_codec_is_read_again(codec: int) -> None:
+    node, files, clock = start_node(offsets_topic_compression_codec=codec)
+    make_topic(node, "t", 4)
+    assert commit(node, "g", dict.fromkeys(range(4), 7)) == ErrorCode.NONE
+    (_, header) = next(iter_batches(files.read_bytes(LOG_FILE)))
+    assert header.compression == Compression(codec)
+    node.stop()
+    node, _, _ = start_node(files, clock)
+    assert committed(node, "g", 3) == 7
+
+
+# Large logs ----------------------------------------------------------------------------------------------------------
+
+
+def large_log() -> tuple[bytes, int]:
+    """More than a start loads at once; the newest offset of each of 40 groups counts."""
+    batches: list[tuple[list[Record], dict[str, object]]] = []
+    rounds = 0
+    size = 0
+    while size < 3 * LOAD_AT_START_BYTES:
+        batches.append(([offset_record(f"g{group}", rounds) for group in range(40)], {}))
+        size += 40 * 60
+        rounds += 1
+    return log_of(batches), rounds
+
+
+def test_while_a_large_log_is_loaded_requests_are_told_so_and_heartbeats_believed() -> None:
+    data, rounds = large_log()
+    node, _, clock = node_on(data, settle=False)
+    assert node.groups.home.loads_under_way == 1
+    assert code_of(begin(node, commit_request("g1", {0: 1}), COMMIT_VERSION)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert code_of(begin(node, join_request("g1"), JOIN_VERSION)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert code_of(begin(node, ListGroupsRequest(), 5)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    fetched = settled(node, begin(node, fetch_request("g1", [0]), FETCH_VERSION), OffsetFetchResponse)
+    assert fetched.groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    beat = HeartbeatRequest(group_id="g1", generation_id=1, member_id="m")
+    assert settled(node, begin(node, beat, HEARTBEAT_VERSION), HeartbeatResponse).error_code == ErrorCode.NONE
+    pass_time(node, clock, 100, step_ms=1)
+    assert node.groups.home.loads_under_way == 0
+    assert {committed(node, f"g{group}") for group in range(40)} == {rounds - 1}
+
+
+def test_a_cold_log_is_read_by_workers_and_loaded_all_the_same() -> None:
+    data, rounds = large_log()
+    node, files, clock = node_on(data, settle=False)
+    files.cold.append("*.log")
+    pass_time(node, clock, 100, step_ms=1)
+    assert committed(node, "g39") == rounds - 1
+
+
+def test_a_node_that_stops_while_it_loads_stops() -> None:
+    data, _ = large_log()
+    node, files, clock = node_on(data, settle=False)
+    node.stop()
+    pass_time(start_node(files, clock)[0], clock, 100, step_ms=1)
+
+
+# The hash ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("Aa", 2112),
+        ("BB", 2112),
+        ("hello", 99162322),
+        ("polygenelubricants", 0),  # Integer.MIN_VALUE, which has no absolute value
+        ("group-1", 293427299),
+        ("käse", 3410411),
+        ("\U0001d4b3", 1772318),  # two units of UTF-16
+        ("g0-consumers", 617878759),  # negative in Java
+    ],
+)
+def test_the_hash_of_a_group_is_javas(text: str, expected: int) -> None:
+    assert java_hash(text) == expected

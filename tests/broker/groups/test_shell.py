@@ -1,0 +1,338 @@
+"""The shell of groups: what a reply waits for, what a failing disk does, and what is there after a crash."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Sequence
+
+import pytest
+from kit.clock import ManualClock
+from kit.group_requests import (
+    COMMIT_VERSION,
+    FETCH_VERSION,
+    HEARTBEAT_VERSION,
+    JOIN_VERSION,
+    SYNC_VERSION,
+    begin,
+    code_of,
+    commit,
+    commit_request,
+    committed,
+    delete_group,
+    describe,
+    fetch_request,
+    group_ids,
+    heartbeat,
+    join,
+    join_request,
+    make_topic,
+    settled,
+    sync,
+    sync_request,
+)
+from kit.nodes import pass_time, start_node
+from kit.simulated_files import SimulatedFiles
+
+from ottla.broker.context import Peer
+from ottla.broker.groups.home import OFFSETS_TOPIC, RELOAD_INTERVAL_MS
+from ottla.broker.node import Node
+from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.api.list_groups import ListGroupsRequest
+from ottla.protocol.api.offset_commit import OffsetCommitResponse
+from ottla.protocol.api.offset_fetch import OffsetFetchResponse
+from ottla.protocol.api.sync_group import SyncGroupResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.storage.append import AppendEntry, AppendResult
+
+Life = tuple[Node, SimulatedFiles, ManualClock]
+
+
+@pytest.fixture
+def life() -> Life:
+    node, files, clock = start_node(ottla_acks_all="sync")
+    make_topic(node, "t", 4)
+    assert commit(node, "warm", {0: 1}) == ErrorCode.NONE
+    return node, files, clock
+
+
+def log_end(node: Node) -> int:
+    partition = node.catalog.partition(OFFSETS_TOPIC, 0)
+    assert partition is not None
+    return partition.log.log_end_offset
+
+
+# What a reply waits for ----------------------------------------------------------------------------------------------
+
+
+def test_a_commit_is_answered_once_it_is_synced_and_not_before(life: Life) -> None:
+    node, _, _ = life
+    pending = begin(node, commit_request("g", {0: 5}), COMMIT_VERSION)
+    node.turn.end()
+    assert not pending.done
+    node.settle()
+    assert settled(node, pending, OffsetCommitResponse).topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def test_with_the_page_cache_a_commit_is_answered_at_the_end_of_the_turn() -> None:
+    node, _, _ = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "t")
+    commit(node, "warm", {0: 1})
+    pending = begin(node, commit_request("g", {0: 5}), COMMIT_VERSION)
+    assert not pending.done
+    node.turn.end()
+    assert pending.done
+
+
+def test_a_fetched_offset_is_never_one_that_a_crash_could_take_back(life: Life) -> None:
+    node, _, _ = life
+    begin(node, commit_request("g", {0: 5}), COMMIT_VERSION)
+    read = begin(node, fetch_request("g", [0]), FETCH_VERSION)
+    node.turn.end()
+    assert not read.done
+    node.settle()
+    assert read.done
+
+
+def test_a_group_whose_records_are_durable_does_not_wait_for_another(life: Life) -> None:
+    node, _, _ = life
+    begin(node, commit_request("g", {0: 5}), COMMIT_VERSION)
+    read = begin(node, fetch_request("warm", [0]), FETCH_VERSION)
+    assert read.done
+
+
+def test_a_list_waits_for_whatever_it_shows(life: Life) -> None:
+    node, _, _ = life
+    begin(node, commit_request("g", {0: 5}), COMMIT_VERSION)
+    listed = begin(node, ListGroupsRequest(), 5)
+    node.turn.end()
+    assert not listed.done
+    node.settle()
+    assert listed.done
+
+
+def test_a_generation_is_told_to_members_once_it_is_synced(life: Life) -> None:
+    node, _, _ = life
+    joined = join(node, "g")
+    synced = begin(node, sync_request("g", joined), SYNC_VERSION)
+    beat = begin(node, heartbeat("g", joined), HEARTBEAT_VERSION)
+    node.turn.end()
+    assert not synced.done
+    assert not beat.done
+    node.settle()
+    assert settled(node, synced, SyncGroupResponse).assignment == b"mine"
+    assert settled(node, beat, HeartbeatResponse).error_code == ErrorCode.NONE
+
+
+def test_a_heartbeat_of_a_quiet_group_is_answered_at_once(life: Life) -> None:
+    node, _, _ = life
+    joined = join(node, "g")
+    sync(node, "g", joined)
+    assert begin(node, heartbeat("g", joined), HEARTBEAT_VERSION).done
+
+
+def test_the_steps_of_one_turn_reach_the_log_in_one_write(life: Life) -> None:
+    node, _, _ = life
+    partition = node.catalog.partition(OFFSETS_TOPIC, 0)
+    assert partition is not None
+    appends: list[int] = []
+    original = partition.log.append
+
+    def counting(entries: Sequence[AppendEntry], now_ms: int) -> list[AppendResult]:
+        appends.append(len(entries))
+        return original(entries, now_ms)
+
+    partition.log.append = counting  # type: ignore[method-assign]  # a spy
+    for group in ("a", "b", "c"):
+        begin(node, commit_request(group, {0: 1, 1: 2}), COMMIT_VERSION)
+    node.settle()
+    assert appends == [3]
+
+
+# A failing disk ------------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_sync_unloads_and_whoever_waits_is_told_not_coordinator(life: Life) -> None:
+    node, files, _ = life
+    joined = join(node, "g")
+    sync(node, "g", joined)
+    parked = begin(node, join_request("g", ""), JOIN_VERSION)
+    node.settle()
+    files.fail("fdatasync", error=errno.EIO)
+    pending = begin(node, commit_request("h", {0: 9}), COMMIT_VERSION)
+    node.settle()
+    assert code_of(pending) is ErrorCode.NOT_COORDINATOR
+    assert parked.done
+    assert code_of(begin(node, commit_request("h", {0: 9}), COMMIT_VERSION)) is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_full_disk_refuses_and_the_groups_are_back_with_what_was_acknowledged(life: Life) -> None:
+    node, files, clock = life
+    commit(node, "g", {0: 5})
+    full = files.fail("pwritev", error=errno.ENOSPC, times=None)
+    pending = begin(node, commit_request("g", {0: 6}), COMMIT_VERSION)
+    node.settle()
+    assert code_of(pending) is ErrorCode.NOT_COORDINATOR
+    pass_time(node, clock, 3 * RELOAD_INTERVAL_MS)
+    refused = settled(node, begin(node, fetch_request("g", [0]), FETCH_VERSION), OffsetFetchResponse)
+    assert refused.groups[0].error_code == ErrorCode.NOT_COORDINATOR
+    files.heal(full)
+    pass_time(node, clock, 30_000)
+    assert committed(node, "g") == 5
+    assert commit(node, "g", {0: 7}) == ErrorCode.NONE
+    assert committed(node, "g") == 7
+
+
+# Crashes -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_power_cut_between_append_and_sync_loses_nothing_that_was_acknowledged(life: Life, seed: int) -> None:
+    node, files, clock = life
+    for offset in range(1, 6):
+        assert commit(node, "g", {0: offset, 1: offset * 10}) == ErrorCode.NONE
+    unsynced = begin(node, commit_request("g", {0: 6, 1: 60}), COMMIT_VERSION)
+    node.turn.end()
+    assert not unsynced.done
+    node, _, _ = start_node(files.crash(random.Random(seed)), clock, ottla_acks_all="sync")
+    assert (committed(node, "g", 0), committed(node, "g", 1)) in {(5, 50), (6, 60)}
+    assert committed(node, "warm") == 1
+
+
+def test_members_are_there_after_a_crash_and_their_sessions_begin_anew(life: Life) -> None:
+    node, files, clock = life
+    joined = join(node, "g")
+    sync(node, "g", joined)
+    clock.advance(9_000)
+    node, _, _ = start_node(files.crash(random.Random(1)), clock, ottla_acks_all="sync")
+    assert describe(node, "g").group_state == "Stable"
+    pass_time(node, clock, 9_000)
+    beat = settled(node, begin(node, heartbeat("g", joined), HEARTBEAT_VERSION), HeartbeatResponse)
+    assert beat.error_code == ErrorCode.NONE
+    pass_time(node, clock, 11_000)
+    assert describe(node, "g").group_state == "Empty"
+
+
+def test_a_deleted_group_stays_deleted(life: Life) -> None:
+    node, files, clock = life
+    commit(node, "g", {0: 5, 1: 6})
+    assert delete_group(node, "g") == ErrorCode.NONE
+    node, _, _ = start_node(files.crash(random.Random(1)), clock)
+    assert group_ids(node) == {"warm"}
+    assert committed(node, "g") == -1
+
+
+def test_a_clean_restart_keeps_groups_and_offsets(life: Life) -> None:
+    node, files, clock = life
+    joined = join(node, "g")
+    sync(node, "g", joined)
+    commit(node, "g", {2: 22}, member_id=joined.member_id, generation=joined.generation_id)
+    node.stop()
+    node, _, _ = start_node(files, clock)
+    assert committed(node, "g", 2) == 22
+    assert [member.member_id for member in describe(node, "g").members] == [joined.member_id]
+
+
+# Connections, timers, topics -----------------------------------------------------------------------------------------
+
+
+def test_a_member_whose_connection_broke_is_removed_where_the_broker_is_told_so() -> None:
+    node, _, clock = start_node(ottla_group_evict_on_disconnect_ms=0)
+    make_topic(node, "t")
+    peer = Peer()
+    joined = join(node, "g", peer=peer)
+    sync(node, "g", joined, peer=peer)
+    assert peer.on_end is not None
+    peer.on_end()
+    pass_time(node, clock, 1)
+    assert describe(node, "g").group_state == "Empty"
+
+
+def test_a_connection_without_groups_costs_nothing_at_its_end(life: Life) -> None:
+    node, _, _ = life
+    peer = Peer()
+    begin(node, fetch_request("warm", [0]), FETCH_VERSION, peer)
+    begin(node, commit_request("warm", {0: 2}), COMMIT_VERSION, peer)
+    begin(node, HeartbeatRequest(group_id="nobody", generation_id=1, member_id="x"), HEARTBEAT_VERSION, peer)
+    node.settle()
+    assert peer.on_end is None
+
+
+def test_one_timer_serves_all_members_of_all_groups(life: Life) -> None:
+    node, _, _ = life
+    before = len(node.timers)
+    for group in ("a", "b", "c", "d"):
+        sync(node, group, join(node, group))
+    assert len(node.timers) == before + 1
+
+
+def test_offsets_of_a_deleted_topic_are_gone_also_after_a_restart(life: Life) -> None:
+    node, files, clock = life
+    make_topic(node, "other")
+    commit(node, "g", {0: 5})
+    commit(node, "g", {0: 8}, topic="other")
+    done: list[object] = []
+    node.catalog.delete_topics(["t"], done.append)
+    node.settle()
+    assert done
+    assert (committed(node, "g"), committed(node, "g", topic="other")) == (-1, 8)
+    node.stop()
+    node, _, _ = start_node(files, clock)
+    assert (committed(node, "g"), committed(node, "g", topic="other")) == (-1, 8)
+
+
+# The topic -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_topic_is_made_on_first_need_compacted_and_internal() -> None:
+    node, _, _ = start_node(offsets_topic_num_partitions=3, offsets_topic_segment_bytes=1_000_000)
+    assert OFFSETS_TOPIC not in node.catalog.topics
+    make_topic(node, "t")
+    assert commit(node, "g", {0: 5}) == ErrorCode.NONE
+    topic = node.catalog.topics[OFFSETS_TOPIC]
+    assert topic.is_internal
+    assert len(topic.partitions) == 3
+    assert topic.config.cleanup_policy == ("compact",)
+    assert topic.config.segment_bytes == 1_000_000
+    assert topic.config.compression_type == "producer"
+
+
+def test_looking_at_groups_makes_no_topic() -> None:
+    node, _, _ = start_node()
+    assert group_ids(node) == set()
+    assert OFFSETS_TOPIC not in node.catalog.topics
+
+
+def test_requests_that_meet_the_making_of_the_topic_are_all_answered() -> None:
+    node, _, _ = start_node()
+    make_topic(node, "t")
+    pendings = [begin(node, commit_request(f"g{i}", {0: i}), COMMIT_VERSION) for i in range(5)]
+    for pending in pendings:
+        settled(node, pending, OffsetCommitResponse)
+    assert [committed(node, f"g{i}") for i in range(5)] == [0, 1, 2, 3, 4]
+
+
+def test_groups_are_spread_by_javas_hash_and_found_again() -> None:
+    node, files, clock = start_node(offsets_topic_num_partitions=50)
+    make_topic(node, "t")
+    names = ["", "a", "group-1", "käse", "\U0001d4b3", "polygenelubricants", *(f"g{i}" for i in range(40))]
+    for place, name in enumerate(names):
+        assert commit(node, name, {0: place}) == ErrorCode.NONE
+    used = [
+        index
+        for index in range(50)
+        if (partition := node.catalog.partition(OFFSETS_TOPIC, index)) is not None and partition.log.log_end_offset
+    ]
+    assert len(used) > 20
+    node.stop()
+    node, _, _ = start_node(files, clock, offsets_topic_num_partitions=50)
+    assert [committed(node, name) for name in names] == list(range(len(names)))
+
+
+def test_a_deleted_offsets_topic_is_made_anew_when_it_is_needed(life: Life) -> None:
+    node, _, _ = life
+    node.catalog.delete_topics([OFFSETS_TOPIC], lambda outcomes: None)
+    node.settle()
+    assert group_ids(node) == set()
+    assert commit(node, "g", {0: 3}) == ErrorCode.NONE
+    assert (committed(node, "g"), committed(node, "warm")) == (3, -1)
