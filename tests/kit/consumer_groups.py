@@ -146,7 +146,9 @@ class GroupUnderTest:
 class Member:
     """A client of the consumer protocol: heartbeats, and revokes when it is asked to (or does not, for a while)."""
 
-    def __init__(self, under_test: GroupUnderTest, member_id: str, topics: Iterable[str] = ("t",), **fields: Any) -> None:
+    def __init__(
+        self, under_test: GroupUnderTest, member_id: str, topics: Iterable[str] = ("t",), **fields: Any
+    ) -> None:
         self.group = under_test
         self.member_id = member_id
         self.epoch = 0

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.broker.groups.classic_answers import LeaveResult, join_refused, leavers, left, sync_refused
+from ottla.broker.groups.classic_answers import NO_MEMBER_ID, LeaveResult, join_refused, leavers, left, sync_refused
 from ottla.broker.groups.consumer_member import NOT_GIVEN, ConsumerMember, MemberState
 from ottla.broker.groups.member_timers import Limit
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -51,7 +51,7 @@ def join(
     try:
         return _join(group, request, api_version, caller, waiter, now)
     except KafkaError as error:
-        return group.answer(waiter, join_refused(api_version, request.member_id, error.code))
+        return group.answer(waiter, join_refused(api_version, NO_MEMBER_ID, error.code))
 
 
 def sync(group: ConsumerGroup, request: SyncGroupRequest, waiter: Waiter, now: Now) -> Effects:

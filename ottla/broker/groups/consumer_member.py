@@ -48,7 +48,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """One member; `subscribed_topic_regex` is empty or None without one, `classic` is None in the consumer protocol."""
+    """One member. `subscribed_topic_regex` is empty, or None, without one; `classic` is None in the consumer protocol."""
 
     member_id: str
     member_epoch: int = 0
@@ -60,7 +60,7 @@ class ConsumerMember:
     client_host: str = ""
     rebalance_timeout_ms: int = NOT_GIVEN
     subscribed_topic_names: frozenset[str] = frozenset()
-    subscribed_topic_regex: str | None = None
+    subscribed_topic_regex: str | None = ""
     server_assignor: str | None = None
     assigned: Partitions = field(default_factory=dict)
     pending_revocation: Partitions = field(default_factory=dict)
