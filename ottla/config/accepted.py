@@ -20,7 +20,26 @@ _REMOVED = "Kafka 4 has removed it"
 _REMOTE = "there is no remote storage"
 _TOKENS = "there are no delegation tokens"
 _JAVA = "it names a Java class"
+_LOGINS = "tokens (OAUTHBEARER) are not served, and no broker logs in to another"
+_JAVA_TLS = "it is about the TLS of Java"
 _SHARE = "share groups and streams groups are not served"
+
+_DYNAMIC = frozenset(
+    {
+        "num.network.threads",
+        "num.io.threads",
+        "background.threads",
+        "num.replica.fetchers",
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "transaction.partition.verification.enable",
+        "log.local.retention.ms",
+        "log.local.retention.bytes",
+        "principal.builder.class",
+    }
+)
+"""What Kafka lets be changed while it runs; a tool that does so is not refused."""
 
 _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
     _THREADS: {
@@ -58,6 +77,8 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "leader.replication.throttled.rate": (_LONG, ""),
         "follower.replication.throttled.rate": (_LONG, ""),
         "replica.alter.log.dirs.io.max.bytes.per.second": (_DOUBLE, ""),
+        "socket.connection.setup.timeout.max.ms": (_LONG, "30000"),
+        "socket.connection.setup.timeout.ms": (_LONG, "10000"),
     },
     _CONTROLLER: {
         "controller.quorum.election.timeout.ms": (_INT, "1000"),
@@ -106,6 +127,27 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "remote.log.metadata.manager.class.name": (_STRING, ""),
         "log.local.retention.ms": (_LONG, "-2"),
         "log.local.retention.bytes": (_LONG, "-2"),
+        "remote.fetch.max.wait.ms": (_INT, "500"),
+        "remote.list.offsets.request.timeout.ms": (_LONG, "30000"),
+        "remote.log.index.file.cache.total.size.bytes": (_LONG, "1073741824"),
+        "remote.log.manager.copier.thread.pool.size": (_INT, "10"),
+        "remote.log.manager.copy.max.bytes.per.second": (_LONG, "9223372036854775807"),
+        "remote.log.manager.copy.quota.window.num": (_INT, "11"),
+        "remote.log.manager.copy.quota.window.size.seconds": (_INT, "1"),
+        "remote.log.manager.expiration.thread.pool.size": (_INT, "10"),
+        "remote.log.manager.fetch.max.bytes.per.second": (_LONG, "9223372036854775807"),
+        "remote.log.manager.fetch.quota.window.num": (_INT, "11"),
+        "remote.log.manager.fetch.quota.window.size.seconds": (_INT, "1"),
+        "remote.log.manager.task.interval.ms": (_LONG, "30000"),
+        "remote.log.manager.thread.pool.size": (_INT, "2"),
+        "remote.log.metadata.custom.metadata.max.bytes": (_INT, "128"),
+        "remote.log.metadata.manager.class.path": (_STRING, ""),
+        "remote.log.metadata.manager.impl.prefix": (_STRING, "rlmm.config."),
+        "remote.log.metadata.manager.listener.name": (_STRING, ""),
+        "remote.log.reader.max.pending.tasks": (_INT, "100"),
+        "remote.log.reader.threads": (_INT, "10"),
+        "remote.log.storage.manager.class.path": (_STRING, ""),
+        "remote.log.storage.manager.impl.prefix": (_STRING, "rsm.config."),
     },
     _TOKENS: {
         "delegation.token.secret.key": (_PASSWORD, ""),
@@ -136,6 +178,11 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
     "the answer follows from `transaction.version`": {
         "transaction.partition.verification.enable": (_BOOLEAN, "true"),
         "transaction.two.phase.commit.enable": (_BOOLEAN, "false"),
+        "add.partitions.to.txn.retry.backoff.max.ms": (_INT, "100"),
+        "add.partitions.to.txn.retry.backoff.ms": (_INT, "20"),
+    },
+    "a page of DescribeTopicPartitions is at most 2000": {
+        "max.request.partition.size.limit": (_INT, "2000"),
     },
     "Kerberos is not served": {
         "sasl.kerberos.service.name": (_STRING, ""),
@@ -145,13 +192,63 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "sasl.kerberos.ticket.renew.window.factor": (_DOUBLE, "0.8"),
         "sasl.kerberos.principal.to.local.rules": (_LIST, "DEFAULT"),
     },
+    _LOGINS: {
+        "sasl.login.connect.timeout.ms": (_INT, ""),
+        "sasl.login.read.timeout.ms": (_INT, ""),
+        "sasl.login.refresh.buffer.seconds": (_INT, "300"),
+        "sasl.login.refresh.min.period.seconds": (_INT, "60"),
+        "sasl.login.refresh.window.factor": (_DOUBLE, "0.8"),
+        "sasl.login.refresh.window.jitter": (_DOUBLE, "0.05"),
+        "sasl.login.retry.backoff.max.ms": (_LONG, "10000"),
+        "sasl.login.retry.backoff.ms": (_LONG, "100"),
+        "sasl.oauthbearer.assertion.algorithm": (_STRING, "RS256"),
+        "sasl.oauthbearer.assertion.claim.aud": (_STRING, ""),
+        "sasl.oauthbearer.assertion.claim.exp.seconds": (_INT, "300"),
+        "sasl.oauthbearer.assertion.claim.iss": (_STRING, ""),
+        "sasl.oauthbearer.assertion.claim.jti.include": (_BOOLEAN, "false"),
+        "sasl.oauthbearer.assertion.claim.nbf.seconds": (_INT, "60"),
+        "sasl.oauthbearer.assertion.claim.sub": (_STRING, ""),
+        "sasl.oauthbearer.assertion.file": (_STRING, ""),
+        "sasl.oauthbearer.assertion.private.key.file": (_STRING, ""),
+        "sasl.oauthbearer.assertion.private.key.passphrase": (_PASSWORD, ""),
+        "sasl.oauthbearer.assertion.template.file": (_STRING, ""),
+        "sasl.oauthbearer.client.credentials.client.id": (_STRING, ""),
+        "sasl.oauthbearer.client.credentials.client.secret": (_PASSWORD, ""),
+        "sasl.oauthbearer.clock.skew.seconds": (_INT, "30"),
+        "sasl.oauthbearer.expected.audience": (_LIST, ""),
+        "sasl.oauthbearer.expected.issuer": (_STRING, ""),
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms": (_LONG, "3600000"),
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": (_LONG, "10000"),
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": (_LONG, "100"),
+        "sasl.oauthbearer.jwks.endpoint.url": (_STRING, ""),
+        "sasl.oauthbearer.jwt.retriever.class": (
+            _STRING,
+            "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
+        ),
+        "sasl.oauthbearer.jwt.validator.class": (
+            _STRING,
+            "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
+        ),
+        "sasl.oauthbearer.scope": (_STRING, ""),
+        "sasl.oauthbearer.scope.claim.name": (_STRING, "scope"),
+        "sasl.oauthbearer.sub.claim.name": (_STRING, "sub"),
+        "sasl.oauthbearer.token.endpoint.url": (_STRING, ""),
+    },
+    _JAVA_TLS: {
+        "ssl.allow.dn.changes": (_BOOLEAN, "false"),
+        "ssl.allow.san.changes": (_BOOLEAN, "false"),
+        "ssl.keymanager.algorithm": (_STRING, "SunX509"),
+        "ssl.provider": (_STRING, ""),
+        "ssl.secure.random.implementation": (_STRING, ""),
+        "ssl.trustmanager.algorithm": (_STRING, "PKIX"),
+    },
     _SHARE: {
         "group.share.enable": (_BOOLEAN, "false"),
         "group.share.delivery.count.limit": (_INT, "5"),
         "group.share.record.lock.duration.ms": (_INT, "30000"),
         "group.share.min.record.lock.duration.ms": (_INT, "15000"),
         "group.share.max.record.lock.duration.ms": (_INT, "60000"),
-        "group.share.partition.max.record.locks": (_INT, "200"),
+        "group.share.partition.max.record.locks": (_INT, "2000"),
         "group.share.session.timeout.ms": (_INT, "45000"),
         "group.share.min.session.timeout.ms": (_INT, "45000"),
         "group.share.max.session.timeout.ms": (_INT, "60000"),
@@ -162,6 +259,25 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "share.coordinator.state.topic.num.partitions": (_INT, "50"),
         "share.coordinator.state.topic.replication.factor": (_INT, "3"),
         "share.coordinator.state.topic.min.isr": (_INT, "2"),
+        "group.share.assignors": (_LIST, "simple"),
+        "group.share.max.share.sessions": (_INT, "2000"),
+        "group.streams.heartbeat.interval.ms": (_INT, "5000"),
+        "group.streams.max.heartbeat.interval.ms": (_INT, "15000"),
+        "group.streams.max.session.timeout.ms": (_INT, "60000"),
+        "group.streams.max.size": (_INT, "2147483647"),
+        "group.streams.max.standby.replicas": (_INT, "2"),
+        "group.streams.min.heartbeat.interval.ms": (_INT, "5000"),
+        "group.streams.min.session.timeout.ms": (_INT, "45000"),
+        "group.streams.num.standby.replicas": (_INT, "0"),
+        "group.streams.session.timeout.ms": (_INT, "45000"),
+        "share.coordinator.append.linger.ms": (_INT, "5"),
+        "share.coordinator.load.buffer.size": (_INT, "5242880"),
+        "share.coordinator.snapshot.update.records.per.snapshot": (_INT, "500"),
+        "share.coordinator.state.topic.compression.codec": (_INT, "0"),
+        "share.coordinator.state.topic.segment.bytes": (_INT, "104857600"),
+        "share.coordinator.threads": (_INT, "1"),
+        "share.coordinator.write.timeout.ms": (_INT, "5000"),
+        "share.fetch.purgatory.purge.interval.requests": (_INT, "1000"),
     },
 }
 
@@ -218,7 +334,16 @@ def _options(reasons: dict[str, dict[str, tuple[ConfigType, str]]]) -> dict[str,
         for key, (kind, default) in keys.items():
             parse, allowed = _PARSERS[kind]
             value = parse(default) if default else None
-            options[key] = Option(kind, value, parse, allowed, "Accepted, without effect.", inert=reason, key=key)
+            options[key] = Option(
+                kind,
+                value,
+                parse,
+                allowed,
+                "Accepted, without effect.",
+                inert=reason,
+                is_dynamic=key in _DYNAMIC,
+                key=key,
+            )
     return options
 
 

@@ -4,8 +4,11 @@
     config.log_segment_bytes, config.listeners, config.warnings
 
 Every declared key is a plain attribute with a typed value (see `options.py`). A wrong value is a ConfigError, one
-line; a key that nobody knows is a warning, so that a server.properties from elsewhere works as it is. A config never
-changes.
+line; a key that nobody knows is a warning, so that a server.properties from elsewhere works as it is.
+
+A config changes in one way: `set_dynamic` lays what clients have set while the broker runs over what it was started
+with. Only keys declared as dynamic can be set so, and only their attributes change. Whoever reads such a key reads it
+anew each time; whoever keeps what he read must be told (`Catalog` tells the topics).
 """
 
 from __future__ import annotations
@@ -16,16 +19,26 @@ from pathlib import Path
 
 from ottla.config.accepted import ACCEPTED_BROKER_KEYS
 from ottla.config.coordination import Groups, Offsets, Transactions
-from ottla.config.describe import broker_entry, select
+from ottla.config.describe import Layer, broker_entry, merged, select
 from ottla.config.errors import ConfigError
 from ottla.config.listeners import Listener, SecurityProtocol, protocols_by_name, with_protocols
 from ottla.config.logs import Cleaner, Directories, Durability, Records, Retention, Segments
 from ottla.config.network import Identity, Network, Topics
-from ottla.config.options import DEFAULT_ORIGIN, ConfigEntry, Given, Option, Origin, text_of
+from ottla.config.options import (
+    DEFAULT_ORIGIN,
+    ConfigEntry,
+    ConfigSource,
+    Given,
+    Option,
+    Origin,
+    OriginKind,
+    text_of,
+)
 from ottla.config.ours import Limits, Promises
 from ottla.config.security import Access, Sasl, Tls
 from ottla.config.sources import read_environment, read_overrides, read_properties
 
+_DYNAMIC = Origin(OriginKind.TOPIC, "")
 _LISTENER_KEY = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<key>.+)")
 
 
@@ -62,6 +75,8 @@ class BrokerConfig(
         self.values: dict[str, object] = {}
         self.listener_overrides: dict[str, dict[str, str]] = {}
         self.controller_listeners: list[Listener] = []
+        self._of_node: dict[str, object] = {}
+        self._of_all_nodes: dict[str, object] = {}
         self._read(given)
         self.assign(self.values)
         self._resolve_listeners()
@@ -106,7 +121,54 @@ class BrokerConfig(
 
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """What DescribeConfigs answers for the broker: the keys of these names, or all, in the order of their names."""
-        return [broker_entry(option, self.values) for option in select(ALL_BROKER_KEYS, names)]
+        return [broker_entry(option, self.layers) for option in select(ALL_BROKER_KEYS, names)]
+
+    def describe_default(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """What DescribeConfigs answers for the broker of no name: what was set for all brokers, and nothing else."""
+        layers = ((ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self._of_all_nodes),)
+        chosen = [option for option in select(ALL_BROKER_KEYS, names) if option.key in self._of_all_nodes]
+        return [broker_entry(option, layers) for option in chosen]
+
+    # --- while the broker runs ---------------------------------------------------------------------------------------
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """What is set, the place that wins first: this broker's dynamic keys, those of all brokers, what it was started
+        with.
+        """
+        return (
+            (ConfigSource.DYNAMIC_BROKER_CONFIG, self._of_node),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self._of_all_nodes),
+            (ConfigSource.STATIC_BROKER_CONFIG, self.values),
+        )
+
+    def set_dynamic(self, *, node: Mapping[str, str], all_nodes: Mapping[str, str]) -> list[str]:
+        """Replace what is set while the broker runs: for this broker, and for all. Returns warnings.
+
+        A key that cannot be set so, or a value that cannot be read, has no effect and is warned about: the metadata may
+        come from another Kafka.
+        """
+        warnings: list[str] = []
+        self._of_node = _readable(node, warnings)
+        self._of_all_nodes = _readable(all_nodes, warnings)
+        values = merged(self.layers)
+        for option in self.by_key.values():
+            if option.is_dynamic:
+                setattr(self, option.attribute, option.effective(values))
+        return warnings
+
+    @staticmethod
+    def check_dynamic(values: Mapping[str, str]) -> None:
+        """Check what a client wants to be set while the broker runs.
+
+        Raises ConfigError: first for keys that need a restart or are not known, in one line as Kafka has it, then for a
+        value.
+        """
+        fixed = sorted(key for key in values if key not in ALL_BROKER_KEYS or not ALL_BROKER_KEYS[key].is_dynamic)
+        if fixed:
+            raise ConfigError(fixed[0], None, f"Cannot update these configs dynamically: Set({', '.join(fixed)})")
+        for key, text in values.items():
+            ALL_BROKER_KEYS[key].read(Given(text, _DYNAMIC))
 
     # --- loading -----------------------------------------------------------------------------------------------------
 
@@ -218,6 +280,18 @@ class BrokerConfig(
 
 ALL_BROKER_KEYS: dict[str, Option] = BrokerConfig.by_key | ACCEPTED_BROKER_KEYS
 """Every key that a broker may be given, those without effect included."""
+
+
+def _readable(texts: Mapping[str, str], warnings: list[str]) -> dict[str, object]:
+    """The values of dynamic keys that can be read."""
+    values: dict[str, object] = {}
+    for key, text in texts.items():
+        try:
+            BrokerConfig.check_dynamic({key: text})
+            values[key] = ALL_BROKER_KEYS[key].read(Given(text, _DYNAMIC))
+        except ConfigError as error:
+            warnings.append(f"{key}, set while the broker ran, has no effect: {error}")
+    return values
 
 
 def _meant(key: str) -> str:

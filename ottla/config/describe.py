@@ -6,18 +6,30 @@ the value that counts, where Kafka has none, and its synonyms name those keys, w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from ottla.config.options import ConfigEntry, ConfigSource, ConfigSynonym, Option
 
+Layer: TypeAlias = tuple[ConfigSource, Mapping[str, object]]
+"""What one place sets, parsed, by key. Layers come in the order in which they win."""
 
-def broker_entry(option: Option, values: Mapping[str, object]) -> ConfigEntry:
-    """The entry of a broker's key; `values` holds what is set in a file, the environment or by `--override`, by key."""
-    synonyms = broker_synonyms(option, values)
+
+def merged(layers: Sequence[Layer]) -> dict[str, object]:
+    """What is set, by key, by whichever layer wins."""
+    values: dict[str, object] = {}
+    for _, layer in reversed(layers):
+        values.update(layer)
+    return values
+
+
+def broker_entry(option: Option, layers: Sequence[Layer]) -> ConfigEntry:
+    """The entry of a broker's key."""
+    synonyms = broker_synonyms(option, layers)
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
     return ConfigEntry(
         name=option.key,
-        value=_shown(option, option.effective(values)),
+        value=_shown(option, option.effective(merged(layers))),
         source=source,
         read_only=not option.is_dynamic,
         is_sensitive=option.is_sensitive,
@@ -28,12 +40,13 @@ def broker_entry(option: Option, values: Mapping[str, object]) -> ConfigEntry:
     )
 
 
-def broker_synonyms(option: Option, values: Mapping[str, object]) -> tuple[ConfigSynonym, ...]:
+def broker_synonyms(option: Option, layers: Sequence[Layer]) -> tuple[ConfigSynonym, ...]:
     """What is set, the key itself first, then the defaults, each in the unit of its own key."""
     chain = option.chain()
     given = [
-        ConfigSynonym(link.key, _shown(link, values[link.key]), ConfigSource.STATIC_BROKER_CONFIG)
+        ConfigSynonym(link.key, _shown(link, values[link.key]), source)
         for link in chain
+        for source, values in layers
         if link.key in values
     ]
     defaults = [
@@ -45,10 +58,10 @@ def broker_synonyms(option: Option, values: Mapping[str, object]) -> tuple[Confi
 
 
 def topic_entry(
-    option: Option, value: object, overrides: Mapping[str, object], broker_values: Mapping[str, object]
+    option: Option, value: object, overrides: Mapping[str, object], broker_layers: Sequence[Layer]
 ) -> ConfigEntry:
     """The entry of a topic's key. `value` is what counts, `overrides` what the topic itself sets, parsed, by key."""
-    inherited = broker_synonyms(option.inherits, broker_values) if option.inherits else ()
+    inherited = broker_synonyms(option.inherits, broker_layers) if option.inherits else ()
     own = (
         (ConfigSynonym(option.key, _shown(option, overrides[option.key]), ConfigSource.TOPIC_CONFIG),)
         if option.key in overrides
@@ -63,6 +76,27 @@ def topic_entry(
         read_only=False,
         is_sensitive=option.is_sensitive,
         is_default=source is ConfigSource.DEFAULT_CONFIG,
+        synonyms=synonyms,
+        type=option.kind,
+        documentation=documentation(option),
+    )
+
+
+def own_entry(option: Option, default: object, own: Mapping[str, object], source: ConfigSource) -> ConfigEntry:
+    """The entry of a key of a group or of client metrics: what is set there, or the default."""
+    is_default = option.key not in own
+    shown = _shown(option, default)
+    defaults = () if shown is None else (ConfigSynonym(option.key, shown, ConfigSource.DEFAULT_CONFIG),)
+    synonyms = (
+        defaults if is_default else (ConfigSynonym(option.key, _shown(option, own[option.key]), source), *defaults)
+    )
+    return ConfigEntry(
+        name=option.key,
+        value=shown if is_default else _shown(option, own[option.key]),
+        source=ConfigSource.DEFAULT_CONFIG if is_default else source,
+        read_only=False,
+        is_sensitive=False,
+        is_default=is_default,
         synonyms=synonyms,
         type=option.kind,
         documentation=documentation(option),

@@ -23,6 +23,13 @@ class ConfigError(ValueError):
         shown = self.key if self.value is None else f"{self.key}={_one_line(self.value)}"
         return f"{shown}: {self.reason}{where}"
 
+    def for_client(self) -> str:
+        """As Kafka begins it, since tools show it: `Invalid value 12 for configuration segment.bytes: must be ...`."""
+        if self.value is None:
+            is_sentence = self.reason[:1].isupper()
+            return self.reason if is_sentence else f"{self.key} {self.reason}"
+        return f"Invalid value {_one_line(self.value)} for configuration {self.key}: {self.reason}"
+
 
 def _one_line(value: str) -> str:
     shown = value if value.isprintable() else repr(value)[1:-1]

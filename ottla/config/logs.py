@@ -58,16 +58,14 @@ class Segments(Options):
         doc="Size in bytes at which a segment is rolled. Apache Kafka 4 allows no less than 1048576; Ottla allows"
         " 1024, with a warning.",
     )
-    log_roll_hours = int32(
-        168, at_least=1, dynamic=True, doc="Age in hours at which a segment is rolled even if small."
-    )
+    log_roll_hours = int32(168, at_least=1, doc="Age in hours at which a segment is rolled even if small.")
     log_roll_ms = finer(
         (log_roll_hours, _HOUR_MS),
         at_least=1,
         dynamic=True,
         doc="Age in milliseconds, by the records' time, at which a segment is rolled even if small.",
     )
-    log_roll_jitter_hours = int32(0, dynamic=True, doc="Up to so many hours are taken off `log.roll.hours`, at random.")
+    log_roll_jitter_hours = int32(0, doc="Up to so many hours are taken off `log.roll.hours`, at random.")
     log_roll_jitter_ms = finer(
         (log_roll_jitter_hours, _HOUR_MS),
         dynamic=True,
@@ -98,9 +96,9 @@ class Retention(Options):
         doc="What becomes of old records: `delete` removes old segments, `compact` keeps the newest record of "
         "each key.",
     )
-    log_retention_hours = int32(168, at_least=-1, dynamic=True, doc="Hours for which records are kept; -1 for ever.")
+    log_retention_hours = int32(168, at_least=-1, doc="Hours for which records are kept; -1 for ever.")
     log_retention_minutes = maybe_int32(
-        at_least=-1, dynamic=True, doc="Minutes for which records are kept; wins over `log.retention.hours`."
+        at_least=-1, doc="Minutes for which records are kept; wins over `log.retention.hours`."
     )
     log_retention_ms = finer(
         (log_retention_minutes, _MINUTE_MS),

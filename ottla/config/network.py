@@ -130,7 +130,7 @@ class Network(Options):
 class Topics(Options):
     """Topics: creation and deletion."""
 
-    num_partitions = int32(1, at_least=1, dynamic=True, doc="Partitions of a topic that is created without a number.")
+    num_partitions = int32(1, at_least=1, doc="Partitions of a topic that is created without a number.")
     default_replication_factor = int32(
         1,
         at_least=1,

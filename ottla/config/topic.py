@@ -110,7 +110,7 @@ class TopicConfig(Options):
                 value = self._own[option.key]
             else:
                 continue
-            entries.append(topic_entry(option, value, self._own, self.broker.values))
+            entries.append(topic_entry(option, value, self._own, self.broker.layers))
         return entries
 
 

@@ -1,0 +1,143 @@
+"""Configurations of what is neither broker nor topic: consumer groups, and client metrics subscriptions (KIP-714).
+
+    GroupConfig.validate({"consumer.session.timeout.ms": "50000"}, broker_config)
+    GroupConfig.describe({"consumer.session.timeout.ms": "50000"}, broker_config)
+
+Both are named by clients and exist as far as something was set for them. A group's keys take their defaults from the
+broker (`group.consumer.session.timeout.ms`) and keep within its bounds (`group.consumer.min.session.timeout.ms`).
+Client metrics are stored state: no client is asked for its metrics, because no receiver is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+from ottla.config.broker import BrokerConfig
+from ottla.config.declare import choice, inherited, int32, words
+from ottla.config.describe import own_entry, select
+from ottla.config.errors import ConfigError
+from ottla.config.options import ConfigEntry, ConfigSource, Given, Option, Options, Origin, OriginKind
+
+_SET = Origin(OriginKind.TOPIC, "")
+_SHARE = "share groups and streams groups are not served"
+_TELEMETRY = "clients are not asked for their metrics"
+
+
+class GroupConfig(Options):
+    """Group keys."""
+
+    consumer_session_timeout_ms = inherited(BrokerConfig.group_consumer_session_timeout_ms)
+    consumer_heartbeat_interval_ms = inherited(BrokerConfig.group_consumer_heartbeat_interval_ms)
+    share_session_timeout_ms = int32(45000, at_least=1, inert=_SHARE, doc="Session timeout of a share group.")
+    share_heartbeat_interval_ms = int32(5000, at_least=1, inert=_SHARE, doc="Heartbeat interval of a share group.")
+    share_record_lock_duration_ms = int32(
+        30000, at_least=1000, inert=_SHARE, doc="How long a share group's consumer may hold a record."
+    )
+    share_auto_offset_reset = choice(
+        "latest", "latest", "earliest", inert=_SHARE, doc="Where a share group begins; by_duration is not accepted."
+    )
+    share_isolation_level = choice(
+        "read_uncommitted",
+        "read_uncommitted",
+        "read_committed",
+        inert=_SHARE,
+        doc="Whether a share group sees records of open transactions.",
+    )
+    streams_session_timeout_ms = int32(45000, at_least=1, inert=_SHARE, doc="Session timeout of a streams group.")
+    streams_heartbeat_interval_ms = int32(5000, at_least=1, inert=_SHARE, doc="Heartbeat interval of a streams group.")
+    streams_num_standby_replicas = int32(0, inert=_SHARE, doc="Standby replicas of a streams group's tasks.")
+
+    @classmethod
+    def validate(cls, texts: Mapping[str, str], broker: BrokerConfig) -> None:
+        """Check what a group is to set, all of it. Raises ConfigError for an unknown key, a wrong value, and one that
+        lies outside of the broker's bounds.
+        """
+        values = _parsed(cls.by_key, texts, "Unknown group config name")
+        for name in ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"):
+            value = values.get(name)
+            if not isinstance(value, int):
+                continue
+            kind = name.removeprefix("consumer.")
+            low, high = f"group.consumer.min.{kind}", f"group.consumer.max.{kind}"
+            if value < getattr(broker, low.replace(".", "_")):
+                raise ConfigError(name, None, f"must be greater than or equal to {low}")
+            if value > getattr(broker, high.replace(".", "_")):
+                raise ConfigError(name, None, f"must be less than or equal to {high}")
+
+    @classmethod
+    def describe(
+        cls, texts: Mapping[str, str], broker: BrokerConfig, names: Iterable[str] | None = None
+    ) -> list[ConfigEntry]:
+        """What DescribeConfigs answers for a group that sets `texts`."""
+        own = _readable(cls.by_key, texts)
+        return [
+            own_entry(
+                option,
+                option.default if option.inherits is None else getattr(broker, option.inherits.attribute),
+                own,
+                ConfigSource.GROUP_CONFIG,
+            )
+            for option in select(cls.by_key, names)
+        ]
+
+
+class ClientMetricsConfig(Options):
+    """Client metrics keys."""
+
+    INTERVAL_MS: ClassVar[range] = range(100, 3_600_001)
+    MATCHED: ClassVar[frozenset[str]] = frozenset(
+        {
+            "client_instance_id",
+            "client_id",
+            "client_software_name",
+            "client_software_version",
+            "client_source_address",
+            "client_source_port",
+        }
+    )
+
+    metrics = words((), inert=_TELEMETRY, doc="Prefixes of the metrics that are wanted; `*` for all.")
+    interval_ms = int32(300000, inert=_TELEMETRY, doc="How often clients push their metrics.")
+    match = words((), inert=_TELEMETRY, doc="Which clients are meant, as selector=pattern.")
+
+    @classmethod
+    def validate(cls, texts: Mapping[str, str]) -> None:
+        """Check what a subscription is to set, all of it. Raises ConfigError."""
+        values = _parsed(cls.by_key, texts, "Unknown client metrics configuration")
+        interval_ms = values.get("interval.ms")
+        if interval_ms is not None and interval_ms not in cls.INTERVAL_MS:
+            reason = "interval must be between 100 and 3600000 (1 hour)"
+            raise ConfigError("interval.ms", str(interval_ms), reason)
+        patterns = values.get("match", ())
+        for pattern in patterns if isinstance(patterns, tuple) else ():
+            selector, equals, _ = pattern.partition("=")
+            if not equals or selector.strip() not in cls.MATCHED:
+                raise ConfigError("match", pattern, "Illegal client matching pattern")
+
+    @classmethod
+    def describe(cls, texts: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """What DescribeConfigs answers for a subscription that sets `texts`."""
+        own = _readable(cls.by_key, texts)
+        return [
+            own_entry(option, option.default, own, ConfigSource.CLIENT_METRICS_CONFIG)
+            for option in select(cls.by_key, names)
+        ]
+
+
+def _parsed(options: Mapping[str, Option], texts: Mapping[str, str], unknown: str) -> dict[str, object]:
+    for key in texts:
+        if key not in options:
+            raise ConfigError(key, None, f"{unknown}: {key}")
+    return {key: options[key].read(Given(text, _SET)) for key, text in texts.items()}
+
+
+def _readable(options: Mapping[str, Option], texts: Mapping[str, str]) -> dict[str, object]:
+    """The values that can be read; the metadata may come from another Kafka."""
+    values: dict[str, object] = {}
+    for key, text in texts.items():
+        try:
+            values |= _parsed(options, {key: text}, "")
+        except ConfigError:
+            continue
+    return values
