@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ottla.cli.progress import Progress
     from ottla.client import Consumer, ConsumerRecord, TopicPartition
+    from ottla.client.consumer_options import GroupProtocol
 
 POLL_MS = 1_000
 TIMEOUT_MS = 30_000
@@ -63,6 +64,20 @@ class Fields(NamedTuple):
     multiple=True,
     help="Only this partition. May be given often.  [default: all]",
 )
+@click.option(
+    "-g",
+    "--group",
+    "group_id",
+    metavar="GROUP",
+    help="Share the topic with this consumer group: start where it has committed, commit what is printed.",
+)
+@click.option(
+    "--group-protocol",
+    type=click.Choice(["classic", "consumer"]),
+    default="classic",
+    show_default=True,
+    help="Who shares out: a member, or the broker (KIP-848).",
+)
 @click.option("-n", "--max-messages", type=click.IntRange(1), help="Stop after so many records.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the topic has now.")
 @click.option("--keys", is_flag=True, help="Print keys.")
@@ -88,6 +103,8 @@ def consume(
     offset: int | None,
     timestamp: str | None,
     partitions: tuple[int, ...],
+    group_id: str | None,
+    group_protocol: GroupProtocol,
     max_messages: int | None,
     exit_at_end: bool,
     keys: bool,
@@ -109,6 +126,7 @@ def consume(
       ottla consume orders --from-beginning --exit-at-end
       ottla consume orders --partition 0 --offset 368776 --max-messages 1 --json
       ottla consume orders -B -e --format '%p:%o %k=%s\\n'
+      ottla consume orders --group billing
     """
     import asyncio
 
@@ -117,6 +135,13 @@ def consume(
 
     if sum((from_beginning, offset is not None, timestamp is not None)) > 1:
         raise click.UsageError("give one of --from-beginning, --offset and --timestamp")
+    if group_id is not None and (partitions or offset is not None or timestamp is not None):
+        raise click.UsageError(
+            "a group shares out partitions and knows where it was; --partition, --offset and "
+            "--timestamp go without --group (`ottla groups reset` moves a group)"
+        )
+    if group_id == "":
+        raise click.BadParameter("must not be empty", param_hint="--group")
     start = _Start(from_beginning, offset, parse_time(timestamp) if timestamp is not None else None)
     if start.timestamp is not None and start.timestamp < 0:
         raise click.BadParameter("must not lie before 1970", param_hint="--timestamp")
@@ -128,7 +153,8 @@ def consume(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--format") from None
     progress = Progress("received", is_shown=not sys.stdout.isatty())
-    reading = _Reading(topic, partitions, start, max_messages, exit_at_end, write, fields, as_json, progress)
+    group = None if group_id is None else _Group(group_id, group_protocol)
+    reading = _Reading(topic, partitions, start, group, max_messages, exit_at_end, write, fields, as_json, progress)
     try:
         with closed_pipe_ends_quietly(), client_errors():
             asyncio.run(reading.run(servers))
@@ -145,6 +171,11 @@ class _Start(NamedTuple):
     timestamp: int | None
 
 
+class _Group(NamedTuple):
+    group_id: str
+    protocol: GroupProtocol
+
+
 class _Reading:
     """One run of the command."""
 
@@ -153,6 +184,7 @@ class _Reading:
         topic: str,
         partitions: tuple[int, ...],
         start: _Start,
+        group: _Group | None,
         max_messages: int | None,
         exit_at_end: bool,
         write: Callable[[ConsumerRecord], bytes] | None,
@@ -163,6 +195,7 @@ class _Reading:
         self._topic = topic
         self._wanted = partitions
         self._start = start
+        self._group = group
         self._left = max_messages
         self._exit_at_end = exit_at_end
         self._fields = fields
@@ -178,6 +211,9 @@ class _Reading:
         async with Admin(servers, client_id="ottla-consume", default_api_timeout_ms=TIMEOUT_MS) as admin:
             # Asked of Admin, which answers at once; a consumer waits for a topic to come about.
             known = [one.partition for one in (await admin.describe_topics([self._topic]))[self._topic].partitions]
+        if self._group is not None:
+            await self._run_in_group(servers, self._group)
+            return
         chosen = [TopicPartition(self._topic, one) for one in self._choose(known)]
         reset = "none" if self._start.offset is not None else "earliest" if self._start.from_beginning else "latest"
         async with Consumer(
@@ -188,6 +224,43 @@ class _Reading:
         ) as consumer:
             await self._place(consumer, chosen)
             await self._read(consumer, chosen)
+
+    async def _run_in_group(self, servers: str, group: _Group) -> None:
+        """Read what the group assigns; what was printed is committed from time to time, and at the end."""
+        from ottla.client import Consumer
+
+        async with Consumer(
+            servers,
+            client_id="ottla-consume",
+            group_id=group.group_id,
+            group_protocol=group.protocol,
+            auto_offset_reset="earliest" if self._start.from_beginning else "latest",
+            default_api_timeout_ms=TIMEOUT_MS,
+        ) as consumer:
+            consumer.subscribe([self._topic])
+            ends: dict[TopicPartition, int] = {}
+            while True:
+                polled = await consumer.getmany(timeout_ms=POLL_MS, max_records=self._left)
+                for records in polled.values():
+                    self._write(records)
+                if self._left is not None and self._left <= 0:
+                    return
+                if not polled and reader_is_gone():
+                    raise BrokenPipeError
+                if self._exit_at_end and await self._is_group_at_end(consumer, ends):
+                    return
+
+    @staticmethod
+    async def _is_group_at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
+        """Whether all that is assigned is read to the end it had when it was; False while nothing is assigned yet."""
+        assigned = consumer.assignment()
+        if consumer.group_metadata().generation < 0:
+            return False
+        ends.update(await consumer.end_offsets([one for one in assigned if one not in ends]))
+        for partition in assigned:
+            if await consumer.position(partition) < ends[partition]:
+                return False
+        return bool(assigned)
 
     def _choose(self, known: list[int]) -> list[int]:
         for one in self._wanted:

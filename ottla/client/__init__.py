@@ -24,6 +24,7 @@ from ottla.client.admin_results import (
     ConfigSource,
     NewTopic,
     PartitionDescription,
+    ProducerState,
     TopicDescription,
 )
 from ottla.client.consumer import Consumer
@@ -98,6 +99,7 @@ __all__ = [
     "Producer",
     "ProducerInterceptor",
     "ProducerRecord",
+    "ProducerState",
     "RebalanceListener",
     "RebalanceListenerFailed",
     "RecordMetadata",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from ottla.client.admin_client import refusals
@@ -22,6 +22,7 @@ from ottla.client.admin_results import (
     ConfigSynonym,
     NewTopic,
     PartitionDescription,
+    ProducerState,
     ResourceType,
     TopicDescription,
 )
@@ -35,6 +36,7 @@ from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecord
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.protocol.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ottla.protocol.api.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import ZERO_UUID
@@ -309,6 +311,47 @@ class Admin(GroupAdmin):
                 else:
                     done[TopicPartition(told.name, result.partition_index)] = result.low_watermark
 
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, list[ProducerState]]:
+        """Return what each partition remembers of its producers, open transactions too (KIP-664).
+
+        Raises AdminError by `topic-partition`, UnsupportedByBroker when the broker cannot tell (before Kafka 2.8).
+        """
+        cluster = self._started()
+        asked = [TopicPartition(*partition) for partition in partitions]
+
+        async def attempt() -> dict[TopicPartition, list[ProducerState]]:
+            if any(cluster.leader_of(*partition) < 0 for partition in asked):
+                await cluster.refresh({partition.topic for partition in asked})
+            by_leader: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+            for topic, index in asked:
+                by_leader[cluster.leader_of(topic, index)][topic].append(index)
+            if -1 in by_leader:
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{next(iter(by_leader[-1]))} has no leader")
+            answers = await asyncio.gather(
+                *(
+                    cluster.ask(leader, _producers_request(by_topic), DescribeProducersResponse)
+                    for leader, by_topic in by_leader.items()
+                )
+            )
+            told = [(topic.name, one) for answer in answers for topic in answer.topics for one in topic.partitions]
+            refused = refusals(
+                (f"{name}-{one.partition_index}", one.error_code, one.error_message) for name, one in told
+            )
+            passing = next((error for error in refused.values() if is_worth_retrying(error)), None)
+            if passing is not None:
+                cluster.mark_stale()
+                raise passing
+            if refused:
+                raise AdminError(refused)
+            return {
+                TopicPartition(name, one.partition_index): [_producer_state(state) for state in one.active_producers]
+                for name, one in told
+            }
+
+        return await cluster.retry(attempt, self._timeout_ms) if asked else {}
+
     # Inside -----------------------------------------------------------------------------------------------------
 
     async def _metadata(self, names: Sequence[str] | None) -> list[MetadataResponse.MetadataResponseTopic]:
@@ -321,6 +364,25 @@ class Admin(GroupAdmin):
             return (await cluster.ask(None, request, MetadataResponse)).topics
 
         return await cluster.retry(attempt, self._timeout_ms)
+
+
+def _producers_request(by_topic: Mapping[str, list[int]]) -> DescribeProducersRequest:
+    return DescribeProducersRequest(
+        topics=[
+            DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=indexes)
+            for topic, indexes in by_topic.items()
+        ]
+    )
+
+
+def _producer_state(told: DescribeProducersResponse.ProducerState) -> ProducerState:
+    return ProducerState(
+        producer_id=told.producer_id,
+        producer_epoch=told.producer_epoch,
+        last_sequence=told.last_sequence,
+        last_timestamp_ms=told.last_timestamp,
+        transaction_start_offset=told.current_txn_start_offset if told.current_txn_start_offset >= 0 else None,
+    )
 
 
 def _config_entry(told: DescribeConfigsResponse.DescribeConfigsResourceResult) -> ConfigEntry:

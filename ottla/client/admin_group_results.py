@@ -45,7 +45,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group in full; `assignor` is what it agreed on. The epochs are the consumer protocol's, None in the classic one."""
+    """A group in full; `assignor` is what it agreed on. Only the consumer protocol has epochs; else they are None."""
 
     group_id: str
     group_type: str

@@ -53,6 +53,18 @@ class TopicDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerState:
+    """A producer as a partition remembers it. `last_sequence` and `last_timestamp_ms` are -1 where there are none."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    transaction_start_offset: int | None
+    """Where its open transaction begins; None without one."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterDescription:
     """The cluster; `controller_id` is -1 when none is known."""
 

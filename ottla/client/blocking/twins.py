@@ -15,6 +15,7 @@ from ottla.client.admin_results import (
     ConfigEntry,
     ConfigResource,
     NewTopic,
+    ProducerState,
     TopicDescription,
 )
 from ottla.client.blocking.loop_thread import Twin
@@ -274,6 +275,13 @@ class AdminMethods(Twin[AsyncAdmin]):
         Raises AdminError by `topic-partition`.
         """
         return self._await(self._inner.delete_records(before))
+
+    def describe_producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
+        """Return what each partition remembers of its producers, open transactions too (KIP-664).
+
+        Raises AdminError by `topic-partition`, UnsupportedByBroker when the broker cannot tell (before Kafka 2.8).
+        """
+        return self._await(self._inner.describe_producers(partitions))
 
     def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """Return all groups of all brokers, by name; only those in one of `states` and of one of `types`, if given.

@@ -1,0 +1,291 @@
+"""Why a group receives nothing: from facts to findings, each with what to do about it. Pure.
+
+`diagnose` asks one question after the other, from the group over its members to its partitions, and reports what stands
+in the way (`CAUSE`), what may do so, depending on the consumer's options (`PERHAPS`), and what is in order (`FINE`).
+Partitions of which the same is to be said share a line.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+MOST_NAMED = 4
+"""So many partitions, members or topics of a kind are named; the rest are counted."""
+STABLE = "Stable"
+_WORDS = {
+    "PreparingRebalance": "it is rebalancing: it waits for its members to join again",
+    "CompletingRebalance": "it is rebalancing: it waits for the assignment of its leader",
+    "Assigning": "it is rebalancing: the broker computes who gets what",
+    "Reconciling": "it is rebalancing: members are giving up, or taking over, partitions",
+}
+
+
+class Weight(StrEnum):
+    """How much a finding has to do with it."""
+
+    CAUSE = "!"
+    PERHAPS = "?"
+    FINE = "-"
+
+
+class Finding(NamedTuple):
+    """What is the case, and what can be done about it (nothing, where it is in order)."""
+
+    weight: Weight
+    text: str
+    remedy: str = ""
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that holds the last stable offset back."""
+
+    producer_id: int
+    start_offset: int
+    silent_for_ms: int | None = None
+    """How long ago it last wrote to the partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFacts:
+    """A member: what it subscribes to, what it owns, what it still has to give up or take (None: not known)."""
+
+    name: str
+    topics: frozenset[str] = frozenset()
+    pattern: str | None = None
+    partitions: int = 0
+    to_give_up: tuple[str, ...] = ()
+    to_take: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """A partition that the group has to do with: `end` is the high watermark, `stable_end` the last stable offset."""
+
+    name: str
+    topic: str
+    committed: int | None
+    start: int
+    stable_end: int
+    end: int
+    owner: str | None = None
+    open_transactions: tuple[OpenTransaction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """All that was found out. `partition_counts` has the topics that exist, of those subscribed to or committed."""
+
+    group_id: str
+    state: str | None
+    """None: there is no such group."""
+    protocol_type: str = "consumer"
+    members: tuple[MemberFacts, ...] = ()
+    partition_counts: dict[str, int] = field(default_factory=dict)
+    partitions: tuple[PartitionFacts, ...] = ()
+    committed_elsewhere: tuple[str, ...] = ()
+    """Partitions that are committed, of topics that do not exist."""
+    retention_minutes: int | None = None
+    """The broker's `offsets.retention.minutes`."""
+    other_groups: tuple[str, ...] = ()
+
+
+def diagnose(facts: GroupFacts) -> list[Finding]:
+    """Return what is to be said, what matters most first."""
+    if facts.state is None and not facts.partitions:
+        return [_no_such_group(facts)]
+    if facts.protocol_type not in ("consumer", ""):
+        text = f"its members speak {facts.protocol_type!r}: what they read, only they can tell"
+        return [Finding(Weight.PERHAPS, text, "ask the program that they belong to")]
+    findings = [
+        *_about_group(facts),
+        *_about_subscriptions(facts),
+        *_about_idle_members(facts),
+        *_about_orphans(facts),
+        *_about_partitions(facts),
+    ]
+    if not any(finding.weight is not Weight.FINE for finding in findings):
+        findings.append(Finding(Weight.FINE, "nothing is in the way: what is written next will be received"))
+    order = list(Weight)
+    return sorted(findings, key=lambda finding: order.index(finding.weight))
+
+
+def _no_such_group(facts: GroupFacts) -> Finding:
+    near = difflib.get_close_matches(facts.group_id, facts.other_groups, n=1)
+    meant = f"did you mean {near[0]}? else " if near else ""
+    return Finding(
+        Weight.CAUSE,
+        f"there is no such group: nobody has joined it, and it has committed nothing{_or_expired(facts)}",
+        f"{meant}start a consumer with this group.id; `ottla groups list` shows those there are",
+    )
+
+
+def _about_group(facts: GroupFacts) -> Iterable[Finding]:
+    if not facts.members:
+        waiting = sum(_lag(one) for one in facts.partitions)
+        text = f"it has no members; {waiting:,} records wait for it" if waiting else "it has no members"
+        yield Finding(Weight.CAUSE, text, "start a consumer; one that runs has lost its session, its log says why")
+    elif facts.state in _WORDS:
+        for member in facts.members:
+            for verb, partitions in (("give up", member.to_give_up), ("take", member.to_take)):
+                if partitions:
+                    text = f"{member.name} has yet to {verb} {_some(partitions)}"
+                    yield Finding(Weight.CAUSE, text, "it does so when it next asks for records")
+        yield Finding(
+            Weight.CAUSE,
+            _WORDS[facts.state],
+            "wait; if it lasts, a member takes long between two polls (max.poll.interval.ms), or members come and go",
+        )
+
+
+def _about_subscriptions(facts: GroupFacts) -> Iterable[Finding]:
+    missing = {topic for member in facts.members for topic in member.topics} - facts.partition_counts.keys()
+    for topic in sorted(missing):
+        yield Finding(
+            Weight.CAUSE,
+            f"{topic}: subscribed to, but there is no such topic{_perhaps_meant(topic, facts.partition_counts)}",
+            f"create it (`ottla topics create {topic}`), or subscribe to the right name",
+        )
+    if facts.committed_elsewhere:
+        text = f"{_some(facts.committed_elsewhere)}: committed, but the topic does not exist any more"
+        yield Finding(Weight.PERHAPS, text, "if it is created again, old offsets are out of range; delete them before")
+
+
+def _about_idle_members(facts: GroupFacts) -> Iterable[Finding]:
+    if facts.state != STABLE:
+        return
+    idle = [member for member in facts.members if not member.partitions]
+    for member in [member for member in idle if not member.topics]:
+        text = f"{member.name} subscribes to nothing"
+        remedy = "it assigns partitions by hand, or has not subscribed yet"
+        if member.pattern is not None:
+            text = (
+                f"{member.name} got nothing: its pattern {member.pattern!r} matches no topic, or only topics of others"
+            )
+            remedy = "compare it with `ottla topics list`; whole names have to match"
+        yield Finding(Weight.CAUSE, text, remedy)
+    by_topics: dict[frozenset[str], list[MemberFacts]] = defaultdict(list)
+    for member in idle:
+        if member.topics & facts.partition_counts.keys():
+            by_topics[member.topics].append(member)
+    for topics, members in by_topics.items():
+        partitions = sum(facts.partition_counts.get(topic, 0) for topic in topics)
+        readers = sum(bool(member.topics & topics) for member in facts.members)
+        names = _some([member.name for member in members])
+        text = f"{names} got no partition: {readers} members share {partitions} partitions of {_some(sorted(topics))}"
+        most = max(facts.partition_counts.get(topic, 0) for topic in topics)
+        remedy = f"no more members than partitions, or more partitions (`ottla topics alter`, {most} now)"
+        if readers <= partitions:
+            remedy = "an assignor that works topic by topic (range) leaves members idle; roundrobin and the like do not"
+        yield Finding(Weight.CAUSE, text, remedy)
+
+
+def _about_orphans(facts: GroupFacts) -> Iterable[Finding]:
+    subscribed = {topic for member in facts.members for topic in member.topics}
+    orphans = [one.name for one in facts.partitions if one.owner is None and one.topic in subscribed]
+    if facts.state == STABLE and orphans:
+        text = f"{_some(orphans)}: assigned to no member"
+        yield Finding(
+            Weight.CAUSE,
+            text,
+            "the group has not noticed new partitions yet (metadata.max.age.ms), or its assignor fails",
+        )
+
+
+def _about_partitions(facts: GroupFacts) -> Iterable[Finding]:
+    """Say of each partition the one thing that matters, and of those alike once."""
+    alike: dict[tuple[Weight, str, str], list[PartitionFacts]] = defaultdict(list)
+    is_read = facts.state == STABLE and bool(facts.members)
+    for one in facts.partitions:
+        for finding in _about_partition(facts, one, is_read):
+            alike[finding.weight, finding.text, finding.remedy].append(one)
+    for (weight, text, remedy), partitions in alike.items():
+        yield Finding(weight, f"{_some([one.name for one in partitions])}: {text}", remedy)
+
+
+def _about_partition(facts: GroupFacts, one: PartitionFacts, is_read: bool) -> Iterable[Finding]:
+    reset = f"`ottla groups reset {facts.group_id} --topic {one.topic} --to-earliest`"
+    position = one.committed
+    if position is None:
+        yield _nothing_committed(facts, one, reset)
+        position = one.start
+    elif position < one.start:
+        yield Finding(
+            Weight.PERHAPS,
+            f"committed at {position:,}, which is deleted (the log begins at {one.start:,}): "
+            "auto.offset.reset decides, and latest skips what is there",
+            f"{reset}; longer retention.ms or faster consumers keep it from happening again",
+        )
+    elif position > one.end:
+        yield Finding(
+            Weight.CAUSE,
+            f"committed at {position:,}, behind the end ({one.end:,}): the topic was created anew, or lost records; "
+            "auto.offset.reset decides",
+            reset,
+        )
+    elif position == one.end:
+        yield Finding(Weight.FINE, "read to its end")
+    if position < one.end and one.stable_end < one.end and position >= one.stable_end:
+        yield _held_back(one)
+    elif one.committed is not None and one.start <= position < one.stable_end and is_read and one.owner is not None:
+        yield Finding(
+            Weight.PERHAPS,
+            f"{one.stable_end - position:,} records from {position:,} on wait, and {one.owner} has it",
+            f"that consumer is slow, paused, stuck or fails at this record: `ottla consume {one.topic} --partition "
+            f"{one.name.rpartition('-')[2]} --offset {position} --max-messages 1`",
+        )
+
+
+def _nothing_committed(facts: GroupFacts, one: PartitionFacts, reset: str) -> Finding:
+    if one.end == one.start:
+        why = "never written to" if one.end == 0 else "empty: retention has deleted everything"
+        return Finding(Weight.FINE, f"{why}, and nothing is committed")
+    return Finding(
+        Weight.PERHAPS,
+        f"nothing is committed, and {one.end - one.start:,} records are there from {one.start:,} to {one.end - 1:,}: "
+        f"with auto.offset.reset=latest, the default, they are skipped{_or_expired(facts)}",
+        f"auto.offset.reset=earliest, or {reset}",
+    )
+
+
+def _held_back(one: PartitionFacts) -> Finding:
+    text = f"an open transaction holds back what lies from {one.stable_end:,} to {one.end - 1:,}"
+    remedy = "its producer has to commit or abort; until then only read_uncommitted gets these records"
+    if one.open_transactions:
+        oldest = min(one.open_transactions, key=lambda transaction: transaction.start_offset)
+        silent = "" if oldest.silent_for_ms is None else f", silent for {oldest.silent_for_ms / 1000:,.0f} s"
+        text += f" (producer {oldest.producer_id}, begun at {oldest.start_offset:,}{silent})"
+    return Finding(Weight.CAUSE, text, remedy)
+
+
+def _lag(one: PartitionFacts) -> int:
+    return max(0, one.end - max(one.committed if one.committed is not None else one.start, one.start))
+
+
+def _or_expired(facts: GroupFacts) -> str:
+    if facts.retention_minutes is None:
+        return ""
+    return f" (a group without members loses its offsets after {_duration(facts.retention_minutes)})"
+
+
+def _duration(minutes: int) -> str:
+    for unit, size in (("days", 24 * 60), ("hours", 60)):
+        if minutes >= size and minutes % size == 0:
+            return f"{minutes // size} {unit}"
+    return f"{minutes} minutes"
+
+
+def _perhaps_meant(topic: str, existing: Iterable[str]) -> str:
+    near = difflib.get_close_matches(topic, list(existing), n=1)
+    return f" (there is {near[0]})" if near else ""
+
+
+def _some(names: Sequence[str]) -> str:
+    """Name a few, count the rest."""
+    if len(names) <= MOST_NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[: MOST_NAMED - 1])} and {len(names) - MOST_NAMED + 1} more"

@@ -1,0 +1,177 @@
+"""What `ottla groups` asks a cluster about a group: its members, what it committed, where the logs begin and end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.cli.group_diagnosis import GroupFacts, MemberFacts, OpenTransaction, PartitionFacts
+
+if TYPE_CHECKING:
+    from ottla.client import (
+        Admin,
+        GroupDescription,
+        MemberDescription,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        TopicPartition,
+    )
+
+RETENTION_KEY = "offsets.retention.minutes"
+
+
+class Edges(NamedTuple):
+    """Where a partition's log begins, where the stable part of it ends, and where it ends."""
+
+    start: int
+    stable_end: int
+    end: int
+
+
+class GroupView(NamedTuple):
+    """A group with its partitions: those assigned and those committed, as far as their topics exist."""
+
+    description: GroupDescription | None
+    committed: dict[TopicPartition, OffsetAndMetadata]
+    edges: dict[TopicPartition, Edges]
+    owners: dict[TopicPartition, MemberDescription]
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """All of them, sorted."""
+        return sorted(self.committed.keys() | self.owners.keys() | self.edges.keys())
+
+
+async def describe_if_there(admin: Admin, group_id: str) -> GroupDescription | None:
+    """A group's description; None when there is no such group."""
+    from ottla.client import AdminError, ErrorCode
+
+    try:
+        return (await admin.describe_groups([group_id]))[group_id]
+    except AdminError as refused:
+        if refused.errors[group_id].code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return None
+
+
+async def view_group(admin: Admin, group_id: str) -> GroupView:
+    """All partitions of a group, and of the topics that its members subscribe to."""
+    from ottla.client import TopicPartition
+
+    description = await describe_if_there(admin, group_id)
+    committed = (await admin.list_group_offsets({group_id: None}))[group_id]
+    members = description.members if description is not None else []
+    owners = {partition: member for member in members for partition in member.assignment}
+    topics = {one.topic for one in (*committed, *owners)} | {topic for member in members for topic in member.topics}
+    existing = set(await admin.list_topics(include_internal=True))
+    described = await admin.describe_topics(sorted(topics & existing)) if topics & existing else {}
+    partitions = [TopicPartition(name, one.partition) for name, topic in described.items() for one in topic.partitions]
+    return GroupView(description, committed, await edges_of(admin, partitions), owners)
+
+
+async def edges_of(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Edges]:
+    """Where the logs begin and end."""
+    import asyncio
+
+    from ottla.client import EARLIEST, LATEST
+
+    asked = list(partitions)
+    if not asked:
+        return {}
+    starts, stable_ends, ends = await asyncio.gather(
+        admin.list_offsets(dict.fromkeys(asked, EARLIEST)),
+        admin.list_offsets(dict.fromkeys(asked, LATEST), read_committed=True),
+        admin.list_offsets(dict.fromkeys(asked, LATEST)),
+    )
+
+    def offset(found: dict[TopicPartition, OffsetAndTimestamp | None], one: TopicPartition) -> int:
+        place = found[one]
+        return place.offset if place is not None else 0
+
+    return {one: Edges(offset(starts, one), offset(stable_ends, one), offset(ends, one)) for one in asked}
+
+
+async def facts_of(admin: Admin, group_id: str) -> GroupFacts:
+    """What `diagnose` wants to know."""
+    view = await view_group(admin, group_id)
+    description = view.description
+    existing = sorted({one.topic for one in view.edges})
+    held_back = [one for one, edges in view.edges.items() if edges.stable_end < edges.end]
+    transactions = {one: await _open_transactions(admin, one) for one in held_back}
+    return GroupFacts(
+        group_id=group_id,
+        state=description.state if description is not None else None,
+        protocol_type=description.protocol_type if description is not None else "consumer",
+        members=tuple(_member_facts(member) for member in description.members) if description is not None else (),
+        partition_counts={topic: sum(one.topic == topic for one in view.edges) for topic in existing},
+        partitions=tuple(
+            PartitionFacts(
+                name=f"{one.topic}-{one.partition}",
+                topic=one.topic,
+                committed=view.committed[one].offset if one in view.committed else None,
+                start=edges.start,
+                stable_end=edges.stable_end,
+                end=edges.end,
+                owner=member_name(view.owners[one]) if one in view.owners else None,
+                open_transactions=transactions.get(one, ()),
+            )
+            for one, edges in sorted(view.edges.items())
+        ),
+        committed_elsewhere=tuple(
+            f"{one.topic}-{one.partition}" for one in sorted(view.committed) if one not in view.edges
+        ),
+        retention_minutes=await _retention_minutes(admin),
+        other_groups=tuple(one.group_id for one in await admin.list_groups()) if description is None else (),
+    )
+
+
+def member_name(member: MemberDescription) -> str:
+    """How a member is called: by its instance id if it has one."""
+    return member.group_instance_id or member.member_id
+
+
+def _member_facts(member: MemberDescription) -> MemberFacts:
+    owned = set(member.assignment)
+    target = owned if member.target_assignment is None else set(member.target_assignment)
+    return MemberFacts(
+        name=member_name(member),
+        topics=frozenset(member.topics),
+        pattern=member.pattern,
+        partitions=len(owned),
+        to_give_up=tuple(f"{one.topic}-{one.partition}" for one in sorted(owned - target)),
+        to_take=tuple(f"{one.topic}-{one.partition}" for one in sorted(target - owned)),
+    )
+
+
+async def _open_transactions(admin: Admin, partition: TopicPartition) -> tuple[OpenTransaction, ...]:
+    """Who holds the last stable offset back; nobody where the broker does not tell."""
+    from ottla.client import KafkaError
+
+    try:
+        states = (await admin.describe_producers([partition]))[partition]
+    except KafkaError:  # the diagnosis goes on without names
+        return ()
+    now_ms = time.time_ns() // 1_000_000
+    return tuple(
+        OpenTransaction(
+            state.producer_id,
+            state.transaction_start_offset,
+            now_ms - state.last_timestamp_ms if state.last_timestamp_ms >= 0 else None,
+        )
+        for state in states
+        if state.transaction_start_offset is not None
+    )
+
+
+async def _retention_minutes(admin: Admin) -> int | None:
+    """How long offsets of a group without members are kept; None where the broker does not tell."""
+    from ottla.client import ConfigResource, KafkaError
+
+    try:
+        brokers = (await admin.describe_cluster()).brokers
+        resource = ConfigResource.broker(brokers[0].node_id)
+        entry = (await admin.describe_configs([resource], keys=[RETENTION_KEY]))[resource].get(RETENTION_KEY)
+    except KafkaError:  # the diagnosis goes on without
+        return None
+    return int(entry.value) if entry is not None and entry.value is not None and entry.value.isdecimal() else None

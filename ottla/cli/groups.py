@@ -1,0 +1,305 @@
+"""`ottla groups`: list, describe, kick, reset and delete consumer groups, and say why one receives nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from ottla.cli.admin import with_admin
+from ottla.cli.client_options import bootstrap_server
+from ottla.cli.failures import Failure, closed_pipe_ends_quietly
+from ottla.cli.lazy import LazyGroup
+from ottla.cli.tables import table_lines
+
+if TYPE_CHECKING:
+    from ottla.cli.group_diagnosis import GroupFacts
+    from ottla.cli.group_facts import GroupView
+    from ottla.client import Admin, GroupDescription, GroupListing, MemberDescription, TopicPartition
+
+_T = TypeVar("_T")
+
+NONE = "-"
+
+
+@click.group(
+    cls=LazyGroup,
+    commands_by_name={
+        "list": ("ottla.cli.groups:list_groups", "List the groups with their state and members."),
+        "describe": ("ottla.cli.groups:describe", "Tell a group's members, offsets and lag."),
+        "why": ("ottla.cli.groups:why", "Say why a group receives nothing."),
+        "kick": ("ottla.cli.groups:kick", "Take members out of a group."),
+        "reset": ("ottla.cli.groups_reset:reset", "Choose where a group goes on reading."),
+        "delete": ("ottla.cli.groups:delete", "Delete groups, or what they committed for some topics."),
+    },
+    short_help="Tell, mend and delete consumer groups.",
+)
+def groups() -> None:
+    """List, describe, mend and delete consumer groups, and say why one receives nothing."""
+
+
+def work_on_groups(servers: str, work: Callable[[Admin], Awaitable[_T]]) -> _T:
+    """What `work` makes of an Admin."""
+    return with_admin(servers, "ottla-groups", work)
+
+
+# --- list --------------------------------------------------------------------------------------------------------
+
+
+@click.command("list")
+@bootstrap_server
+@click.option(
+    "-s", "--state", "states", multiple=True, metavar="STATE", help="Only in this state, such as Stable, Empty."
+)
+@click.option("-t", "--type", "types", multiple=True, metavar="TYPE", help="Only of this type: classic, consumer.")
+@click.option("-q", "--quiet", is_flag=True, help="Names alone, one per line.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def list_groups(servers: str, states: tuple[str, ...], types: tuple[str, ...], quiet: bool, as_json: bool) -> None:
+    """List the groups: state, type, assignor, and how many members each has."""
+
+    async def look(admin: Admin) -> tuple[list[GroupListing], dict[str, GroupDescription]]:
+        listed = await admin.list_groups(states=states, types=types)
+        return listed, {} if quiet else await _describe_those_there(admin, [one.group_id for one in listed])
+
+    listed, described = work_on_groups(servers, look)
+    with closed_pipe_ends_quietly():
+        if quiet:
+            for one in listed:
+                click.echo(one.group_id)
+            return
+        rows = [_listed_row(one, described.get(one.group_id)) for one in listed]
+        names = ("group", "state", "type", "protocol", "assignor", "members")
+        if as_json:
+            for row in rows:
+                click.echo(json.dumps(dict(zip(names, row, strict=True))))
+        elif rows:
+            click.echo("\n".join(table_lines(rows, names)))
+
+
+async def _describe_those_there(admin: Admin, group_ids: list[str]) -> dict[str, GroupDescription]:
+    """Descriptions; without groups that cannot be described: gone since, or of a kind that has other ways."""
+    from ottla.client import AdminError
+
+    try:
+        return await admin.describe_groups(group_ids)
+    except AdminError as refused:
+        rest = [group_id for group_id in group_ids if group_id not in refused.errors]
+        return await admin.describe_groups(rest)
+
+
+def _listed_row(listed: GroupListing, described: GroupDescription | None) -> tuple[object, ...]:
+    return (
+        listed.group_id,
+        listed.state or NONE,
+        listed.group_type or NONE,
+        listed.protocol_type or NONE,
+        (described.assignor if described is not None else "") or NONE,
+        len(described.members) if described is not None else 0,
+    )
+
+
+# --- describe ----------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("group_ids", nargs=-1, required=True, metavar="GROUP...")
+@bootstrap_server
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def describe(group_ids: tuple[str, ...], servers: str, as_json: bool) -> None:
+    """Tell a group's state and members, and per partition what is committed, the end, and the lag between."""
+
+    async def look(admin: Admin) -> dict[str, GroupView]:
+        from ottla.cli.group_facts import view_group
+
+        return {group_id: await view_group(admin, group_id) for group_id in dict.fromkeys(group_ids)}
+
+    views = work_on_groups(servers, look)
+    missing = [group_id for group_id, view in views.items() if view.description is None and not view.committed]
+    with closed_pipe_ends_quietly():
+        for number, (group_id, view) in enumerate(one for one in views.items() if one[0] not in missing):
+            if as_json:
+                click.echo(json.dumps(_view_to_json(group_id, view)))
+                continue
+            if number:
+                click.echo()
+            click.echo("\n".join(_view_lines(group_id, view)))
+    if missing:
+        raise Failure(f"there is no group {', '.join(missing)}")
+
+
+def _view_lines(group_id: str, view: GroupView) -> list[str]:
+    group = view.description
+    state = group.state if group is not None else "not there"
+    about = [] if group is None else [group.group_type, *([group.assignor] if group.assignor else [])]
+    if group is not None:
+        about.append(f"coordinator {group.coordinator.node_id}")
+    lines = [f"{click.style(group_id, bold=True)}   {state}   {', '.join(about)}"]
+    if group is not None and group.members:
+        rows = [_member_row(member) for member in group.members]
+        lines += ["", *_indented(table_lines(rows, ("member", "instance", "client", "host", "partitions")))]
+    rows = [_partition_row(view, partition) for partition in view.partitions]
+    if rows:
+        names = ("topic", "partition", "committed", "end", "lag", "member")
+        lines += ["", *_indented(table_lines(rows, names))]
+    return lines
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"  {line}" for line in lines]
+
+
+def _member_row(member: MemberDescription) -> tuple[object, ...]:
+    host = member.host.lstrip("/")
+    return (member.member_id, member.group_instance_id or NONE, member.client_id, host, len(member.assignment))
+
+
+def _partition_row(view: GroupView, partition: TopicPartition) -> tuple[object, ...]:
+    from ottla.cli.group_facts import member_name
+
+    committed, end, lag = _offsets(view, partition)
+    owner = view.owners.get(partition)
+    shown = tuple(NONE if one is None else f"{one:,}" for one in (committed, end, lag))
+    return (*partition, *shown, NONE if owner is None else member_name(owner))
+
+
+def _offsets(view: GroupView, partition: TopicPartition) -> tuple[int | None, int | None, int | None]:
+    """What is committed, the end of the log, and the lag between; None for what is not there."""
+    committed = view.committed[partition].offset if partition in view.committed else None
+    edges = view.edges.get(partition)
+    if edges is None or committed is None:
+        return committed, edges.end if edges is not None else None, None
+    return committed, edges.end, max(0, edges.end - committed)
+
+
+def _view_to_json(group_id: str, view: GroupView) -> dict[str, object]:
+    group = view.description
+    partitions: list[dict[str, object]] = []
+    for partition in view.partitions:
+        committed, end, lag = _offsets(view, partition)
+        owner = view.owners.get(partition)
+        partitions.append(
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "committed": committed,
+                "metadata": view.committed[partition].metadata if partition in view.committed else None,
+                "end": end,
+                "lag": lag,
+                "member": owner.member_id if owner is not None else None,
+            }
+        )
+    members = group.members if group is not None else []
+    return {
+        "group": group_id,
+        "state": group.state if group is not None else None,
+        "type": group.group_type if group is not None else None,
+        "assignor": group.assignor if group is not None else None,
+        "coordinator": group.coordinator.node_id if group is not None else None,
+        "members": [
+            {
+                "member": member.member_id,
+                "instance": member.group_instance_id,
+                "client": member.client_id,
+                "host": member.host.lstrip("/"),
+                "topics": member.topics,
+                "pattern": member.pattern,
+                "assignment": [list(partition) for partition in member.assignment],
+            }
+            for member in members
+        ],
+        "partitions": partitions,
+    }
+
+
+# --- why ---------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("group_id", metavar="GROUP")
+@bootstrap_server
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def why(group_id: str, servers: str, as_json: bool) -> None:
+    """Say why GROUP receives nothing, a finding per line, what matters most first.
+
+    `!` stands in the way, `?` may do so, depending on the consumer's own options, `-` is in order.
+
+    \b
+    Example:
+      ottla groups why billing
+    """
+
+    from ottla.cli.group_diagnosis import diagnose
+    from ottla.cli.group_facts import facts_of
+
+    async def look(admin: Admin) -> GroupFacts:
+        return await facts_of(admin, group_id)
+
+    findings = diagnose(work_on_groups(servers, look))
+    with closed_pipe_ends_quietly():
+        for finding in findings:
+            if as_json:
+                said = {"weight": finding.weight.name.lower(), "finding": finding.text, "remedy": finding.remedy}
+                click.echo(json.dumps(said))
+            else:
+                click.echo(f"{finding.weight} {finding.text}" + (f" -> {finding.remedy}" if finding.remedy else ""))
+
+
+# --- kick and delete ---------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("group_id", metavar="GROUP")
+@click.argument("members", nargs=-1, metavar="[MEMBER]...")
+@bootstrap_server
+@click.option("--all", "kicks_all", is_flag=True, help="Every member.")
+def kick(group_id: str, members: tuple[str, ...], servers: str, kicks_all: bool) -> None:
+    """Take members out of GROUP, by member id or instance id; their partitions go to the others at once.
+
+    For members that are dead and not yet given up, and for those that hold what they do not read. A consumer that still
+    runs joins again by itself.
+    """
+    if kicks_all == bool(members):
+        raise click.UsageError("name the members, or give --all")
+
+    async def remove(admin: Admin) -> list[str]:
+        return await admin.remove_members(group_id, None if kicks_all else members, reason="kicked by an operator")
+
+    removed = work_on_groups(servers, remove)
+    for member in removed:
+        click.echo(f"removed {member}")
+    if not removed:
+        click.echo(f"{group_id} has no members")
+
+
+@click.command()
+@click.argument("group_ids", nargs=-1, required=True, metavar="GROUP...")
+@bootstrap_server
+@click.option(
+    "--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", help="Only what is committed for it. May be given often."
+)
+def delete(group_ids: tuple[str, ...], servers: str, topics: tuple[str, ...]) -> None:
+    """Delete groups that have no members, with all they committed. There is no way back.
+
+    With --topic the groups stay, and forget what they committed for these topics, which no member may subscribe to.
+    """
+
+    async def delete_all(admin: Admin) -> list[str]:
+        if not topics:
+            await admin.delete_groups(group_ids)
+            return [f"deleted {group_id}" for group_id in group_ids]
+        from ottla.cli.groups_reset import choose_partitions
+
+        done: list[str] = []
+        for group_id in group_ids:
+            committed = (await admin.list_group_offsets({group_id: None}))[group_id]
+            chosen = [one for one in committed if any(wants(one) for wants in choose_partitions(topics))]
+            if not chosen:
+                raise Failure(f"{group_id} has committed nothing for {', '.join(topics)}")
+            await admin.delete_group_offsets(group_id, chosen)
+            done += [f"{group_id}: forgot {one.topic}-{one.partition}" for one in sorted(chosen)]
+        return done
+
+    for line in work_on_groups(servers, delete_all):
+        click.echo(line)

@@ -1,0 +1,151 @@
+"""`ottla groups reset`: where a group without members goes on reading; shown first, done with --execute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.client_options import bootstrap_server
+from ottla.cli.failures import Failure
+from ottla.cli.groups import NONE, work_on_groups
+from ottla.cli.offset_reset import Reset, ResetTo, plan_reset
+from ottla.cli.show import parse_time
+from ottla.cli.tables import table_lines
+
+if TYPE_CHECKING:
+    from ottla.client import Admin, TopicPartition
+
+_Plan = dict["TopicPartition", Reset]
+
+
+@click.command()
+@click.argument("group_id", metavar="GROUP")
+@bootstrap_server
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:P,P]",
+    help="A topic, or some of its partitions. May be given often.",
+)
+@click.option("--all-topics", is_flag=True, help="All for which the group has committed something.")
+@click.option("--to-earliest", is_flag=True, help="The first record there is.")
+@click.option("--to-latest", is_flag=True, help="The end: skip what is there.")
+@click.option("--to-current", is_flag=True, help="Where it is, moved into the log if that has gone on without it.")
+@click.option("--to-offset", type=click.IntRange(0, 2**63 - 1), metavar="N", help="This offset.")
+@click.option(
+    "--to-datetime",
+    metavar="T",
+    help="The first record stamped so or later: milliseconds since 1970, or a time such as 2023-11-14T22:13:20 (UTC).",
+)
+@click.option("--shift-by", type=int, metavar="N", help="N records forward, or (-N) back.")
+@click.option("--execute", is_flag=True, help="Do it.  [default: show what would be done]")
+def reset(
+    group_id: str,
+    servers: str,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    to_earliest: bool,
+    to_latest: bool,
+    to_current: bool,
+    to_offset: int | None,
+    to_datetime: str | None,
+    shift_by: int | None,
+    execute: bool,
+) -> None:
+    """Choose where GROUP goes on reading. It must have no members; without --execute nothing is changed.
+
+    An offset that the log does not hold is taken as its nearest edge.
+
+    \b
+    Examples:
+      ottla groups reset billing --topic orders --to-earliest
+      ottla groups reset billing --topic orders:0,2 --shift-by -100 --execute
+    """
+    timestamp_ms = parse_time(to_datetime) if to_datetime is not None else None
+    wanted = ResetTo(to_earliest, to_latest, to_current, to_offset, timestamp_ms, shift_by)
+    if wanted.choices != 1:
+        raise click.UsageError("give one of the --to- options, or --shift-by")
+    if all_topics == bool(topics):
+        raise click.UsageError("give --topic, or --all-topics")
+    if timestamp_ms is not None and timestamp_ms < 0:
+        raise click.BadParameter("must not lie before 1970", param_hint="--to-datetime")
+    if topics:
+        choose_partitions(topics)  # refused before anything is asked
+
+    async def work(admin: Admin) -> _Plan:
+        await _require_no_members(admin, group_id)
+        plan = await _plan(admin, group_id, topics, wanted)
+        if execute:
+            await admin.alter_group_offsets(group_id, {one: reset.offset for one, reset in plan.items()})
+        return plan
+
+    plan = work_on_groups(servers, work)
+    rows = [_row(partition, reset) for partition, reset in plan.items()]
+    click.echo("\n".join(table_lines(rows, ("topic", "partition", "committed", "new", "lag", ""))))
+    if not execute:
+        click.echo("nothing was changed; --execute does it")
+
+
+def _row(partition: TopicPartition, reset: Reset) -> tuple[object, ...]:
+    committed = NONE if reset.committed is None else f"{reset.committed:,}"
+    return (*partition, committed, reset.offset, reset.end - reset.offset, reset.remark)
+
+
+def choose_partitions(topics: Iterable[str]) -> list[Callable[[TopicPartition], bool]]:
+    """What each `TOPIC` or `TOPIC:P,P` means, as a question about a partition. Raises click.BadParameter."""
+    return [_chooser(text) for text in topics]
+
+
+def _chooser(text: str) -> Callable[[TopicPartition], bool]:
+    topic, colon, numbers = text.partition(":")
+    items = numbers.split(",") if colon else []
+    if not topic or not all(item.isdecimal() for item in items):
+        raise click.BadParameter(f"{text!r} is not TOPIC or TOPIC:P,P, such as orders:0,2", param_hint="--topic")
+    chosen = {int(item) for item in items}
+    return lambda one: one.topic == topic and (not chosen or one.partition in chosen)
+
+
+async def _require_no_members(admin: Admin, group_id: str) -> None:
+    from ottla.cli.group_facts import describe_if_there
+
+    group = await describe_if_there(admin, group_id)
+    if group is not None and group.members:
+        many = f"{len(group.members)} members" if len(group.members) > 1 else "a member"
+        raise Failure(
+            f"{group_id} has {many} ({group.state}), which would not notice: stop them before "
+            "(`ottla groups kick` takes out those that are dead already)"
+        )
+
+
+async def _plan(admin: Admin, group_id: str, topics: tuple[str, ...], wanted: ResetTo) -> _Plan:
+    from ottla.cli.group_facts import edges_of
+    from ottla.client import TopicPartition
+
+    committed = (await admin.list_group_offsets({group_id: None}))[group_id]
+    if topics:
+        names = sorted({text.partition(":")[0] for text in topics})
+        described = await admin.describe_topics(names)
+        existing = [TopicPartition(name, one.partition) for name in names for one in described[name].partitions]
+        for text, wants in zip(topics, choose_partitions(topics), strict=True):
+            asked = text.partition(":")[2]
+            found = sum(map(wants, existing))
+            if asked and found < len(set(asked.split(","))):
+                name = text.partition(":")[0]
+                raise Failure(f"{name} has {len(described[name].partitions)} partitions; {asked} is not all among them")
+        chosen = [one for one in existing if any(wants(one) for wants in choose_partitions(topics))]
+    else:
+        chosen = list(committed)
+        if not chosen:
+            raise Failure(f"{group_id} has committed nothing; name topics with --topic")
+    at_time: dict[TopicPartition, int | None] = {}
+    if wanted.timestamp_ms is not None:
+        found_at = await admin.list_offsets(dict.fromkeys(chosen, wanted.timestamp_ms))
+        at_time = {one: None if place is None else place.offset for one, place in found_at.items()}
+    plan, without = plan_reset(wanted, await edges_of(admin, chosen), committed, at_time)
+    if without:
+        names_of = ", ".join(f"{one.topic}-{one.partition}" for one in without)
+        raise Failure(f"nothing is committed for {names_of}, so there is nothing to start from")
+    return plan

@@ -1,0 +1,77 @@
+"""Where a group is to go on reading: the plan of `ottla groups reset`. Pure.
+
+As Kafka's `kafka-consumer-groups --reset-offsets`: an offset outside of the log is taken as its nearest edge, and a
+time after the last record as the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ottla.cli.group_facts import Edges
+    from ottla.client import OffsetAndMetadata, TopicPartition
+
+
+class ResetTo(NamedTuple):
+    """What was asked for: exactly one of these."""
+
+    is_earliest: bool = False
+    is_latest: bool = False
+    is_current: bool = False
+    offset: int | None = None
+    timestamp_ms: int | None = None
+    shift_by: int | None = None
+
+    @property
+    def choices(self) -> int:
+        """How many of them were given."""
+        chosen = (self.is_earliest, self.is_latest, self.is_current)
+        given = (self.offset, self.timestamp_ms, self.shift_by)
+        return sum(chosen) + sum(one is not None for one in given)
+
+
+class Reset(NamedTuple):
+    """One partition: what is committed now, and what is to be; `remark` says where that is not what was asked for."""
+
+    committed: int | None
+    offset: int
+    end: int
+    remark: str = ""
+
+
+def plan_reset(
+    wanted: ResetTo,
+    edges: Mapping[TopicPartition, Edges],
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    at_time: Mapping[TopicPartition, int | None],
+) -> tuple[dict[TopicPartition, Reset], list[TopicPartition]]:
+    """Return the plan, and the partitions for which there can be none: no offset to keep or to shift is committed.
+
+    `at_time` has the offset of the first record at the time that was asked for, None where there is none.
+    """
+    plan: dict[TopicPartition, Reset] = {}
+    without: list[TopicPartition] = []
+    for partition, (start, _, end) in sorted(edges.items()):
+        now = committed[partition].offset if partition in committed else None
+        if now is None and (wanted.is_current or wanted.shift_by is not None):
+            without.append(partition)
+            continue
+        asked = _asked_for(wanted, start, end, now, at_time.get(partition))
+        offset = min(max(asked, start), end)
+        remark = "" if offset == asked else f"{asked:,} is {'deleted' if asked < start else 'behind the end'}"
+        plan[partition] = Reset(now, offset, end, remark)
+    return plan, without
+
+
+def _asked_for(wanted: ResetTo, start: int, end: int, now: int | None, at_time: int | None) -> int:
+    if wanted.is_earliest:
+        return start
+    if wanted.offset is not None:
+        return wanted.offset
+    if wanted.timestamp_ms is not None:
+        return end if at_time is None else at_time
+    if now is not None and (wanted.is_current or wanted.shift_by is not None):
+        return now + (wanted.shift_by or 0)
+    return end
