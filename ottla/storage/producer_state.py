@@ -5,7 +5,7 @@ repeats.
 
     0  version int16 = 1
     2  crc uint32            CRC-32C of everything from byte 6 on
-    6  entries int32         their number, then per producer 46 bytes:
+    6  entries int32         their number, then per remembered batch of a producer 46 bytes:
        producer_id int64 · producer_epoch int16 · last_sequence int32 · last_offset int64 · offset_delta int32
        timestamp int64 · coordinator_epoch int32 · current_txn_first_offset int64 (-1: no open transaction)
 
@@ -14,7 +14,10 @@ Example: producer 1000, epoch 0, one batch of 3 records at offsets 0-2, stamped 
     0001 99f3220f 00000001
     00000000000003e8 0000 00000002 0000000000000002 00000002 0000000000000005 ffffffff ffffffffffffffff
 
-The file's name is the offset up to which it speaks. Only a producer's last batch is in it, as in Kafka.
+The file's name is the offset up to which it speaks. Kafka writes one entry per producer, its last batch: with nothing
+more, a producer that had several batches in flight when the broker stopped could not be told that they are there. So
+all remembered batches are written, oldest first: Kafka keeps the last entry of a producer that it reads, which is then
+the one that it would have written itself.
 
 Rules (Kafka's ProducerAppendInfo; KIP-98): an unknown producer may begin anywhere; a known one goes on by one (0
 follows 2^31-1); a new epoch begins at 0; an older epoch is refused. One difference: a producer expires
@@ -160,22 +163,12 @@ class ProducerStates:
 
     def snapshot(self) -> bytes:
         """The bytes of a `.snapshot` file that tells the present state."""
-        parts = []
-        for entry in self._entries.values():
-            batch = entry.batches[-1] if entry.batches else _NO_BATCH
-            parts.append(
-                _ENTRY.pack(
-                    entry.producer_id,
-                    entry.epoch,
-                    batch.last_sequence,
-                    batch.last_offset,
-                    batch.offset_delta,
-                    batch.timestamp_ms,
-                    entry.coordinator_epoch,
-                    entry.current_txn_first_offset,
-                )
-            )
-        body = struct.pack(">i", len(self._entries)) + b"".join(parts)
+        parts = [
+            _ENTRY.pack(entry.producer_id, entry.epoch, *batch, entry.coordinator_epoch, entry.current_txn_first_offset)
+            for entry in self._entries.values()
+            for batch in entry.batches or (_NO_BATCH,)
+        ]
+        body = struct.pack(">i", len(parts)) + b"".join(parts)
         return struct.pack(">hI", SNAPSHOT_VERSION, crc32c(body)) + body
 
     def load(self, data: bytes, now_ms: int) -> None:
@@ -202,6 +195,9 @@ _NO_BATCH = RememberedBatch(-1, -1, 0, -1)
 def parse_snapshot(data: bytes) -> list[ProducerEntry]:
     """The producers in a `.snapshot` file; `last_seen_ms` is the last batch's timestamp.
 
+    Entries of one producer and epoch are its batches; an entry of another epoch, or one that does not go on where the
+    one before ended, replaces what came before it.
+
     Raises:
         CorruptSnapshot: wrong version, checksum or length.
     """
@@ -214,13 +210,18 @@ def parse_snapshot(data: bytes) -> list[ProducerEntry]:
         raise CorruptSnapshot("the checksum does not match")
     if count < 0 or len(data) != _PREFIX.size + count * _ENTRY.size:
         raise CorruptSnapshot(f"{count} entries do not fit {len(data)} bytes")
-    entries = []
+    entries: dict[int, ProducerEntry] = {}
     for producer_id, epoch, sequence, offset, delta, timestamp, coordinator, transaction in _ENTRY.iter_unpack(
         memoryview(data)[_PREFIX.size :]
     ):
-        batches = (RememberedBatch(sequence, offset, delta, timestamp),) if offset >= 0 else ()
-        entries.append(ProducerEntry(producer_id, epoch, batches, timestamp, coordinator, transaction))
-    return entries
+        batch = RememberedBatch(sequence, offset, delta, timestamp)
+        batches: tuple[RememberedBatch, ...] = (batch,) if offset >= 0 else ()
+        before = entries.pop(producer_id, None)
+        if before is not None and before.epoch == epoch and batches and before.batches:
+            goes_on = batch.first_sequence == (before.last_sequence + 1) & MAX_SEQUENCE
+            batches = (*before.batches[1 - REMEMBERED_BATCHES :], batch) if goes_on else batches
+        entries[producer_id] = ProducerEntry(producer_id, epoch, batches, timestamp, coordinator, transaction)
+    return list(entries.values())
 
 
 def find_duplicate(entry: ProducerEntry | None, header: BatchHeader) -> RememberedBatch | None:

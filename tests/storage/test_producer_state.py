@@ -10,6 +10,7 @@ from hypothesis import given
 from kit.logs import batch
 
 from ottla.protocol.records.batch import BatchHeader, parse_header
+from ottla.protocol.records.checksum import crc32c
 from ottla.storage import producer_state
 from ottla.storage.producer_state import (
     LOADED_GRACE_MS,
@@ -69,6 +70,41 @@ def test_a_snapshot_gives_back_what_was_put_in(entries: list[ProducerEntry]) -> 
         states.publish(entry)
     found = parse_snapshot(states.snapshot())
     assert [one._replace(last_seen_ms=0) for one in found] == entries
+
+
+def in_flight(count: int) -> ProducerEntry:
+    """A producer after `count` batches of three records."""
+    entry = None
+    for number in range(count):
+        entry = advance(entry, header(3 * number, count=3), 3 * number, 77)
+    assert entry is not None
+    return entry
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 7])
+def test_all_remembered_batches_come_back_so_that_a_retry_across_a_restart_is_seen(count: int) -> None:
+    states = ProducerStates(DAY_MS)
+    states.publish(in_flight(count))
+    found = parse_snapshot(states.snapshot())
+    assert [entry.batches for entry in found] == [in_flight(count).batches]
+    assert len(found[0].batches) == min(count, 5)
+
+
+def test_the_last_entry_of_a_producer_is_the_one_that_kafka_would_have_written() -> None:
+    states = ProducerStates(DAY_MS)
+    states.publish(in_flight(4))
+    last = struct.unpack(">qhiqiqiq", states.snapshot()[-46:])
+    batch = in_flight(4).batches[-1]
+    assert last == (in_flight(4).producer_id, 0, *batch, -1, -1)
+
+
+def test_entries_that_do_not_follow_each_other_are_not_joined() -> None:
+    states = ProducerStates(DAY_MS)
+    states.publish(in_flight(2))
+    data = bytearray(states.snapshot())
+    struct.pack_into(">i", data, 10 + 10, 900)  # the first entry's last sequence
+    struct.pack_into(">I", data, 2, crc32c(bytes(data[6:])))
+    assert [entry.batches for entry in parse_snapshot(bytes(data))] == [in_flight(2).batches[-1:]]
 
 
 @pytest.mark.parametrize("damage", ["version", "checksum", "cut", "longer", "count", "empty"])
