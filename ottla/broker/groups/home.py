@@ -45,7 +45,7 @@ class GroupHome:
 
     def __init__(self, node: Node, *, new_id: Callable[[], str] | None = None) -> None:
         config = node.config
-        self.settings = GroupSettings.of(config)
+        self.settings = GroupSettings.of(config, node.catalog.settings.group_configs)
         self.services = GroupServices(
             settings=self.settings,
             topics=CatalogTopics(node.catalog),
@@ -175,15 +175,13 @@ class GroupHome:
         load.start()
 
     def _loaded(self, index: int, shard: Shard, error: BaseException | None) -> None:
-        load = self._loads.pop(index, None)
-        if load is None or self._is_closed:
+        if self._loads.pop(index, None) is None or self._is_closed:
             return
         if error is not None:
             logger.error("%s-%d: groups cannot be loaded: %s", OFFSETS_TOPIC, index, error)
             self._plan_reload()
             return
         self._shards[index] = shard
-        shard.begin()
 
     def _died(self, shard: Shard) -> None:
         if shard in self._shards:

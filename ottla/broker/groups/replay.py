@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 OFFSET_KEY_PREFIX = b"\x00\x01"
 LEGACY_OFFSET_KEY_PREFIX = b"\x00\x00"
-OFFSETS_PER_STEP = 2_000
+OFFSETS_PER_STEP = 500
 
 Apply = Callable[["Struct", "Struct | None"], None]
 

@@ -55,7 +55,8 @@ logger = logging.getLogger(__name__)
 
 PRODUCE_VERSION = 13
 """Our own batches are judged as those of the newest clients are."""
-GROUPS_PER_EXPIRY_STEP = 100
+GROUPS_PER_STEP = 100
+"""Groups that one step of a start or of the expiry looks at: a millisecond of work."""
 FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCHS = 9
 _BATCH_SLACK_BYTES = 128
 
@@ -75,6 +76,7 @@ class Shard:
         """The newest records of each group that are not durable yet."""
         self._deadlines: Deadlines[str] = Deadlines()
         self._timer: Timer | None = None
+        self._beginning: Iterator[Group] | None = None
         self._expiry: Iterator[str] | None = None
 
     # --- load ------------------------------------------------------------------------------------------------------
@@ -105,12 +107,19 @@ class Shard:
             self.groups[group_id] = group
         group.replay(key, value)
 
-    def begin(self) -> None:
-        """Everything is replayed: sessions begin, requests may come."""
-        self._services.settings.record_max_bytes = self._largest_batch_bytes() - 2 * _BATCH_SLACK_BYTES
+    def begin_some(self) -> bool:
+        """Everything is replayed: sessions begin, in some groups at a time; whether groups are left over."""
+        if self._beginning is None:
+            self._services.settings.record_max_bytes = self._largest_batch_bytes() - 2 * _BATCH_SLACK_BYTES
+            self._beginning = iter(list(self.groups.values()))
         now = self._now()
-        for group in list(self.groups.values()):
+        for _ in range(GROUPS_PER_STEP):
+            group = next(self._beginning, None)
+            if group is None:
+                self._beginning = None
+                return False
             self._finish(group, group.on_load(now), now)
+        return True
 
     # --- requests of members -----------------------------------------------------------------------------------------
 
@@ -288,7 +297,7 @@ class Shard:
         if self._expiry is None:
             self._expiry = iter(list(self.groups))
         now = self._now()
-        for _ in range(GROUPS_PER_EXPIRY_STEP):
+        for _ in range(GROUPS_PER_STEP):
             group_id = next(self._expiry, None)
             if group_id is None:
                 self._expiry = None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STEP_BYTES = 128 << 10
+STEP_BYTES = 64 << 10
 """What one step reads and replays at most: a few milliseconds."""
 
 Done = Callable[["BaseException | None"], None]
@@ -35,6 +35,7 @@ class ShardLoad:
         self._done = done
         self._timer: Timer | None = None
         self._is_over = False
+        self._is_durable = False
         self._started_ns = time.perf_counter_ns()
         partition = shard.partition
         partition.settle()
@@ -56,8 +57,10 @@ class ShardLoad:
                 read += self._feed_blocking()
             except OSError as error:
                 self._end(error)
-        if replay.is_done:
+        if replay.is_done and not self._is_durable:
             self._await_durable()
+        while self._is_durable and not self._is_over and read <= most_bytes:
+            self._begin_some()
 
     def cancel(self) -> None:
         """Stop; `done` is not called."""
@@ -85,6 +88,9 @@ class ShardLoad:
     def _step(self) -> None:
         self._timer = None
         replay = self._replay
+        if self._is_durable:
+            self._begin_some()
+            return
         if replay.is_done:
             self._await_durable()
             return
@@ -117,7 +123,23 @@ class ShardLoad:
 
     def _await_durable(self) -> None:
         if not self._is_over:
-            self._shard.partition.when_visible(self._replay.end_offset, self._end)
+            self._shard.partition.when_visible(self._replay.end_offset, self._durable)
+
+    def _durable(self, error: BaseException | None) -> None:
+        """What was replayed is safe: the groups' sessions may begin."""
+        if error is not None:
+            self._end(error)
+        else:
+            self._is_durable = True
+            self._plan()
+
+    def _begin_some(self) -> None:
+        if self._shard.begin_some():
+            self._plan()
+        elif not self._shard.is_dead:
+            self._end(None)
+        else:
+            self._end(OSError("the groups were unloaded as they began"))
 
     def _end(self, error: BaseException | None) -> None:
         if self._is_over:
