@@ -39,7 +39,9 @@ class ReceiveBuffers:
     def __init__(self, turn: Turn, max_owned_bytes: int) -> None:
         self._turn = turn
         self._arena = memoryview(bytearray(ARENA_BYTES))
+        self._first_piece = self._arena[:READ_BYTES]
         self._arena_position = 0
+        self._arena_turn = -1
         self._pool: list[bytearray] = []
         self._pool_bytes = 0
         self._retired: list[bytearray] = []
@@ -50,17 +52,23 @@ class ReceiveBuffers:
 
     def arena_piece(self) -> memoryview:
         """Room for one read. When little is left the turn's batches are appended at once, and the arena starts over."""
-        if ARENA_BYTES - self._arena_position < READ_BYTES:
+        if self._arena_turn != self._turn.number:
+            return self._first_piece
+        position = self._arena_position
+        if ARENA_BYTES - position < READ_BYTES:
             self._turn.flush()
             self._arena_position = 0
-        position = self._arena_position
+            return self._first_piece
         return self._arena[position : position + READ_BYTES]
 
     def keep_arena(self, length: int) -> None:
         """The last piece holds `length` bytes that a gathered batch looks at: leave them alone until the turn ends."""
-        if self._arena_position == 0:
-            self._turn.last(self._turn_ended)
-        self._arena_position += length
+        number = self._turn.number
+        if self._arena_turn != number:
+            self._arena_turn = number
+            self._arena_position = length
+        else:
+            self._arena_position += length
 
     def may_own(self, more_bytes: int, owner: object) -> bool:
         """Whether `owner` may own that much more now. If not it stops reading and calls `wait`."""
@@ -110,9 +118,6 @@ class ReceiveBuffers:
             self._wake()
 
     def _turn_ended(self) -> None:
-        self._arena_position = 0
-        if not self._retired:
-            return
         retired, self._retired = self._retired, []
         for buffer in retired:
             self.owned_bytes -= len(buffer)

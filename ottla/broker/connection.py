@@ -142,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         """Where the next read goes: behind the bytes already held, else into the arena."""
         if self._own_view is not None:
             return self._own_view[self._own_end : self._read_limit()]
-        if self._is_blocked():
+        if (self._slots or self._pause) and self._is_blocked():
             return self._take_own(FIRST_BYTES)
         if self._expected_bytes and self._buffers.may_own(self._expected_bytes, self):
             return self._take_own(self._expected_bytes)
@@ -153,7 +153,8 @@ class Connection(asyncio.BufferedProtocol):
         """`nbytes` more came."""
         shared = self._shared
         shared.metrics.bytes_received += nbytes
-        self.last_active_ms = shared.now_ms()
+        now_ms = shared.now_ms
+        self.last_active_ms = now_ms()
         if self._own_view is not None:
             self._own_end += nbytes
             self._run_own()
@@ -165,10 +166,11 @@ class Connection(asyncio.BufferedProtocol):
             shared.reads_in_a_row += 1
         elif self._turn.begin_alone():
             # Nobody else sends: the turn need not wait for the loop to come around.
+            self._planned = True
             try:
                 self._run_piece(nbytes)
             finally:
-                self._turn.end()
+                self._turn.end(self._end_turn)
             return
         self._run_piece(nbytes)
 
@@ -251,7 +253,9 @@ class Connection(asyncio.BufferedProtocol):
         """Start the whole frames of `view[start:end]` as far as they may; where the first unstarted one begins."""
         dispatcher, peer, out, slots = self._dispatcher, self.peer, self._out, self._slots
         started = 0
-        while end - start >= 4 and self._closing is None and not self._is_blocked():
+        while end - start >= 4 and self._closing is None:
+            if (slots or self._pause) and self._is_blocked():
+                break
             if peer.produce_forms is not None:
                 run = dispatcher.start_run(view, start, end, peer, self._shared.max_slots - self._pending_requests)
                 if run is not None:
@@ -435,20 +439,20 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._own is not None and self._closing is None and not self._is_draining:
             self._run_own()
-        self._send(transport)
-        self._update_pauses()
+        out = self._out
+        if out:
+            self._out = []
+            shared = self._shared
+            now_ms = shared.now_ms
+            self.last_active_ms = now_ms()
+            shared.metrics.bytes_sent += send(transport, self._fd, out)
+        if self._pause or self._slots:
+            self._update_pauses()
         if self._closing is not None:
             transport.close()
         elif self._is_draining and not self._slots:
             self._closing = "drained"
             transport.close()
-
-    def _send(self, transport: asyncio.Transport) -> None:
-        out = self._out
-        if out:
-            self._out = []
-            self.last_active_ms = self._shared.now_ms()
-            self._shared.metrics.bytes_sent += send(transport, self._fd, out)
 
     # -- pausing ----------------------------------------------------------------------------------------------------
 

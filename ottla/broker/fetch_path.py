@@ -137,23 +137,30 @@ class FetchForm:
 class FetchForms:
     """The forms of one connection. All have their fetch offset at the same position: clients name topics alike."""
 
-    __slots__ = ("_forms", "_offset_at")
+    __slots__ = ("_forms", "_layout", "_offset_at")
 
     def __init__(self) -> None:
         self._forms: dict[bytes, FetchForm] = {}
-        self._offset_at = 0
+        self._place_offset(_FORM_START, 0)
 
-    def match(self, frame: memoryview) -> tuple[FetchForm, int] | None:
-        """The form of a Fetch frame and its offset; None when it must take the long way."""
-        at = self._offset_at
-        content = frame.tobytes()
-        form = self._forms.get(content[_FORM_START:at])
-        if form is None or form.version != content[3] or content[at + _OFFSET_BYTES :] != form.suffix:
+    def _place_offset(self, offset_at: int, suffix_bytes: int) -> None:
+        """The fetch offset stands at `offset_at`: what is before it and behind it."""
+        self._offset_at = offset_at
+        self._layout = struct.Struct(f">xxh4s{offset_at - _FORM_START}sq{suffix_bytes}s")
+
+    def match(self, frame: memoryview) -> tuple[FetchForm, bytes, int] | None:
+        """The form of a Fetch frame, its correlation id and its offset; None when it must take the long way."""
+        layout = self._layout
+        if len(frame) != layout.size:
+            return None
+        version, correlation_id, key, offset, suffix = layout.unpack(frame)
+        form = self._forms.get(key)
+        if form is None or form.version != version or form.suffix != suffix:
             return None
         if not form.holds():
             self._forms.clear()
             return None
-        return form, _INT64.unpack_from(content, at)[0]
+        return form, correlation_id, offset
 
     def learn(
         self, frame: memoryview, request: FetchRequest, version: int, partition: Partition, max_fetch_bytes: int
@@ -164,10 +171,10 @@ class FetchForms:
         at = _offset_position(content, request, version)
         if at < 0 or content[at : at + _OFFSET_BYTES] != offset:
             return
-        if at != self._offset_at or len(self._forms) >= MAX_FORMS:
-            self._forms.clear()
-            self._offset_at = at
         suffix = content[at + _OFFSET_BYTES :]
+        if at != self._offset_at or len(content) != self._layout.size or len(self._forms) >= MAX_FORMS:
+            self._forms.clear()
+            self._place_offset(at, len(suffix))
         self._forms[content[_FORM_START:at]] = FetchForm(request, version, partition, suffix, max_fetch_bytes)
 
 
@@ -196,11 +203,11 @@ def answer_by_form(
     match = forms.match(frame)
     if match is None:
         return None
-    form, offset = match
-    partition = form.partition
+    form, correlation_id, offset = match
+    partition, min_bytes = form.partition, form.min_bytes
     try:
         view = partition.read_on(offset, form.max_bytes, form.committed_only, peer.sends_maps)
-        if view is None or len(view) < form.min_bytes:
+        if view is None or len(view) < min_bytes:
             view = partition.read(
                 offset,
                 form.max_bytes,
@@ -210,10 +217,12 @@ def answer_by_form(
             ).view
     except (KafkaError, OSError):
         return None  # the long way meets it again and says what it is
-    if not view or len(view) < form.min_bytes:
+    if not view:
         return None
     length = len(view)
-    head, after = form.head(frame[4:8].tobytes(), length), form.after
+    if length < min_bytes:
+        return None
+    head, after = form.head(correlation_id, length), form.after
     node.metrics.request("Fetch", form.version, 0, (perf_counter_ns() - started_ns) // 1000)
     counters = partition.counters
     counters.total_fetch_requests += 1

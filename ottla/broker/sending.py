@@ -1,4 +1,4 @@
-"""A turn's replies to the socket: small ones joined, all in one call, and what it does not take to the transport.
+"""A turn's replies to the socket, all in one call, and what it does not take to the transport.
 
 The socket is written to directly where its transport has nothing waiting: the transport would do the same, but not
 before it has queued the bytes and come around to its queue. That is plaintext on uvloop only, where the descriptor is
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
 
 JOIN_BYTES = 16 << 10
-"""Replies up to this size are joined before a send; larger ones go as they are."""
+"""Replies up to this size are joined for a transport; larger ones go as they are."""
 MAX_PIECES = 1024
 """Of one `writev` (IOV_MAX)."""
 NO_DESCRIPTOR = -1
@@ -25,31 +25,25 @@ NO_DESCRIPTOR = -1
 
 def send(transport: asyncio.Transport, fd: int, replies: list[Buffer]) -> int:
     """Send `replies`, by the descriptor of the transport's socket unless it is NO_DESCRIPTOR; how many bytes."""
-    if len(replies) > 1:
-        pieces, size_bytes = _joined(replies)
-    else:
-        pieces, size_bytes = replies, len(replies[0])
-    if fd != NO_DESCRIPTOR and len(pieces) <= MAX_PIECES and not transport.get_write_buffer_size():
+    size_bytes = sum(map(len, replies))
+    if fd != NO_DESCRIPTOR and len(replies) <= MAX_PIECES and not transport.get_write_buffer_size():
         try:
-            sent = os.writev(fd, pieces)
+            sent = os.writev(fd, replies)
         except OSError:  # full, or lost: the transport meets it again, and knows what to do
             sent = 0
         if sent == size_bytes:
             return size_bytes
-        pieces = _behind(pieces, sent)
-    transport.writelines(pieces)
+        replies = _behind(replies, sent)
+    transport.writelines(_joined(replies))
     return size_bytes
 
 
-def _joined(replies: list[Buffer]) -> tuple[list[Buffer], int]:
-    """The replies with neighbours that are small put together, and the bytes of all."""
+def _joined(replies: list[Buffer]) -> list[Buffer]:
+    """The replies with neighbours that are small put together: each would be a record of TLS of its own."""
     pieces: list[Buffer] = []
     small: list[Buffer] = []
-    size_bytes = 0
     for reply in replies:
-        length = len(reply)
-        size_bytes += length
-        if length <= JOIN_BYTES:
+        if len(reply) <= JOIN_BYTES:
             small.append(reply)
             continue
         if small:
@@ -58,7 +52,7 @@ def _joined(replies: list[Buffer]) -> tuple[list[Buffer], int]:
         pieces.append(reply)
     if small:
         pieces.append(b"".join(small))
-    return pieces, size_bytes
+    return pieces
 
 
 def _behind(pieces: list[Buffer], sent: int) -> list[Buffer]:

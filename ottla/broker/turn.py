@@ -17,7 +17,7 @@ nobody to wait for: it ends its turn itself, within the read (`begin_alone`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Turn:
         "_waiting_for_end",
         "_was_pipelined",
         "is_pipelined",
+        "number",
         "on_work",
     )
 
@@ -55,6 +56,8 @@ class Turn:
         """Whether a single read of this turn brought more than one request; connections set it."""
         self._was_pipelined = False
         self._has_looked_again = False
+        self.number = 0
+        """Of this turn: once it is another one, nothing looks at what was received in the one before."""
         self.on_work: Callable[[], object] | None = None
 
     @property
@@ -112,19 +115,26 @@ class Turn:
         else:
             self.end()
 
-    def end(self) -> None:
-        """Append, ask for syncs, send, give buffers back. What a step asks for anew waits for the next turn's end."""
-        self.flush()
+    def end(self, own: Step | None = None) -> None:
+        """Append, ask for syncs, send, give buffers back. What a step asks for anew waits for the next turn's end.
+
+        `own` is what who has begun the turn alone would have asked for with `send_at_end`.
+        """
+        if self._gathering:
+            self.flush()
         if self._after_append:
             steps, self._after_append = self._after_append, []
             self._run(steps)
         self._waiting_for_end = self._has_looked_again = False
         self._was_pipelined, self.is_pipelined = self.is_pipelined, False
+        if own is not None:
+            self._run((own,))
         if self._senders:
             steps, self._senders = self._senders, []
             self._run(steps)
         if self._gathering:
             self.flush()
+        self.number += 1
         if self._last:
             steps, self._last = self._last, []
             self._run(steps)
@@ -132,7 +142,7 @@ class Turn:
             self._note_work()
 
     @staticmethod
-    def _run(steps: list[Step]) -> None:
+    def _run(steps: Sequence[Step]) -> None:
         """Run every step; one that fails is a bug of its own and must not keep the others' replies back."""
         for step in steps:
             try:

@@ -63,10 +63,11 @@ class _Device:
 class _Map(Handle):
     """The first `len(view)` bytes of a file, mapped. Unmapped when neither its file nor a view refers to it."""
 
-    __slots__ = ("address", "view")
+    __slots__ = ("address", "length", "view")
 
     def __init__(self, mapped: mmap.mmap, length: int, drop: DropHandle) -> None:
         super().__init__(drop)
+        self.length = length
         self.view = memoryview(mapped)[:length]
         self.address = address_of(mapped)
 
@@ -161,10 +162,16 @@ class OsFile(File):
 
     def resident_view(self, position: int, length: int) -> memoryview | None:
         end = position + length
-        mapped = self._mapped(end)
+        mapped = self._map
+        if mapped is None or mapped.length < end:
+            mapped = self._mapped(end)
+        mapped.used = True
         first, last, until_ns = self._resident
-        was_resident = first <= position and end <= last and monotonic_ns() < until_ns
-        return mapped.view[position:end] if was_resident or self._is_resident(mapped, position, end) else None
+        if (first <= position and end <= last and monotonic_ns() < until_ns) or self._is_resident(
+            mapped, position, end
+        ):
+            return mapped.view[position:end]
+        return None
 
     def _is_resident(self, mapped: _Map, position: int, end: int) -> bool:
         if self._device.lives_in_memory:

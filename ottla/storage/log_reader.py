@@ -91,15 +91,18 @@ class LogReader:
         if hint is None:
             return None
         segment, position = hint
-        limit = end.position if segment.base_offset == end.base_offset else segment.size_bytes
+        end_offset, last_base_offset, limit = end
+        is_last = segment.base_offset == last_base_offset
+        if not is_last:
+            limit = segment.size_bytes
         stop = position + max_bytes
         if stop < limit:
             cut = segment.quick_cut(position, stop, limit)
             if cut is None:
                 return None
             stop, next_offset = cut
-        elif position < limit and segment.base_offset == end.base_offset:
-            stop, next_offset = limit, end.offset
+        elif is_last and position < limit:
+            stop, next_offset = limit, end_offset
         else:
             return None
         length = stop - position

@@ -244,11 +244,11 @@ class Segment:
         The end is the last indexed batch before `stop`, if that is not far from it, or the end of the first batch, if
         that is large. None for everything else, damage and cold bytes among it: `whole_batches` sees to that.
         """
-        if not self.offset_index.is_loaded:
-            return None
         try:
-            positions = self.offset_index.entries().values
+            positions = self.offset_index.values_if_loaded()
         except CorruptIndex:  # the cache dropped it this very moment
+            return None
+        if positions is None:
             return None
         slot = bisect_right(positions, stop) - 1
         at = positions[slot] if slot >= 0 else 0

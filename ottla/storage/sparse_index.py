@@ -188,6 +188,12 @@ class SparseIndex(ABC):
             self._cache.used(self, len(entries) * (entries.keys.itemsize + entries.values.itemsize))
         return entries
 
+    def values_if_loaded(self) -> array[int] | None:
+        """The second column, where a look-up needs no reading of the file now; None elsewhere."""
+        if self._entries is None:
+            return None
+        return self._entries.values if not self._sealed else self.entries().values
+
     def check(self) -> None:
         """Load the file and see that it makes sense. Raises CorruptIndex."""
         self.entries()
