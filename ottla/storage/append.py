@@ -21,6 +21,8 @@ NO_TIMESTAMP: Final = -1
 FIRST_PRODUCE_VERSION_WITH_ZSTD: Final = 7
 _ATTRIBUTES_POSITION: Final = 21
 _MAGIC_POSITION: Final = 16
+_MIN_INT64: Final = -(1 << 63)
+_MAX_INT64: Final = (1 << 63) - 1
 _LZ4: Final = int(Compression.LZ4)
 _LOG_APPEND_TIME_BIT: Final = 0x08
 _TRANSACTIONAL_BIT: Final = 0x10
@@ -87,9 +89,12 @@ class BatchRules:
     __slots__ = (
         "after_max_ms",
         "before_max_ms",
+        "bounds_of_ms",
+        "earliest_ms",
         "is_compacted",
         "is_log_append_time",
         "is_plain",
+        "latest_ms",
         "level",
         "max_batch_bytes",
         "max_decompressed_bytes",
@@ -113,6 +118,16 @@ class BatchRules:
         self.is_plain = not (
             self.is_log_append_time or self.is_compacted or self.validates_records or self.target is not None
         )
+        self.set_bounds(0)
+
+    def set_bounds(self, now_ms: int) -> None:
+        """Work out between which timestamps a producer's lie at `now_ms`: once for all batches of a turn."""
+        self.bounds_of_ms = now_ms
+        if self.is_log_append_time:  # they are replaced
+            self.earliest_ms, self.latest_ms = _MIN_INT64, _MAX_INT64
+        else:
+            self.earliest_ms = max(now_ms - self.before_max_ms, _MIN_INT64)
+            self.latest_ms = min(now_ms + self.after_max_ms, _MAX_INT64)
 
 
 def _target_compression(config: TopicConfig) -> tuple[Compression | None, int | None]:
@@ -146,19 +161,8 @@ def inspect(records: memoryview, api_version: int, rules: BatchRules, now_ms: in
         fields
     )
     size = batch_length + 12
-    if size != len(records):
-        raise _wrong_length(size, len(records))
-    if base_offset:
-        raise Refused(ErrorCode.INVALID_RECORD, f"the batch's base offset should be 0, but it is {base_offset}")
-    if count < 1 or delta != count - 1:
-        raise Refused(ErrorCode.INVALID_RECORD, f"the batch has {count} records and a last offset delta of {delta}")
-    if size > rules.max_batch_bytes:
-        if size > rules.max_message_bytes:
-            raise too_large(size, rules.max_message_bytes)
-        raise Refused(
-            ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"the batch has {size} bytes, more than the {rules.segment_bytes} of segment.bytes",
-        )
+    if base_offset or count < 1 or delta != count - 1 or size != len(records) or size > rules.max_batch_bytes:
+        raise _wrong_shape(fields, len(records), rules)
     if crc32c(records[_ATTRIBUTES_POSITION:]) != crc:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match its bytes")
     # One comparison for the common case: a known codec other than zstd, and none of the bits that are refused.
@@ -168,16 +172,34 @@ def inspect(records: memoryview, api_version: int, rules: BatchRules, now_ms: in
         raise Refused(
             ErrorCode.INVALID_RECORD, f"sequence {sequence} and epoch {epoch} cannot be those of producer {producer_id}"
         )
-    if not rules.is_log_append_time:
-        latest_ms, earliest_ms = now_ms + rules.after_max_ms, now_ms - rules.before_max_ms
-        if (
-            max_ms > latest_ms
-            or base_ms > latest_ms
-            or (base_ms < earliest_ms and base_ms != NO_TIMESTAMP)
-            or (max_ms < earliest_ms and max_ms != NO_TIMESTAMP)
-        ):
-            raise timestamp_out_of_range(base_ms, max_ms, rules, now_ms)
+    if now_ms != rules.bounds_of_ms:
+        rules.set_bounds(now_ms)
+    earliest_ms, latest_ms = rules.earliest_ms, rules.latest_ms
+    if (
+        max_ms > latest_ms
+        or base_ms > latest_ms
+        or (base_ms < earliest_ms and base_ms != NO_TIMESTAMP)
+        or (max_ms < earliest_ms and max_ms != NO_TIMESTAMP)
+    ):
+        raise timestamp_out_of_range(base_ms, max_ms, rules, now_ms)
     return fields
+
+
+def _wrong_shape(fields: HeaderFields, given: int, rules: BatchRules) -> Refused:
+    """The refusal of a batch whose header says what the request, or the topic, does not allow."""
+    size, delta, count = fields[1] + 12, fields[6], fields[12]
+    if size != given:
+        return _wrong_length(size, given)
+    if fields[0]:
+        return Refused(ErrorCode.INVALID_RECORD, f"the batch's base offset should be 0, but it is {fields[0]}")
+    if count < 1 or delta != count - 1:
+        return Refused(ErrorCode.INVALID_RECORD, f"the batch has {count} records and a last offset delta of {delta}")
+    if size > rules.max_message_bytes:
+        return too_large(size, rules.max_message_bytes)
+    return Refused(
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        f"the batch has {size} bytes, more than the {rules.segment_bytes} of segment.bytes",
+    )
 
 
 def too_large(size: int, max_message_bytes: int) -> Refused:

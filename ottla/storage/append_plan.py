@@ -136,9 +136,8 @@ class SegmentRun:
         segment.set_largest_timestamp(self.largest_timestamp_ms, self.offset_of_largest_timestamp)
         if self.index_entries:
             segment.indexed_position = self.indexed_position
-            for last_offset, position, timestamp_ms, timestamp_offset in self.index_entries:
-                segment.offset_index.append(last_offset, position)
-                segment.time_index.maybe_append(timestamp_ms, timestamp_offset)
+            segment.offset_index.append_run(self.index_entries)
+            segment.time_index.append_run(self.index_entries)
             self.index_entries.clear()
             if self.free_slots <= 0:  # counted down by `add`, which takes an entry of each kind for granted
                 segment.count_free_slots()

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.storage.sparse_index import Entries, SparseIndex
+from ottla.storage.sparse_index import MAX_RELATIVE_OFFSET, Entries, SparseIndex
 
 
 class OffsetPosition(NamedTuple):
@@ -54,6 +54,19 @@ class OffsetIndex(SparseIndex):
         if keys and (relative <= keys[-1] or position <= entries.values[-1]):
             raise ValueError(f"{self.path}: entry ({offset}, {position}) does not come after {self.last_entry}")
         self._append(relative, position)
+
+    def append_run(self, places: Sequence[tuple[int, int, int, int]]) -> None:
+        """As `append` for each (offset, position, ...) of a write; those before a wrong one are added."""
+        entries = self._open_to_append(len(places))
+        keys, values, base_offset = entries.keys, entries.values, self.base_offset
+        last_key, last_position = (keys[-1], values[-1]) if keys else (-1, -1)
+        for offset, position, _, _ in places:
+            key = offset - base_offset
+            if not last_key < key <= MAX_RELATIVE_OFFSET or position <= last_position:
+                raise ValueError(f"{self.path}: entry ({offset}, {position}) does not come after {self.last_entry}")
+            keys.append(key)
+            values.append(position)
+            last_key, last_position = key, position
 
     @property
     def last_entry(self) -> OffsetPosition:

@@ -269,12 +269,17 @@ class SparseIndex(ABC):
             self._file.close()
             self._file = None
 
-    def _append(self, key: int, value: int) -> None:
+    def _open_to_append(self, count: int) -> Entries:
+        """The columns, where `count` more entries may be added. Raises ValueError."""
         entries = self._entries
         if self._sealed or entries is None:
             raise ValueError(f"{self.path}: the index of a sealed segment takes no entries")
-        if len(entries.keys) >= self.max_entries:
+        if len(entries.keys) + count > self.max_entries:
             raise ValueError(f"{self.path}: the index is full ({self.max_entries} entries)")
+        return entries
+
+    def _append(self, key: int, value: int) -> None:
+        entries = self._open_to_append(1)
         entries.keys.append(key)
         entries.values.append(value)
 

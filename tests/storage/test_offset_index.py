@@ -134,3 +134,24 @@ def test_a_file_that_makes_no_sense_is_corrupt(content: bytes, reason: str) -> N
 def test_a_missing_file_is_not_found() -> None:
     with pytest.raises(FileNotFoundError):
         OffsetIndex.open(SimulatedFiles(), PATH, BASE, sealed=True)
+
+
+@given(ENTRIES.filter(len), st.integers(0, 40))
+def test_a_run_of_entries_is_the_same_as_one_by_one(entries: list[OffsetPosition], split: int) -> None:
+    index = filled(SimulatedFiles(), entries[:split])
+    index.append_run([(offset, position, 0, 0) for offset, position in entries[split:]])
+    assert list(index) == entries
+
+
+@pytest.mark.parametrize("wrong", [(BASE + 7, 900), (BASE + 8, 800), (BASE - 1, 900), (BASE + 2**31, 900)])
+def test_a_run_takes_no_entry_that_does_not_come_after_the_others(wrong: tuple[int, int]) -> None:
+    index = filled(SimulatedFiles(), [OffsetPosition(BASE + 5, 500)])
+    with pytest.raises(ValueError, match="does not come after"):
+        index.append_run([(BASE + 7, 800, 0, 0), (*wrong, 0, 0)])
+
+
+def test_a_run_longer_than_the_room_adds_nothing() -> None:
+    index = OffsetIndex.create(SimulatedFiles(), PATH, BASE, max_bytes=16)
+    with pytest.raises(ValueError, match="full"):
+        index.append_run([(BASE + number, number * 100, 0, 0) for number in range(1, 4)])
+    assert not list(index)
