@@ -176,7 +176,8 @@ def _about_idle_members(facts: GroupFacts) -> Iterable[Finding]:
         partitions = sum(facts.partition_counts.get(topic, 0) for topic in topics)
         readers = sum(bool(member.topics & topics) for member in facts.members)
         names = _some([member.name for member in members])
-        text = f"{names} got no partition: {readers} members share {partitions} partitions of {_some(sorted(topics))}"
+        shared = f"{partitions} partition" + ("" if partitions == 1 else "s")
+        text = f"{names} got no partition: {readers} members share {shared} of {_some(sorted(topics))}"
         most = max(facts.partition_counts.get(topic, 0) for topic in topics)
         remedy = f"no more members than partitions, or more partitions (`ottla topics alter`, {most} now)"
         if readers <= partitions:

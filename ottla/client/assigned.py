@@ -14,7 +14,7 @@ from ottla.client.consumer_options import ConsumerOptions
 from ottla.client.errors import CorruptRecords, KafkaError, UndecodableRecord
 from ottla.client.metrics import ConsumerMetrics
 from ottla.client.structs import ConsumerRecord, TopicPartition
-from ottla.protocol.records.batch import BatchHeader, CorruptBatch, decode_batch, decode_batch_as
+from ottla.protocol.records.batch import MAGIC, BatchHeader, CorruptBatch, decode_batch, decode_batch_as
 from ottla.protocol.records.control import ControlType, decode_control_key
 
 NO_EPOCH = -1
@@ -214,7 +214,11 @@ class AssignedPartition:
             return []
         if is_read_committed and header.is_transactional and header.producer_id in self.aborted:
             return []
-        records = decode_batch_as(ConsumerRecord, self.partition, batch.view, check_crc=check_crcs)
+        if header.magic < MAGIC:  # written before Kafka 0.11, and still in the log
+            old = decode_message(batch.view, check_crc=check_crcs)
+            records = [ConsumerRecord(*self.partition, *record) for record in old]
+        else:
+            records = decode_batch_as(ConsumerRecord, self.partition, batch.view, check_crc=check_crcs)
         if header.base_offset < self.position:  # a fetch from the middle gets the whole batch
             position = self.position
             records = [record for record in records if record.offset >= position]

@@ -31,7 +31,8 @@ from ottla.client.offsets import list_offsets
 from ottla.client.structs import TopicPartition
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.records.batch import CorruptBatch, iter_batches
+from ottla.protocol.records.errors import CorruptBatch
+from ottla.protocol.records.formats import iter_any
 from ottla.protocol.types import ZERO_UUID
 
 logger = logging.getLogger(__name__)
@@ -290,7 +291,7 @@ class Fetcher:
         aborted = sorted((t.first_offset, t.producer_id) for t in told.aborted_transactions or ())
         wanted_from = assigned.fetch_offset
         try:
-            for position, header in iter_batches(view, allow_partial_tail=True):
+            for position, header in iter_any(view, allow_partial_tail=True):
                 if header.next_offset <= wanted_from:
                     continue
                 starting = [producer_id for first, producer_id in aborted if first <= header.last_offset]

@@ -190,7 +190,9 @@ class FakeCluster:
         raise AssertionError(f"the test has no answer for {request}")
 
     def metadata(self, request: MetadataRequest) -> MetadataResponse:
-        names = list(self.topics) if request.topics is None else [topic.name or "" for topic in request.topics]
+        names = list(self.topics)
+        if request.topics is not None:
+            names = [topic.name or self._find("", topic.topic_id)[0] for topic in request.topics]
         return MetadataResponse(
             brokers=[
                 MetadataResponse.MetadataResponseBroker(node_id=node, host="127.0.0.1", port=port)

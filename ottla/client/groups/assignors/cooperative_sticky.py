@@ -8,6 +8,7 @@ since version 2 of that also the generation, and for older readers of it in the 
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from ottla.client.groups.assignors.balance import Claim, balance
@@ -31,9 +32,12 @@ class CooperativeStickyAssignor(Assignor):
         """Share out, and hold back what another member still has to give up."""
         claims = {member.member_id: Claim(member.owned, _generation_of(member)) for member in members}
         assignment = balance(partition_counts, members, claims)
-        owners = {partition: member.member_id for member in members for partition in member.owned}
+        owners: dict[TopicPartition, set[str]] = defaultdict(set)
+        for member in members:
+            for partition in member.owned:
+                owners[partition].add(member.member_id)
         return {
-            member_id: [partition for partition in partitions if owners.get(partition, member_id) == member_id]
+            member_id: [one for one in partitions if one not in owners or member_id in owners[one]]
             for member_id, partitions in assignment.items()
         }
 
