@@ -40,6 +40,7 @@ from ottla.broker.metadata.opening import (
 from ottla.broker.metadata.plans import INTERNAL_TOPICS, Rules, TopicPlan, plan_partitions, plan_removal, plan_topics
 from ottla.broker.metadata.registration import Registration, partition_change
 from ottla.broker.metadata.wishes import NewPartitions, NewTopic, TopicOutcome, refused
+from ottla.broker.settings import Settings
 from ottla.config.errors import ConfigError
 from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -132,6 +133,8 @@ class Catalog:
         self._new_id = new_id
         self._unmade: set[TopicPartition] = set()
         self._rules = Rules(config, config.node_id, new_id, self._choose_directory)
+        self.settings = Settings(self, config)
+        """What clients change while the broker runs: configurations, quotas, features."""
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -149,6 +152,7 @@ class Catalog:
             refuse_orphans(self._files, directories, self._journal)
         try:
             self._journal.load()
+            self.settings.load()
             self._journal.begin_epoch()
             self.node_epoch = register(self._journal, self._config, directories, self._new_id())
             self._warn_about_carried_records()
@@ -191,7 +195,7 @@ class Catalog:
         A feature that Kafka has finalized in this directory and that we do not have is left out: clients would use it.
         """
         image = self._journal.image
-        levels = {name: level for name, level in image.features.items() if name in SUPPORTED_FEATURES}
+        levels = {name: level for name, level in image.features.items() if level > 0 and name in SUPPORTED_FEATURES}
         return max(image.end_offset - 1, 0), levels
 
     def supported_features(self) -> dict[str, tuple[int, int]]:
@@ -224,6 +228,14 @@ class Catalog:
         return self._journal.snapshots_taken
 
     # --- changes -------------------------------------------------------------------------------------------------
+
+    def change(
+        self,
+        plan: Callable[[MetadataImage], Sequence[MetadataRecord]],
+        done: Callable[[KafkaError | None], None],
+    ) -> None:
+        """Run `plan` when it is its turn; `done` once its records are synced and replayed, or with what went wrong."""
+        self._queue.submit(plan, done)
 
     def create_topics(self, wishes: Sequence[NewTopic], done: Outcomes, *, validate_only: bool = False) -> None:
         """Create topics; `done` is called once, when all that were created accept requests.

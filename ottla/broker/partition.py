@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ottla.broker.metrics import Metrics
     from ottla.broker.timers import Timer, Timers
     from ottla.broker.turn import Turn
+    from ottla.config.topic import TopicConfig
     from ottla.storage.append import AppendEntry
     from ottla.storage.clock import Clock
     from ottla.storage.log import Log
@@ -245,6 +246,21 @@ class Partition:
     def unwatch(self, watcher: Watcher) -> None:
         """Take `watch` back; fine when it was not watching."""
         self._watchers.pop(watcher, None)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Give the log a new configuration; what it means for those who wait counts at once.
+
+        From `page-cache` to `sync` what was shown stays shown, and a sync makes it true; the other way round whoever
+        waits for a sync is answered.
+        """
+        if self.is_closed:
+            return
+        self.log.configure(config)
+        self.log.producers.expiration_ms = config.broker.producer_id_expiration_ms
+        if self.log.log_end_offset > self.log.synced_offset:
+            self._ask_for_sync()
+        self._advance()
+        self.wake_watchers()
 
     def wake_watchers(self) -> None:
         """Something that long polls look at has changed (log start, epoch, configuration)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ottla.broker.admin_refusals import ADMIN_REFUSALS
 from ottla.broker.groups.classic_answers import join_refused, sync_refused
 from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -380,4 +381,5 @@ _REFUSALS: dict[type[Request], Callable[[Any, int, ErrorCode, str], Response | N
     LeaveGroupRequest: _leave_group,
     ConsumerGroupHeartbeatRequest: _consumer_group_heartbeat,
     ConsumerGroupDescribeRequest: _consumer_group_describe,
+    **ADMIN_REFUSALS,
 }

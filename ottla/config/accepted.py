@@ -349,3 +349,5 @@ def _options(reasons: dict[str, dict[str, tuple[ConfigType, str]]]) -> dict[str,
 
 ACCEPTED_BROKER_KEYS = _options(_BROKER_KEYS)
 ACCEPTED_TOPIC_KEYS = _options(_TOPIC_KEYS)
+REMOVED_KEYS = frozenset(_BROKER_KEYS[_REMOVED]) | frozenset(_TOPIC_KEYS[_REMOVED])
+"""Keys that Kafka 4.1 does not know either: told only where they are set."""

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ottla.config.accepted import ACCEPTED_BROKER_KEYS
+from ottla.config.accepted import ACCEPTED_BROKER_KEYS, REMOVED_KEYS
 from ottla.config.coordination import Groups, Offsets, Transactions
 from ottla.config.describe import Layer, broker_entry, merged, select
 from ottla.config.errors import ConfigError
@@ -120,8 +120,13 @@ class BrokerConfig(
         return None
 
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """What DescribeConfigs answers for the broker: the keys of these names, or all, in the order of their names."""
-        return [broker_entry(option, self.layers) for option in select(ALL_BROKER_KEYS, names)]
+        """What DescribeConfigs answers for the broker: the keys of these names, or all, in the order of their names.
+
+        Keys that Kafka 4 has removed are told only where they are set.
+        """
+        set_keys = merged(self.layers)
+        told = [one for one in select(ALL_BROKER_KEYS, names) if one.key in set_keys or one.key not in REMOVED_KEYS]
+        return [broker_entry(option, self.layers) for option in told]
 
     def describe_default(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """What DescribeConfigs answers for the broker of no name: what was set for all brokers, and nothing else."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ottla.config.accepted import ACCEPTED_TOPIC_KEYS
+from ottla.config.accepted import ACCEPTED_TOPIC_KEYS, REMOVED_KEYS
 from ottla.config.broker import BrokerConfig
 from ottla.config.declare import inherited
 from ottla.config.describe import select, topic_entry
@@ -100,7 +100,7 @@ class TopicConfig(Options):
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """What DescribeConfigs answers for the topic: the keys of these names, or all, in the order of their names.
 
-        Accepted keys without effect are told only where the topic sets them.
+        Keys that Kafka 4 has removed are told only where the topic sets them.
         """
         entries = []
         for option in select(ALL_TOPIC_KEYS, names):
@@ -108,8 +108,10 @@ class TopicConfig(Options):
                 value = getattr(self, option.attribute)
             elif option.key in self._own:
                 value = self._own[option.key]
-            else:
+            elif option.key in REMOVED_KEYS:
                 continue
+            else:
+                value = option.default
             entries.append(topic_entry(option, value, self._own, self.broker.layers))
         return entries
 

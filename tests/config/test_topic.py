@@ -101,8 +101,13 @@ def test_a_stored_value_that_cannot_be_used_stops_rather_than_deletes() -> None:
         TopicConfig.resolve({"cleanup.policy": "keep"}, BrokerConfig.of())
 
 
-def test_accepted_keys_are_told_only_where_they_are_set() -> None:
+def test_keys_that_kafka_has_removed_are_told_only_where_they_are_set() -> None:
     broker = BrokerConfig.of()
-    assert TopicConfig.resolve({}, broker).describe(["remote.storage.enable"]) == []
-    (entry,) = TopicConfig.resolve({"remote.storage.enable": "true"}, broker).describe(["remote.storage.enable"])
-    assert entry.value == "true"
+    assert TopicConfig.resolve({}, broker).describe(["message.format.version"]) == []
+    (entry,) = TopicConfig.resolve({"message.format.version": "3.0"}, broker).describe(["message.format.version"])
+    assert entry.value == "3.0"
+
+
+def test_accepted_keys_are_told_with_their_default() -> None:
+    (entry,) = TopicConfig.resolve({}, BrokerConfig.of()).describe(["remote.storage.enable"])
+    assert (entry.value, entry.is_default) == ("false", True)

@@ -3,9 +3,8 @@ from.
 
 Null keys, and as in Kafka an empty list, ask for all of a resource's keys; keys that it does not have are left out.
 Every key comes with type, source and default flag; synonyms and documentation only when asked for. A broker is named
-by its id; the empty name asks for the dynamic default of all brokers, of which there is none, so the list is empty.
-Broker loggers (type 8) list the loggers' levels in Kafka; here the list is empty. Other types are INVALID_REQUEST, as
-in Kafka for unknown ones.
+by its id; the empty name asks for what was set for all brokers. Broker loggers (type 8) have levels, groups (32) and
+client metrics (16) what was set for them and the defaults. Other types are INVALID_REQUEST, as in Kafka.
 """
 
 from __future__ import annotations
@@ -13,6 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.logger_levels import BROKER_LOGGER, describe_loggers
+from ottla.broker.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from ottla.config.resources import ClientMetricsConfig, GroupConfig
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.layout import topic_name_problem
@@ -20,10 +22,6 @@ from ottla.storage.layout import topic_name_problem
 if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.config.options import ConfigEntry
-
-TOPIC = 2
-BROKER = 4
-BROKER_LOGGER = 8
 
 
 def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
@@ -45,6 +43,7 @@ def _describe(
             configs=[],
         )
     return DescribeConfigsResponse.DescribeConfigsResult(
+        error_message="",
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=[_result(entry, request) for entry in entries],
@@ -53,7 +52,7 @@ def _describe(
 
 def _entries(resource: DescribeConfigsRequest.DescribeConfigsResource, context: Context) -> Sequence[ConfigEntry]:
     name, keys = resource.resource_name, resource.configuration_keys or None
-    if resource.resource_type == TOPIC:
+    if resource.resource_type == TOPIC_RESOURCE:
         problem = topic_name_problem(name)
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -61,21 +60,34 @@ def _entries(resource: DescribeConfigsRequest.DescribeConfigsResource, context: 
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic.config.describe(keys)
-    if resource.resource_type == BROKER:
+    if resource.resource_type == BROKER_RESOURCE:
         if not name:
-            return ()
+            return context.node.config.describe_default(keys)
         _check_node(name, context)
         return context.node.config.describe(keys)
     if resource.resource_type == BROKER_LOGGER:
         _check_node(name, context)
-        return ()
+        return describe_loggers(keys)
+    texts = context.node.catalog.image.configs.get((resource.resource_type, name), {})
+    if resource.resource_type == GROUP_RESOURCE:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return GroupConfig.describe(texts, context.node.config, keys)
+    if resource.resource_type == CLIENT_METRICS_RESOURCE:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return ClientMetricsConfig.describe(texts, keys)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no configuration here")
 
 
 def _check_node(name: str, context: Context) -> None:
     node_id = context.node.catalog.node_id
-    if name != str(node_id):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the only broker is {node_id}, not {name[:20]!r}")
+    if name == str(node_id):
+        return
+    if not (name.isascii() and name.isdigit()):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name[:40]}")
+    message = f"Unexpected broker id, expected {node_id} or empty string, but received {name[:40]}"
+    raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _result(

@@ -7,7 +7,7 @@ image, which is what a snapshot holds.
 Invariants: a topic's name and id name the same `TopicState`; a partition belongs to a topic that exists; a
 configuration that was set to null is absent. A record that breaks them raises MetadataError: the log is damaged.
 
-Records that Kafka writes and that this broker does not interpret (quotas, users, ...) are carried along in their
+Records that Kafka writes and that this broker does not interpret (users, tokens, ...) are carried along in their
 order, so that a snapshot loses nothing. Records inside a metadata transaction (KIP-868; Kafka's controller bootstraps
 with one) take effect at its end.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from ottla.protocol.stored.metadata import (
@@ -24,6 +24,7 @@ from ottla.protocol.stored.metadata import (
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -49,7 +50,12 @@ METADATA_VERSION = 27
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+CLIENT_METRICS_RESOURCE = 16
+GROUP_RESOURCE = 32
 """Resource types of ConfigRecord (Kafka's ConfigResource.Type)."""
+
+QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
+"""Whom a quota concerns: (type, name) pairs, sorted by type; a name of None is the default of that type."""
 
 NO_LEADER_CHANGE = -2
 """PartitionChangeRecord.leader when the leader stays and the leader epoch with it."""
@@ -105,6 +111,7 @@ class MetadataImage:
     topics: dict[str, TopicState] = field(default_factory=dict)
     topics_by_id: dict[UUID, TopicState] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    quotas: dict[QuotaEntity, dict[str, float]] = field(default_factory=dict)
     producer_ids: ProducerIdsRecord | None = None
     controllers: dict[int, RegisterControllerRecord] = field(default_factory=dict)
     carried: list[MetadataRecord] = field(default_factory=list)
@@ -120,6 +127,10 @@ class MetadataImage:
     def topic_configs(self, name: str) -> dict[str, str]:
         """The configuration overrides of a topic; empty when there are none."""
         return self.configs.get((TOPIC_RESOURCE, name), {})
+
+    def group_configs(self, group_id: str) -> dict[str, str]:
+        """What is set for a consumer group; empty when nothing is."""
+        return self.configs.get((GROUP_RESOURCE, group_id), {})
 
     def replay(self, record: MetadataRecord) -> None:
         """Apply one record. Raises MetadataError when it refers to what does not exist or exists already."""
@@ -150,6 +161,8 @@ class MetadataImage:
                 records.append(
                     ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
                 )
+        for entity, quotas in self.quotas.items():
+            records.extend(quota_record(entity, key, value) for key, value in quotas.items())
         if self.producer_ids is not None:
             records.append(self.producer_ids)
         records.extend(self.carried)
@@ -180,16 +193,24 @@ def partition_record(topic_id: UUID, index: int, state: PartitionState) -> Parti
     )
 
 
+def quota_record(entity: QuotaEntity, key: str, value: float | None) -> ClientQuotaRecord:
+    """The record that sets a quota, or removes it."""
+    return ClientQuotaRecord(
+        entity=[ClientQuotaRecord.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+        key=key,
+        value=0.0 if value is None else value,
+        remove=value is None,
+    )
+
+
 def _feature_level(image: MetadataImage, record: FeatureLevelRecord) -> None:
     if record.name == METADATA_VERSION_FEATURE and not METADATA_VERSION_MIN <= record.feature_level <= METADATA_VERSION:
         raise MetadataError(
             f"metadata.version {record.feature_level} is outside of what this version reads"
             f" ({METADATA_VERSION_MIN} to {METADATA_VERSION})"
         )
-    if record.feature_level == 0:
-        image.features.pop(record.name, None)
-    else:
-        image.features[record.name] = record.feature_level
+    # A level of 0 is kept, where Kafka forgets it: at the next start "ended" must not look like "never begun".
+    image.features[record.name] = record.feature_level
 
 
 def _register_broker(image: MetadataImage, record: RegisterBrokerRecord) -> None:
@@ -328,6 +349,18 @@ def _config(image: MetadataImage, record: ConfigRecord) -> None:
             del image.configs[key]
 
 
+def _client_quota(image: MetadataImage, record: ClientQuotaRecord) -> None:
+    entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
+    if not record.remove:
+        image.quotas.setdefault(entity, {})[record.key] = record.value
+        return
+    quotas = image.quotas.get(entity)
+    if quotas is not None:
+        quotas.pop(record.key, None)
+        if not quotas:
+            del image.quotas[entity]
+
+
 def _producer_ids(image: MetadataImage, record: ProducerIdsRecord) -> None:
     if record.next_producer_id < image.next_producer_id:
         raise MetadataError(f"ProducerIdsRecord goes back from {image.next_producer_id} to {record.next_producer_id}")
@@ -370,6 +403,7 @@ _REPLAY: dict[type[MetadataRecord], Callable[[MetadataImage, Any], None]] = {
     PartitionRecord: _partition,
     PartitionChangeRecord: _partition_change,
     ConfigRecord: _config,
+    ClientQuotaRecord: _client_quota,
     ProducerIdsRecord: _producer_ids,
     NoOpRecord: _nothing,
     ClearElrRecord: _nothing,

@@ -1,4 +1,4 @@
-"""What clients wish of topics, and what became of each wish. Plain values between handlers, plans and catalog."""
+"""What clients wish of topics, configurations and quotas, and what became of each wish."""
 
 from __future__ import annotations
 
@@ -71,3 +71,48 @@ def refused(target: str | UUID, error: KafkaError) -> TopicOutcome:
     if isinstance(target, UUID):
         return TopicOutcome(None, target, error_code=error.code, error_message=error.message)
     return TopicOutcome(target, error_code=error.code, error_message=error.message)
+
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+"""What IncrementalAlterConfigs may do to a key (Kafka's AlterConfigOp.OpType)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigWish:
+    """A wish about one resource's configuration.
+
+    `changes` are (key, operation, value) in the order of the request. With `replaces` they are all that the resource
+    is to set: what they do not name goes back to its default (AlterConfigs).
+    """
+
+    resource_type: int
+    name: str
+    changes: Sequence[tuple[str, int, str | None]]
+    replaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOutcome:
+    """What became of one wish about a configuration; `changed` says whether anything is different now."""
+
+    resource_type: int
+    name: str
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaWish:
+    """A wish about the quotas of one entity, as it came; a value of None removes the quota."""
+
+    entity: Sequence[tuple[str, str | None]]
+    changes: Sequence[tuple[str, float | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaOutcome:
+    """What became of the wish of the same place."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None

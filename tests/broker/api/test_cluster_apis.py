@@ -7,8 +7,9 @@ from kit.nodes import ask, start_node
 
 from ottla.broker.catalog import NewTopic
 from ottla.broker.node import Node
+from ottla.config.accepted import REMOVED_KEYS
 from ottla.config.broker import ALL_BROKER_KEYS
-from ottla.config.topic import TopicConfig
+from ottla.config.topic import ALL_TOPIC_KEYS
 from ottla.protocol.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -53,7 +54,7 @@ def describe(
 def test_a_topic_has_all_its_keys_with_value_source_and_type(version: int) -> None:
     result = describe(node_with_topic(log_segment_bytes=2_000_000), TOPIC, "orders", version=version)
     entries = {entry.name: entry for entry in result.configs}
-    assert set(entries) == set(TopicConfig.by_key)
+    assert set(entries) == set(ALL_TOPIC_KEYS) - REMOVED_KEYS
     retention, segment = entries["retention.ms"], entries["segment.bytes"]
     assert (retention.value, retention.config_source) == ("5000", TOPIC_SOURCE)
     assert (segment.value, segment.config_source) == ("2000000", STATIC_SOURCE)
@@ -87,7 +88,7 @@ def test_synonyms_and_documentation_are_told_only_when_asked_for() -> None:
 def test_this_broker_has_all_its_keys() -> None:
     result = describe(node_with_topic(num_partitions=7), BROKER, "1")
     entries = {entry.name: entry for entry in result.configs}
-    assert set(entries) == set(ALL_BROKER_KEYS)
+    assert set(entries) == set(ALL_BROKER_KEYS) - REMOVED_KEYS
     assert (entries["num.partitions"].value, entries["num.partitions"].config_source) == ("7", STATIC_SOURCE)
     assert entries["node.id"].read_only is True
 
@@ -109,10 +110,15 @@ def test_what_cannot_be_described_says_why(kind: int, name: str, code: ErrorCode
     assert result.error_message
 
 
-@pytest.mark.parametrize(("kind", "name"), [(BROKER, ""), (BROKER_LOGGER, "1")])
-def test_what_has_no_keys_of_its_own_is_empty(kind: int, name: str) -> None:
-    result = describe(node_with_topic(), kind, name)
+def test_what_nobody_has_set_for_all_brokers_is_not_told() -> None:
+    result = describe(node_with_topic(), BROKER, "")
     assert (result.error_code, result.configs) == (ErrorCode.NONE, [])
+
+
+def test_loggers_have_levels() -> None:
+    levels = {entry.name: entry.value for entry in describe(node_with_topic(), BROKER_LOGGER, "1").configs}
+    assert levels["root"] in ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF")
+    assert "ottla.dispatch" in levels
 
 
 # --- DescribeCluster

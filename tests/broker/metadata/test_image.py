@@ -31,7 +31,9 @@ from ottla.protocol.stored.metadata import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 
 DIRECTORY = UUID(int=1000)
@@ -106,14 +108,6 @@ def test_unfencing_a_broker_keeps_the_rest_of_its_registration() -> None:
     assert record.fenced is True
 
 
-def test_a_feature_of_level_0_is_no_feature() -> None:
-    image = replay(
-        FeatureLevelRecord(name="group.version", feature_level=1),
-        FeatureLevelRecord(name="group.version", feature_level=0),
-    )
-    assert image.features == {}
-
-
 @pytest.mark.parametrize("level", [16, METADATA_VERSION + 1])
 def test_a_metadata_version_that_is_not_known_is_refused_by_its_number(level: int) -> None:
     with pytest.raises(MetadataError, match=str(level)):
@@ -156,17 +150,41 @@ def test_records_in_a_transaction_count_when_it_ends_and_not_when_it_is_aborted(
 
 
 def test_what_is_not_understood_is_carried_along_in_its_order() -> None:
-    quotas = [
-        ClientQuotaRecord(
-            entity=[ClientQuotaRecord.EntityData(entity_type="user", entity_name="a")],
-            key="producer_byte_rate",
-            value=1.0,
-            remove=remove,
-        )
-        for remove in (False, True)
+    users = [
+        UserScramCredentialRecord(name="a", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096),
+        RemoveUserScramCredentialRecord(name="a", mechanism=1),
     ]
-    image = replay(NoOpRecord(), *quotas)
-    assert image.records() == quotas
+    image = replay(NoOpRecord(), *users)
+    assert image.records() == users
+
+
+def quota(value: float, *, remove: bool = False, key: str = "producer_byte_rate") -> ClientQuotaRecord:
+    parts = (("user", "a"), ("client-id", None))
+    return ClientQuotaRecord(
+        entity=[ClientQuotaRecord.EntityData(entity_type=kind, entity_name=name) for kind, name in parts],
+        key=key,
+        value=value,
+        remove=remove,
+    )
+
+
+def test_a_quota_is_the_last_that_was_set_and_gone_when_it_was_removed() -> None:
+    entity = (("client-id", None), ("user", "a"))
+    image = replay(quota(1.0), quota(2.0), quota(5.0, key="request_percentage"))
+    assert image.quotas == {entity: {"producer_byte_rate": 2.0, "request_percentage": 5.0}}
+    assert replay(*image.records()).quotas == image.quotas
+    image.replay(quota(0.0, remove=True))
+    image.replay(quota(0.0, remove=True, key="request_percentage"))
+    image.replay(quota(0.0, remove=True))
+    assert image.quotas == {}
+
+
+def test_a_feature_that_was_ended_is_not_one_that_never_began() -> None:
+    image = replay(
+        FeatureLevelRecord(name="group.version", feature_level=1),
+        FeatureLevelRecord(name="group.version", feature_level=0),
+    )
+    assert replay(*image.records()).features == {"group.version": 0}
 
 
 def test_a_controller_that_registers_again_replaces_its_registration() -> None:

@@ -1,0 +1,46 @@
+"""AlterClientQuotas (key 49), versions 0-1: set and remove quotas of users, clients and addresses.
+
+Each entity succeeds or fails for itself; the answer comes when the changes are synced. Quotas are kept, told and
+survive a restart; they are not enforced yet (docs/deviations.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.metadata.wishes import QuotaOutcome, QuotaWish
+from ottla.broker.pending import Pending
+from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+
+def handle(request: AlterClientQuotasRequest, context: Context) -> Pending[AlterClientQuotasResponse]:
+    """Answer once the changes are on disk."""
+    pending: Pending[AlterClientQuotasResponse] = Pending()
+    wishes = [
+        QuotaWish(
+            entity=[(part.entity_type, part.entity_name) for part in entry.entity],
+            changes=[(change.key, None if change.remove else change.value) for change in entry.ops],
+        )
+        for entry in request.entries
+    ]
+
+    def done(outcomes: Sequence[QuotaOutcome]) -> None:
+        entries = [
+            AlterClientQuotasResponse.EntryData(
+                error_code=outcome.error_code,
+                error_message=outcome.error_message,
+                entity=[
+                    AlterClientQuotasResponse.EntityData(entity_type=kind, entity_name=name)
+                    for kind, name in wish.entity
+                ],
+            )
+            for wish, outcome in zip(wishes, outcomes, strict=True)
+        ]
+        pending.complete(AlterClientQuotasResponse(entries=entries))
+
+    context.node.catalog.settings.alter_quotas(wishes, done, validate_only=request.validate_only)
+    return pending

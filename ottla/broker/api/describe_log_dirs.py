@@ -1,0 +1,69 @@
+"""DescribeLogDirs (key 35), versions 1-4: the log directories, the logs in them, and how much room is left.
+
+Null topics ask for all; partitions that do not lie in a directory are left out of it, as in Kafka. A directory that has
+failed is KAFKA_STORAGE_ERROR. The lag of a log behind itself is 0. `__cluster_metadata` is not a topic and not told.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ottla.protocol.api.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from ottla.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ottla.broker.context import Context
+    from ottla.storage.log_directory import LogDirectory
+
+UNKNOWN_BYTES = -1
+
+
+def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
+    """Answer at once."""
+    wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
+    directories = context.node.log_manager.directories
+    return DescribeLogDirsResponse(results=[_describe(directory, wanted, context) for directory in directories])
+
+
+def _describe(
+    directory: LogDirectory, wanted: dict[str, set[int]] | None, context: Context
+) -> DescribeLogDirsResponse.DescribeLogDirsResult:
+    path = directory.path.absolute()
+    if directory.is_offline:
+        return DescribeLogDirsResponse.DescribeLogDirsResult(
+            error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(path), topics=[]
+        )
+    total_bytes, usable_bytes = _volume(path)
+    topics: list[DescribeLogDirsResponse.DescribeLogDirsTopic] = []
+    for topic in context.node.catalog.topics.values():
+        if wanted is not None and topic.name not in wanted:
+            continue
+        partitions = [
+            DescribeLogDirsResponse.DescribeLogDirsPartition(
+                partition_index=partition.index,
+                partition_size=partition.log.size_bytes,
+                offset_lag=0,
+                is_future_key=False,
+            )
+            for partition in topic.partitions
+            if partition is not None
+            and (wanted is None or partition.index in wanted[topic.name])
+            and context.node.log_manager.directory_of(topic.name, partition.index) is directory
+        ]
+        if partitions:
+            topics.append(DescribeLogDirsResponse.DescribeLogDirsTopic(name=topic.name, partitions=partitions))
+    return DescribeLogDirsResponse.DescribeLogDirsResult(
+        log_dir=str(path), topics=topics, total_bytes=total_bytes, usable_bytes=usable_bytes
+    )
+
+
+def _volume(path: Path) -> tuple[int, int]:
+    """Bytes of the volume, and those of them that this process may still write; -1 where nobody knows."""
+    try:
+        volume = os.statvfs(path)
+    except OSError:
+        return UNKNOWN_BYTES, UNKNOWN_BYTES
+    return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize

@@ -1,0 +1,70 @@
+"""IncrementalAlterConfigs (key 44), versions 0-1: change single keys of topics, this broker, groups and client metrics.
+
+SET, DELETE, APPEND and SUBTRACT; all changes of a resource happen, or none. The answer comes when they are synced and
+in effect; `metadata/config_plans.py` says what is checked, and where that differs from Kafka. The level of a logger
+(resource type 8) changes at once and until the broker stops, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.logger_levels import BROKER_LOGGER, check_logger_changes, set_logger_levels
+from ottla.broker.metadata.config_plans import check_node_id
+from ottla.broker.metadata.wishes import ConfigOutcome, ConfigWish
+from ottla.broker.pending import Pending
+from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from ottla.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+
+def handle(request: IncrementalAlterConfigsRequest, context: Context) -> Pending[IncrementalAlterConfigsResponse]:
+    """Answer once what was changed is in effect."""
+    pending: Pending[IncrementalAlterConfigsResponse] = Pending()
+    wishes = [
+        ConfigWish(
+            resource.resource_type,
+            resource.resource_name,
+            [(config.name, config.config_operation, config.value) for config in resource.configs],
+        )
+        for resource in request.resources
+    ]
+    stored = [wish for wish in wishes if wish.resource_type != BROKER_LOGGER]
+
+    def done(outcomes: Sequence[ConfigOutcome]) -> None:
+        rest = iter(outcomes)
+        responses = [
+            _result(
+                _alter_loggers(wish, context, validate_only=request.validate_only)
+                if wish.resource_type == BROKER_LOGGER
+                else next(rest)
+            )
+            for wish in wishes
+        ]
+        pending.complete(IncrementalAlterConfigsResponse(responses=responses))
+
+    context.node.catalog.settings.alter_configs(stored, done, validate_only=request.validate_only)
+    return pending
+
+
+def _alter_loggers(wish: ConfigWish, context: Context, *, validate_only: bool) -> ConfigOutcome:
+    try:
+        check_node_id(wish.name, context.node.catalog.node_id)
+        check_logger_changes(wish.changes)
+    except KafkaError as error:
+        return ConfigOutcome(wish.resource_type, wish.name, error.code, error.message)
+    if not validate_only:
+        set_logger_levels(wish.changes)
+    return ConfigOutcome(wish.resource_type, wish.name)
+
+
+def _result(outcome: ConfigOutcome) -> IncrementalAlterConfigsResponse.AlterConfigsResourceResponse:
+    return IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+        error_code=outcome.error_code,
+        error_message=outcome.error_message,
+        resource_type=outcome.resource_type,
+        resource_name=outcome.name,
+    )

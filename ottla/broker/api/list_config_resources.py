@@ -1,0 +1,46 @@
+"""ListConfigResources (key 74), versions 0-1: the resources that have a configuration.
+
+Topics, this broker and its loggers always do, groups and client metrics subscriptions where something was set for
+them. Version 0 tells client metrics only. A type that is not known is UNSUPPORTED_VERSION, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.logger_levels import BROKER_LOGGER
+from ottla.broker.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from ottla.protocol.api.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+TYPES = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, BROKER_LOGGER, BROKER_RESOURCE, TOPIC_RESOURCE)
+"""In the order in which Kafka tells them."""
+
+
+def handle(request: ListConfigResourcesRequest, context: Context) -> ListConfigResourcesResponse:
+    """Answer at once."""
+    unknown = [kind for kind in request.resource_types if kind not in TYPES]
+    if unknown:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"resource type {unknown[0]} is not known")
+    all_types = TYPES if context.api_version > 0 else (CLIENT_METRICS_RESOURCE,)
+    wanted = request.resource_types or all_types
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)
+            for kind in TYPES
+            if kind in wanted
+            for name in _names(kind, context)
+        ]
+    )
+
+
+def _names(kind: int, context: Context) -> list[str]:
+    catalog = context.node.catalog
+    if kind == TOPIC_RESOURCE:
+        return list(catalog.topics)
+    if kind in (BROKER_RESOURCE, BROKER_LOGGER):
+        return [str(catalog.node_id)]
+    return sorted(name for resource_type, name in catalog.image.configs if resource_type == kind)

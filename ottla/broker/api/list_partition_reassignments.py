@@ -1,0 +1,21 @@
+"""ListPartitionReassignments (key 46), version 0: which partitions are moving between brokers.
+
+None ever is on one broker. As in Kafka, topics and partitions that do not exist are no error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.protocol.api.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+
+def handle(request: ListPartitionReassignmentsRequest, context: Context) -> ListPartitionReassignmentsResponse:
+    """Answer at once."""
+    return ListPartitionReassignmentsResponse(error_message=None, topics=[])

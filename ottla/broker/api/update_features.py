@@ -1,0 +1,49 @@
+"""UpdateFeatures (key 57), versions 0-2: finalize levels of features. All of the request succeeds, or none of it.
+
+Versions: in 0 a downgrade is asked for by `allow_downgrade`, which is a safe one · up to 1 each feature has its
+result, when all have succeeded. `metadata/feature_plans.py` says what is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.metadata.feature_plans import SAFE_DOWNGRADE, UPGRADE, FeatureWish
+from ottla.broker.pending import Pending
+from ottla.protocol.api.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from ottla.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+    from ottla.protocol.errors import KafkaError
+
+LAST_VERSION_WITH_RESULTS = 1
+
+
+def handle(request: UpdateFeaturesRequest, context: Context) -> Pending[UpdateFeaturesResponse]:
+    """Answer once the levels are on disk."""
+    pending: Pending[UpdateFeaturesResponse] = Pending()
+    wishes = [
+        FeatureWish(update.feature, update.max_version_level, _upgrade_type(update, context.api_version))
+        for update in request.feature_updates
+    ]
+
+    def done(error: KafkaError | None) -> None:
+        if error is not None:
+            pending.complete(UpdateFeaturesResponse(error_code=error.code, error_message=error.message))
+            return
+        names = [wish.name for wish in wishes] if context.api_version <= LAST_VERSION_WITH_RESULTS else []
+        results = [
+            UpdateFeaturesResponse.UpdatableFeatureResult(feature=name, error_message=ErrorCode.NONE.name)
+            for name in names
+        ]
+        pending.complete(UpdateFeaturesResponse(results=results))
+
+    context.node.catalog.settings.update_features(wishes, done, validate_only=request.validate_only)
+    return pending
+
+
+def _upgrade_type(update: UpdateFeaturesRequest.FeatureUpdateKey, version: int) -> int:
+    if version > 0:
+        return update.upgrade_type
+    return SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE

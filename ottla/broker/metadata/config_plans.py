@@ -1,0 +1,222 @@
+"""What a wish about configurations comes to: the records that fulfil it, or the refusal.
+
+Pure functions of (image, wishes, rules). Each resource is judged on its own: all of its changes happen, or none. What
+is checked in which order, the codes and the beginnings of the messages follow Kafka 4.1 (`ConfigAdminManager`,
+`ConfigurationControlManager`), as asked of a running one.
+
+Differences: a key of a broker that nobody knows is refused, where Kafka keeps it for plug-ins; so are keys of a
+listener and the listeners themselves, which cannot change here without a restart. The number of groups and client
+metrics subscriptions with a configuration is bounded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ottla.broker.metadata.image import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    MetadataImage,
+)
+from ottla.broker.metadata.wishes import APPEND, DELETE, SET, SUBTRACT, ConfigOutcome, ConfigWish
+from ottla.config.broker import ALL_BROKER_KEYS
+from ottla.config.describe import merged
+from ottla.config.errors import ConfigError
+from ottla.config.options import ConfigType, Option
+from ottla.config.resources import ClientMetricsConfig, GroupConfig
+from ottla.config.topic import ALL_TOPIC_KEYS, TopicConfig
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.stored.metadata import ConfigRecord
+from ottla.storage.layout import topic_name_problem
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.protocol.stored.metadata import MetadataRecord
+
+MAX_CONFIGURED_RESOURCES = 10_000
+"""Groups and client metrics subscriptions that may have a configuration: clients name them freely."""
+MAX_LIST_BYTES = 32_000
+"""Longest list that APPEND may make; a string on the wire and in the log has at most 32767 bytes."""
+
+_CODES = {
+    TOPIC_RESOURCE: ErrorCode.INVALID_CONFIG,
+    GROUP_RESOURCE: ErrorCode.INVALID_CONFIG,
+    BROKER_RESOURCE: ErrorCode.INVALID_REQUEST,
+    CLIENT_METRICS_RESOURCE: ErrorCode.INVALID_REQUEST,
+}
+"""What a wrong value is, by the type of the resource: Kafka tells them apart."""
+_KEYS: dict[int, Mapping[str, Option]] = {
+    TOPIC_RESOURCE: ALL_TOPIC_KEYS,
+    GROUP_RESOURCE: GroupConfig.by_key,
+    BROKER_RESOURCE: ALL_BROKER_KEYS,
+    CLIENT_METRICS_RESOURCE: ClientMetricsConfig.by_key,
+}
+_OPERATIONS = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
+
+
+@dataclass(slots=True)
+class ConfigPlan:
+    """Outcomes in the order of the wishes, and the records of those that pass."""
+
+    outcomes: list[ConfigOutcome] = field(default_factory=list)
+    records: list[MetadataRecord] = field(default_factory=list)
+
+
+def plan_configs(
+    image: MetadataImage, wishes: Sequence[ConfigWish], config: BrokerConfig, *, validate_only: bool
+) -> ConfigPlan:
+    """Change configurations. A resource that is named twice is refused twice."""
+    plan = ConfigPlan()
+    times = Counter((wish.resource_type, wish.name) for wish in wishes)
+    new_resources = 0
+    for wish in wishes:
+        resource = (wish.resource_type, wish.name)
+        try:
+            if times[resource] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            _check_form(wish)
+            _check_resource(wish, image, config)
+            own = image.configs.get(resource, {})
+            wanted = _wanted(wish, own, config)
+            _check_values(wish, own, wanted, config)
+            if not own and wanted and wish.resource_type in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
+                new_resources += 1
+                _check_room(image, new_resources)
+        except KafkaError as error:
+            plan.outcomes.append(ConfigOutcome(*resource, error.code, error.message))
+            continue
+        records = [] if validate_only else _records(wish, own, wanted)
+        plan.records.extend(records)
+        plan.outcomes.append(ConfigOutcome(*resource, changed=bool(records)))
+    return plan
+
+
+def _check_form(wish: ConfigWish) -> None:
+    """What can be said of a wish without looking at anything."""
+    if wish.resource_type not in _KEYS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {wish.resource_type}")
+    if len({key for key, _, _ in wish.changes}) < len(wish.changes):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    for key, operation, _ in wish.changes:
+        if operation not in (SET, DELETE, APPEND, SUBTRACT):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation} for {key}")
+    nulls = [key for key, operation, value in wish.changes if value is None and operation != DELETE]
+    if nulls:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
+
+
+def _check_resource(wish: ConfigWish, image: MetadataImage, config: BrokerConfig) -> None:
+    """Whether there is such a resource."""
+    name = wish.name
+    if wish.resource_type == BROKER_RESOURCE:
+        if name:
+            check_node_id(name, config.node_id)
+    elif wish.resource_type == TOPIC_RESOURCE:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if name not in image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    elif not name:
+        is_group = wish.resource_type == GROUP_RESOURCE
+        message = "Default group resources are not allowed." if is_group else "Subscription name can't be empty"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def check_node_id(name: str, node_id: int) -> None:
+    """Raise KafkaError unless `name` is this broker's id."""
+    if not (name.isascii() and name.removeprefix("-").isdigit() and len(name) <= 11):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name[:40]}")
+    if int(name) != node_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
+
+
+def _check_room(image: MetadataImage, new_resources: int) -> None:
+    kinds = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE)
+    present = sum(kind in kinds for kind, _ in image.configs)
+    if present + new_resources > MAX_CONFIGURED_RESOURCES:
+        message = f"{MAX_CONFIGURED_RESOURCES} groups and client metrics subscriptions have a configuration already"
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+
+
+def _wanted(wish: ConfigWish, own: Mapping[str, str], config: BrokerConfig) -> dict[str, str]:
+    """All that the resource would set itself."""
+    wanted = {} if wish.replaces else dict(own)
+    for key, operation, value in wish.changes:
+        if operation == DELETE or value is None:
+            wanted.pop(key, None)
+        elif operation == SET:
+            wanted[key] = value
+        else:
+            wanted[key] = _changed_list(wish, key, operation, value, own, config)
+    return wanted
+
+
+def _changed_list(
+    wish: ConfigWish, key: str, operation: int, value: str, own: Mapping[str, str], config: BrokerConfig
+) -> str:
+    """The list with the items of `value` behind it, or without them; it begins with what counts at present."""
+    option = _KEYS[wish.resource_type].get(key)
+    if option is None or option.kind is not ConfigType.LIST:
+        message = f"Can't {_OPERATIONS[operation]} to key {key} because its type is not LIST."
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+    items = _items(own[key] if key in own else _inherited(wish, option, config))
+    given = _items(value)
+    if operation == APPEND:
+        items += [item for item in given if item not in items]
+    else:
+        items = [item for item in items if item not in given]
+    changed = ",".join(items)
+    if len(changed.encode()) > MAX_LIST_BYTES:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} would be longer than {MAX_LIST_BYTES} bytes")
+    return changed
+
+
+def _items(text: str) -> list[str]:
+    return list(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
+
+
+def _inherited(wish: ConfigWish, option: Option, config: BrokerConfig) -> str:
+    """What counts for a resource that does not set the key itself."""
+    if wish.resource_type == BROKER_RESOURCE:
+        below = config.layers[1:] if wish.name else config.layers[2:]
+        return option.show(option.effective(merged(below))) or ""
+    if option.inherits is not None:
+        return option.show(getattr(config, option.inherits.attribute)) or ""
+    return option.show(option.default) or ""
+
+
+def _check_values(wish: ConfigWish, own: Mapping[str, str], wanted: Mapping[str, str], config: BrokerConfig) -> None:
+    """What the resource would set must be possible; what it sets already and nobody knows is left alone."""
+    named = {key for key, _, _ in wish.changes}
+    try:
+        if wish.resource_type == TOPIC_RESOURCE:
+            for key in sorted(named & wanted.keys() - ALL_TOPIC_KEYS.keys()):
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {key}")
+            TopicConfig.validate({key: text for key, text in wanted.items() if key in ALL_TOPIC_KEYS})
+        elif wish.resource_type == BROKER_RESOURCE:
+            config.check_dynamic({key: text for key, text in wanted.items() if own.get(key) != text})
+        elif wish.resource_type == GROUP_RESOURCE:
+            GroupConfig.validate(
+                {key: wanted[key] for key in wanted if key in named or key in GroupConfig.by_key}, config
+            )
+        else:
+            ClientMetricsConfig.validate(wanted)
+    except ConfigError as error:
+        raise KafkaError(_CODES[wish.resource_type], error.for_client()) from error
+
+
+def _records(wish: ConfigWish, own: Mapping[str, str], wanted: Mapping[str, str]) -> list[MetadataRecord]:
+    changes: dict[str, str | None] = {key: text for key, text in wanted.items() if own.get(key) != text}
+    changes |= dict.fromkeys(own.keys() - wanted.keys())
+    return [
+        ConfigRecord(resource_type=wish.resource_type, resource_name=wish.name, name=key, value=changes[key])
+        for key in sorted(changes)
+    ]
