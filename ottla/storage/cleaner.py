@@ -103,6 +103,8 @@ class LogCleaning:
     def run(self) -> Generator[Work, int, None]:
         """See the module."""
         found, sealed = self._found, self._state.segments[:-1]
+        if found.first_uncleanable_offset <= found.first_dirty_offset:
+            return
         yield from self._in_pieces(self._fill(sealed), sealed)
         self.map_utilization = self._offsets.utilization
         end_offset = self._offsets.latest_offset + 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from kit.logs import NOW_MS
+from kit.simulated_files import CrashPoint
 
 from ottla.protocol.records.batch import decode_batch, iter_batches, parse_header
 from ottla.protocol.records.record import Record
@@ -44,10 +46,14 @@ def clean(
 def drive(cleaning: LogCleaning) -> None:
     """Run a cleaning and its pieces of work to the end."""
     steps = cleaning.run()
-    work = next(steps, None)
+    work = next(steps, None)  # None: there was nothing to clean
     while work is not None:
         try:
             done = work()
+        except CrashPoint:
+            with suppress(CrashPoint):
+                steps.close()
+            raise
         except Exception as error:  # whatever a piece of work raises belongs to the generator
             work = steps.throw(error)
             continue
