@@ -204,7 +204,8 @@ class LogDirectory:
                 )
             properties = read_meta_properties(self._files, self.path)
             for name in CHECKPOINT_FILES:
-                self.checkpoints[name] = read_offsets(self._files, self.path / name)
+                if not self._is_untouched(name):
+                    self.checkpoints[name] = read_offsets(self._files, self.path / name)
         except BrokenFile as error:
             raise StorageError(str(error)) from error
         clean_epoch = read_clean_shutdown(self._files, self.path)
@@ -213,6 +214,11 @@ class LogDirectory:
         if properties is not None:
             self.id = properties.directory_id
         return properties
+
+    def _is_untouched(self, name: str) -> bool:
+        """Whether Kafka made the cleaner's checkpoint at its start and never wrote it: it is empty then."""
+        path = self.path / name
+        return name == CLEANER_OFFSET_CHECKPOINT_FILE and self._files.exists(path) and not self._files.size(path)
 
     def begin(self, cluster_id: str, node_id: int, found: MetaProperties | None) -> None:
         """Take the directory: take the mark of the clean stop away, and write what `found` lacks. Raises OSError.

@@ -132,6 +132,12 @@ def refusal(world: World, cluster_id: str | None = None) -> str:
     return message
 
 
+def test_the_cleaners_checkpoint_may_be_empty_as_kafka_leaves_it(world: World) -> None:
+    world.files.make_directory(ONE)
+    world.files.write_atomically(ONE / "cleaner-offset-checkpoint", b"")
+    assert world.manager().directories[0].is_online
+
+
 def test_a_directory_in_use_is_refused(world: World) -> None:
     manager = world.manager()
     assert "/one is in use by another broker" in refusal(world)
