@@ -82,6 +82,7 @@ async def test_a_fenced_member_has_lost_everything_and_joins_again(group, make, 
         assert len({one.member_id for one in beats(group)}) == 1
         again = beats(group, epoch=0)[1]
         assert (again.subscribed_topic_names, again.topic_partitions) == (["t"], [])
+        await consumer.position(T0)
     assert group.cluster.seen(OffsetCommitRequest)[0].generation_id_or_member_epoch == 2
 
 
