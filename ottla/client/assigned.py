@@ -16,6 +16,7 @@ from ottla.client.metrics import ConsumerMetrics
 from ottla.client.structs import ConsumerRecord, TopicPartition
 from ottla.protocol.records.batch import MAGIC, BatchHeader, CorruptBatch, decode_batch, decode_batch_as
 from ottla.protocol.records.control import ControlType, decode_control_key
+from ottla.protocol.records.legacy import decode_message
 
 NO_EPOCH = -1
 
@@ -215,10 +216,14 @@ class AssignedPartition:
         if is_read_committed and header.is_transactional and header.producer_id in self.aborted:
             return []
         if header.magic < MAGIC:  # written before Kafka 0.11, and still in the log
+            topic, partition = self.partition
             old = decode_message(batch.view, check_crc=check_crcs)
-            records = [ConsumerRecord(*self.partition, *record) for record in old]
-        else:
-            records = decode_batch_as(ConsumerRecord, self.partition, batch.view, check_crc=check_crcs)
+            return [
+                ConsumerRecord(topic, partition, offset, timestamp, key, value)
+                for offset, timestamp, key, value, _ in old
+                if offset >= self.position
+            ]
+        records = decode_batch_as(ConsumerRecord, self.partition, batch.view, check_crc=check_crcs)
         if header.base_offset < self.position:  # a fetch from the middle gets the whole batch
             position = self.position
             records = [record for record in records if record.offset >= position]

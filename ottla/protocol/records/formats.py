@@ -91,7 +91,7 @@ def iter_any(buffer: Buffer, *, allow_partial_tail: bool = False) -> Iterator[tu
     view = memoryview(buffer)
     position = 0
     while position < len(view):
-        if allow_partial_tail and is_cut_short(view[position:]):
+        if allow_partial_tail and is_cut_short(view, position):
             return
         header = parse_any_header(view, position)
         end = position + header.size_bytes

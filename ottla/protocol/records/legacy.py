@@ -124,7 +124,7 @@ def iter_messages(buffer: Buffer, *, allow_partial_tail: bool = False) -> Iterat
     position = 0
     while position < len(view):
         remain = len(view) - position
-        if allow_partial_tail and is_cut_short(view[position:]):
+        if allow_partial_tail and is_cut_short(view, position):
             return
         header = parse_message_header(view, position)
         if header.size_bytes > remain:
@@ -133,9 +133,10 @@ def iter_messages(buffer: Buffer, *, allow_partial_tail: bool = False) -> Iterat
         position += header.size_bytes
 
 
-def is_cut_short(view: memoryview) -> bool:
-    """Whether what begins here is less than a whole message, by its size field or for want of one."""
-    return len(view) < LENGTH_PREFIX_BYTES or _INT32.unpack_from(view, 8)[0] > len(view) - LENGTH_PREFIX_BYTES
+def is_cut_short(view: memoryview, position: int) -> bool:
+    """Whether what begins at `position` is less than a whole message or batch, by its size field or for want of one."""
+    remain = len(view) - position - LENGTH_PREFIX_BYTES
+    return remain < 0 or _INT32.unpack_from(view, position + 8)[0] > remain
 
 
 def decode_message(
