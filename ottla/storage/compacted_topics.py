@@ -2,7 +2,7 @@
 
 Only compaction lets offsets be missing inside of a log, so whoever verifies one has to know. What is read is the
 ConfigRecord `cleanup.policy` of each topic, in the newest snapshot and the log behind it; a policy that a broker's
-configuration sets for all topics is not in there.
+configuration sets for all topics is not in there, but the cleaner's checkpoint has a row for each log that it cleaned.
 """
 
 from __future__ import annotations

@@ -114,13 +114,23 @@ class Verification:
                 checkpoints[layout.RECOVERY_POINT_CHECKPOINT_FILE].get(topic_partition, 0),
                 checkpoints[layout.LOG_START_OFFSET_CHECKPOINT_FILE].get(topic_partition, 0),
                 was_clean,
-                None if compacted is None else topic_partition.topic in compacted,
+                self._allows_gaps(topic_partition, compacted, checkpoints[layout.CLEANER_OFFSET_CHECKPOINT_FILE]),
             )
             going = PartitionVerification(self._files, directory, promises, self.counts, progress)
             yield from going.run()
             yield from self._against_the_end(checkpoints, topic_partition, going.log_end_offset)
         if self._is_whole:
             yield from self._leftovers(checkpoints)
+
+    def _allows_gaps(
+        self, topic_partition: TopicPartition, compacted: set[str] | None, cleaned: dict[TopicPartition, int]
+    ) -> bool | None:
+        """Whether offsets may be missing: where the topic is compacted, and where the cleaner has been, whoever's
+        configuration had sent it. None: nobody knows.
+        """
+        if topic_partition in cleaned:
+            return True
+        return None if compacted is None else topic_partition.topic in compacted
 
     def _checkpoint(self, name: str) -> tuple[dict[TopicPartition, int], list[Finding]]:
         path = self._directory / name

@@ -54,7 +54,7 @@ class Promises(NamedTuple):
     log_start_offset: int
     was_clean: bool
     allows_gaps: bool | None
-    """Whether offsets may be missing because the topic is compacted; None: nobody knows."""
+    """Whether offsets may be missing because the log is, or was, compacted; None: nobody knows."""
 
     def severity_at(self, offset: int) -> Severity:
         """DAMAGE below the recovery point, UNSURE where the next start looks anyway."""

@@ -334,6 +334,8 @@ class _Producers:
         if last_offset >= offset:
             return f"is said to have written offset {last_offset}, beyond the snapshot's own {offset}"
         found = self._last.get(producer.producer_id)
+        if self._promises.allows_gaps is not False and (found is None or found[0] < last_offset):
+            return None  # the batch was compacted away; its producer has written others since
         if found != (last_offset, last_sequence):
             says = "has none of its batches" if found is None else f"says offset {found[0]}, sequence {found[1]}"
             return f"is said to have ended with offset {last_offset}, sequence {last_sequence}; the log {says}"

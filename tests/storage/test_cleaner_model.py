@@ -11,6 +11,8 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import Compression, decode_batch, encode_batch, iter_batches
 from ottla.protocol.records.record import Record
 from ottla.storage.log import Log
+from ottla.storage.verify_findings import Counts, Promises
+from ottla.storage.verify_log import PartitionVerification
 
 RETENTION_MS = 10_000
 COMPACT = {
@@ -143,6 +145,14 @@ def test_cleaning_keeps_the_newest_record_of_each_key_and_nothing_else(batches, 
     # and all are gone when their time is over
     clean(log, now_ms=NOW_MS + 3 * RETENTION_MS)
     assert records_of(log) == survivors(before, log.log_end_offset, tombstones=False)
+
+    # whoever verifies what is on disk finds nothing
+    end_offset = log.log_end_offset
+    log.close()
+    promises = Promises(recovery_point=end_offset, log_start_offset=0, was_clean=True, allows_gaps=True)
+    looked = PartitionVerification(files, log.directory, promises, Counts(), lambda _: None)
+    assert list(looked.run()) == []
+    assert looked.log_end_offset == end_offset
 
 
 @settings(max_examples=30, deadline=None)

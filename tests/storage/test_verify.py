@@ -213,6 +213,14 @@ def test_offsets_may_be_missing_in_a_compacted_topic() -> None:
     assert [one for one in findings(files) if one.path == following] == []
 
 
+def test_offsets_may_be_missing_where_the_cleaner_has_been_whoever_sent_it() -> None:
+    """The policy may be the whole broker's, in a server.properties that a tool does not see, or have been another."""
+    files = left_behind()
+    following = remove_a_segment(files)
+    write_offsets(files, DATA / layout.CLEANER_OFFSET_CHECKPOINT_FILE, {ORDERS: 0})
+    assert [one for one in findings(files) if one.path == following] == []
+
+
 def test_missing_offsets_are_a_note_where_nobody_knows_of_compaction() -> None:
     files = left_behind()
     following = remove_a_segment(files)
