@@ -147,7 +147,7 @@ class Member:
     """A client of the consumer protocol: heartbeats, and revokes when it is asked to (or does not, for a while)."""
 
     def __init__(
-        self, under_test: GroupUnderTest, member_id: str, topics: Iterable[str] = ("t",), **fields: Any
+        self, under_test: GroupUnderTest, member_id: str, topics: Iterable[str] | None = None, **fields: Any
     ) -> None:
         self.group = under_test
         self.member_id = member_id
@@ -156,7 +156,9 @@ class Member:
         """What it works on; it gives up first and takes over later."""
         self.assigned: dict[UUID, frozenset[int]] = {}
         """What it was last told."""
-        self.fields: dict[str, Any] = {"topics": None if "subscribed_topic_regex" in fields else topics, **fields}
+        if topics is None and "subscribed_topic_regex" not in fields:
+            topics = ["t"]
+        self.fields: dict[str, Any] = {"topics": topics, **fields}
 
     def join(self) -> Member:
         return self._note(self.group.accepted(join_request(self.member_id, **self.fields)))

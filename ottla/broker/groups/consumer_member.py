@@ -48,7 +48,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """One member. `subscribed_topic_regex` is empty, or None, without one; `classic` is None in the consumer protocol."""
+    """One member. `subscribed_topic_regex` is empty or None without one; `classic` is None in the consumer protocol."""
 
     member_id: str
     member_epoch: int = 0
