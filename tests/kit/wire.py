@@ -60,11 +60,15 @@ class Wire:
 
     def call(self, message: Any, version: int) -> Any:
         """Send a request and decode its response."""
-        correlation_id = self.send_request(message, version)
+        self.send_request(message, version)
+        return self.read_answer(type(message), version)
+
+    def read_answer(self, request: type[Any], version: int) -> Any:
+        """The response to the request that was sent last, of which `request` is the class."""
         frame = self.read_frame()
-        key = type(message).message_key
+        key = request.message_key
         found, position = decode_response_header(key, version, frame)
-        assert found == correlation_id
+        assert found == self._correlation_id
         return decode(REGISTRY[ApiKey(key)].response, frame, version, position)
 
     def is_closed_by_peer(self) -> bool:

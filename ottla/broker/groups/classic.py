@@ -10,7 +10,9 @@ generation 0. A step that left `is_stored` False changed nothing: the group need
 Differences from Kafka beside those of `classic_rebalance.py`: a protocol that a member names twice counts once (Kafka
 fails); a member that is refused for `group.max.size` in the middle of a rebalance does not hold it up; a static member
 that is replaced shows the client id and host of its new run, not of the old one; an id that was given to a dynamic
-member and is used with an instance id is UNKNOWN_MEMBER_ID, not UNKNOWN_SERVER_ERROR; a refused request makes no group.
+member and is used with an instance id is UNKNOWN_MEMBER_ID, not UNKNOWN_SERVER_ERROR; a refused request makes no group;
+metadata of any bytes is the members' own affair (Kafka 4.1 never answers members whose subscription has a count beyond
+its end).
 """
 
 from __future__ import annotations
