@@ -45,9 +45,9 @@ from ottla.protocol.records.record import Record
 from ottla.protocol.stored.group import OffsetCommitKey, OffsetCommitValue, encode_group_key, encode_group_value
 
 KAFKAS_LOG = Path(__file__).parent / "golden" / "kafka-4.1.0-consumer-offsets.log"
-"""Written by Apache Kafka 4.1.0: a static classic member, a member of the consumer protocol, offsets committed by hand,
-in a transaction that was committed, one that was aborted and one that was left open, a deleted group, and a deleted
-topic."""
+"""Written by Apache Kafka 4.1.0 (`scripts/interop/group-exchange --golden`): a static classic member, a member of the
+consumer protocol, a group that was left, offsets committed by hand, in a transaction that was committed, one that was
+aborted and one that was left open, a deleted group, and a deleted topic."""
 LOG_FILE = DATA / f"{OFFSETS_TOPIC}-0" / "00000000000000000000.log"
 
 
@@ -112,15 +112,22 @@ def test_the_offsets_that_kafka_told_are_told_here(kafkas: Node) -> None:
 
     assert offsets("classic") == {("orders", index): (25, "") for index in range(4)}
     assert offsets("modern") == {("payments", index): (25, "") for index in range(4)}
-    # librdkafka sends the text with the zero that ends it in C
-    assert offsets("simple") == {("orders", 0): (4, "m4\0"), ("orders", 1): (8, "")}
+    assert offsets("left") == {("orders", index): (25, "") for index in range(4)}
+    assert offsets("simple") == {("orders", 0): (4, ""), ("orders", 1): (8, "")}
+    assert offsets("deleted-topic") == {("orders", 3): (9, "")}
     assert offsets("tx-commit") == {("orders", 2): (17, "")}
-    for group in ("tx-abort", "tx-open", "gone-group", "deleted-topic"):
+    for group in ("tx-abort", "tx-open", "deleted-group"):
         assert offsets(group) == {}
 
 
 def test_the_groups_that_kafka_wrote_are_there_with_their_members(kafkas: Node) -> None:
-    assert group_ids(kafkas, types_filter=["classic"]) == {"classic", "simple", "tx-commit"}
+    assert group_ids(kafkas, types_filter=["classic"]) == {
+        "classic",
+        "left",
+        "simple",
+        "deleted-topic",
+        "tx-commit",
+    }
     assert group_ids(kafkas, types_filter=["Consumer"]) == {"modern"}
     classic = describe(kafkas, "classic")
     assert (classic.group_state, classic.protocol_type, classic.protocol_data) == ("Stable", "consumer", "range")
