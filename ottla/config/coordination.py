@@ -5,7 +5,6 @@ from __future__ import annotations
 from ottla.config.declare import INT_MAX, choice, int32, int64, words
 from ottla.config.options import Options
 
-_SOON = "its reader comes with the coordinator"
 _TURNS = "the writes of one turn of the event loop are gathered, and one sync serves all that wait"
 _TRANSACTIONS = "transactions come in a later version"
 
@@ -81,7 +80,7 @@ class Groups(Options):
     group_consumer_regex_refresh_interval_ms = int32(
         600000,
         at_least=10000,
-        inert=_SOON,
+        inert="topics are matched as soon as they come or go",
         doc="How often topics are matched anew against the regular expressions of the consumer protocol.",
     )
     ottla_group_evict_on_disconnect_ms = int64(
@@ -99,7 +98,6 @@ class Offsets(Options):
         1,
         at_least=1,
         kafka="50",
-        inert=_SOON,
         doc="Partitions of `__consumer_offsets` in a new data directory; a directory that has the topic keeps its"
         " number.",
     )
@@ -111,10 +109,8 @@ class Offsets(Options):
         inert="it is always 1 here",
         doc="Replicas of `__consumer_offsets`. Any number is accepted.",
     )
-    offsets_topic_segment_bytes = int32(104857600, at_least=1, inert=_SOON, doc="Segment size of `__consumer_offsets`.")
-    offsets_topic_compression_codec = int32(
-        0, at_most=4, inert=_SOON, doc="Compression of `__consumer_offsets`, by number."
-    )
+    offsets_topic_segment_bytes = int32(104857600, at_least=1, doc="Segment size of `__consumer_offsets`.")
+    offsets_topic_compression_codec = int32(0, at_most=4, doc="Compression of `__consumer_offsets`, by number.")
     offsets_load_buffer_size = int32(
         5242880,
         at_least=1,
@@ -124,13 +120,10 @@ class Offsets(Options):
     offsets_commit_timeout_ms = int32(
         5000,
         at_least=1,
-        inert="a commit waits for this broker's disk and nothing else",
         doc="Longest time that a commit may take.",
     )
     offsets_retention_minutes = int32(10080, at_least=1, doc="How long offsets of an empty group are kept.")
-    offsets_retention_check_interval_ms = int64(
-        600000, at_least=1, inert=_SOON, doc="How often old offsets are looked for."
-    )
+    offsets_retention_check_interval_ms = int64(600000, at_least=1, doc="How often old offsets are looked for.")
     offset_metadata_max_bytes = int32(4096, doc="Longest text that a commit may carry.")
 
 
