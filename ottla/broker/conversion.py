@@ -69,6 +69,7 @@ def _outer_messages(records: memoryview, config: TopicConfig) -> list[tuple[int,
     except CorruptBatch as error:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
     magic = messages[0][1].magic
+    stamps_itself = config.message_timestamp_type == "LogAppendTime"
     for position, header in messages:
         if header.size_bytes > config.max_message_bytes:
             raise too_large(header.size_bytes, config.max_message_bytes)
@@ -82,7 +83,8 @@ def _outer_messages(records: memoryview, config: TopicConfig) -> list[tuple[int,
             raise Refused(
                 ErrorCode.INVALID_RECORD, f"a message of magic {header.magic} after one of magic {magic} in one request"
             )
-        if header.is_log_append_time:
+        # With a time of its own in a CreateTime topic the message keeps that, as in Kafka's LogValidator.
+        if header.is_log_append_time and (stamps_itself or header.max_timestamp == NO_TIMESTAMP):
             raise Refused(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type to LogAppendTime")
     return messages
 

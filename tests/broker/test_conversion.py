@@ -160,9 +160,16 @@ def test_a_codec_that_does_not_exist_is_unsupported():
     assert refusal_of(encode_message(1, 0, 5, None, b"x", attributes=5)) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
-@pytest.mark.parametrize("message", [encode_message(1, 0, 5, None, b"", 8), encode_message(1, 0, -2, None, b"")])
-def test_a_timestamp_of_the_broker_or_before_all_time_is_invalid(message):
-    assert refusal_of(message) is ErrorCode.INVALID_TIMESTAMP
+def test_a_timestamp_before_all_time_is_invalid():
+    assert refusal_of(encode_message(1, 0, -2, None, b"")) is ErrorCode.INVALID_TIMESTAMP
+
+
+def test_the_brokers_timestamp_type_is_refused_where_the_message_has_no_time_of_its_own():
+    broker_stamped = topic_config(message_timestamp_type="LogAppendTime")
+    assert refusal_of(encode_message(1, 0, -1, None, b"", 8)) is ErrorCode.INVALID_TIMESTAMP
+    assert refusal_of(encode_message(1, 0, 5, None, b"", 8), broker_stamped) is ErrorCode.INVALID_TIMESTAMP
+    assert decode_batch(up(encode_message(1, 0, 5, None, b"", 8)))[0].timestamp == 5
+    assert not parse_header(up(encode_message(1, 0, 5, None, b"", 8))).is_log_append_time
 
 
 def test_a_message_larger_than_the_topic_takes_is_too_large():

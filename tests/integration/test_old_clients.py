@@ -15,6 +15,7 @@ from kit.old_clients import Client, Job, run
 from kit.wire import Wire
 
 from ottla.protocol.api.create_topics import CreateTopicsRequest
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import decode_batch, encode_batch, iter_batches
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.records.record import Record
@@ -50,9 +51,13 @@ def create(wire: Wire, topic: str) -> None:
 
 
 def write_new(wire: Wire, topic: str, codec: str) -> None:
+    """Again while the topic is on its way, as it may be in Kafka."""
     batch = bytes(encode_batch(NEW, compression=Compression.named(codec)))
-    answer = wire.call(produce_request(topic, batch), 9)
-    assert answer.responses[0].partition_responses[0].error_code == 0
+    for _ in range(200):
+        code = wire.call(produce_request(topic, batch), 9).responses[0].partition_responses[0].error_code
+        if code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+            break
+    assert code == 0
 
 
 def read_new(wire: Wire, topic: str) -> list[Record]:
