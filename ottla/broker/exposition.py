@@ -66,6 +66,7 @@ class NodeCollector(Collector):
         yield from self._network()
         yield from self._logs()
         yield from self._directories()
+        yield from self._cleaner()
         yield from self._work()
 
     def _topics(self) -> Iterator[Metric]:
@@ -171,6 +172,62 @@ class NodeCollector(Collector):
         count = sum(directory.is_offline for directory in directories)
         yield _gauge("kafka_log_logmanager_offlinelogdirectorycount", "Directories that are offline.", count)
         yield from (offline, full)
+
+    def _cleaner(self) -> Iterator[Metric]:
+        node, cleaner = self._node, self._node.cleaner
+        figures = cleaner.figures
+        manager, one = "kafka_log_logcleanermanager", "kafka_log_logcleaner"
+        count = GaugeMetricFamily(
+            f"{manager}_uncleanable_partitions_count", "Logs that cannot be compacted.", labels=["logDirectory"]
+        )
+        size = GaugeMetricFamily(f"{manager}_uncleanable_bytes", "Bytes of such logs.", labels=["logDirectory"])
+        for directory in node.log_manager.directories:
+            logs = [log for log in cleaner.uncleanable if log.directory.parent == directory.path]
+            count.add_metric([str(directory.path)], len(logs))
+            size.add_metric([str(directory.path)], sum(log.size_bytes for log in logs))
+        yield from (count, size)
+        since_ms = node.clock.wall_ms() - figures.last_look_wall_ms if figures.last_look_wall_ms else 0
+        percent, overdue = int(100 * figures.max_dirty_ratio), figures.max_overdue_ms / 1e3
+        recopy, utilization = int(100 * figures.last_recopy_ratio), int(100 * figures.last_map_utilization)
+        yield _gauge(f"{manager}_max_dirty_percent", "Dirty share of the dirtiest log.", percent)
+        yield _gauge(f"{manager}_time_since_last_run_ms", "Since the cleaner last looked.", since_ms)
+        yield _gauge(f"{one}_max_compaction_delay_secs", "Longest that a log is overdue.", overdue)
+        yield _gauge(f"{one}_cleaner_recopy_percent", "Bytes kept by the last cleaning.", recopy)
+        yield _gauge(f"{one}_max_buffer_utilization_percent", "How full its map of keys was.", utilization)
+        yield _gauge(f"{one}_max_clean_time_secs", "How long it took.", figures.last_cleaning_s)
+        yield _counter("ottla_log_cleaner_cleanings", "Cleanings of a log that came to their end.", figures.cleanings)
+        yield _counter("ottla_log_cleaner_failures", "Cleanings that did not.", figures.failed)
+        yield _counter("ottla_log_cleaner_read_bytes", "Bytes read from logs.", figures.bytes_read)
+        yield _counter("ottla_log_cleaner_written_bytes", "Bytes written to clean segments.", figures.bytes_written)
+        yield _counter("ottla_log_cleaner_freed_bytes", "Bytes that segments became smaller by.", figures.bytes_freed)
+        yield _counter("ottla_log_cleaner_removed_records", "Records compacted away.", figures.records_removed)
+
+    def _groups(self) -> Iterator[Metric]:
+        groups, counters = self._node.groups, self._node.metrics.groups
+        manager, coordinator = "kafka_coordinator_group_groupmetadatamanager", "kafka_server_group_coordinator_metrics"
+        counts = groups.count_by_state()
+        by_state = GaugeMetricFamily("ottla_groups", "Groups by protocol and state.", labels=["type", "state"])
+        for labels, count in counts.items():
+            by_state.add_metric(labels, count)
+        yield by_state
+        yield _gauge(f"{manager}_numgroups", "Groups.", sum(counts.values()))
+        yield _gauge(f"{manager}_numoffsets", "Committed offsets.", groups.offset_count)
+        yield _counter(f"{coordinator}_offset_commit", "Offsets committed.", counters.offset_commits)
+        yield _counter(f"{coordinator}_offset_deletion", "Offsets deleted.", counters.offset_deletions)
+        yield _counter(f"{coordinator}_offset_expiration", "Offsets expired.", counters.offset_expirations)
+        yield _counter(
+            f"{coordinator}_group_completed_rebalance", "Generations of classic groups.", counters.classic_rebalances
+        )
+        yield _counter(
+            f"{coordinator}_consumer_group_rebalance", "Epochs of consumer groups.", counters.consumer_rebalances
+        )
+        yield _gauge("ottla_group_loads_under_way", "Partitions of groups being loaded.", groups.loads_under_way)
+        yield _counter("ottla_group_loads", "Partitions of groups loaded.", counters.loads)
+        yield _counter("ottla_group_load_seconds", "Time that loading took.", counters.load_us / 1e6)
+        yield _counter("ottla_group_load_records", "Records replayed by loading.", counters.loaded_records)
+        yield _counter(
+            "ottla_group_load_skipped_records", "Records that loading could not use.", counters.skipped_records
+        )
 
     def _work(self) -> Iterator[Metric]:
         metrics = self._node.metrics

@@ -9,6 +9,7 @@ import click
 
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors
 from ottla.cli.lazy import LazyGroup
+from ottla.cli.log_operations import http_option
 
 
 @click.group(
@@ -19,14 +20,15 @@ from ottla.cli.lazy import LazyGroup
         "verify": ("ottla.cli.log_verify:verify", "Check every batch, index, checkpoint and snapshot."),
         "roll": ("ottla.cli.log_operations:roll", "Begin a new segment, on a running broker."),
         "retain": ("ottla.cli.log_operations:retain", "Delete now what retention would, on a running broker."),
+        "clean": ("ottla.cli.log_housekeeping:clean", "Compact a topic now, on a running broker."),
     },
-    short_help="Look into the log files on disk; roll and retain on a running broker.",
+    short_help="Look into the log files on disk; roll, retain and clean on a running broker.",
 )
 def log() -> None:
     """Look into the files of a data directory.
 
-    dump, explain and verify need no broker and only read, so also beside a running one. roll and retain ask a running
-    broker, at its ottla.http.listener.
+    dump, explain and verify need no broker and only read, so also beside a running one. roll, retain and clean ask a
+    running broker, at its ottla.http.listener, and so does explain with --retention or --compaction.
     """
 
 
@@ -72,18 +74,43 @@ def dump(path: Path, with_records: bool, as_json: bool) -> None:
     metavar="T",
     help="The first record stamped so or later: milliseconds since 1970, or a time such as 2023-11-14T22:13:20 (UTC).",
 )
+@click.option("--retention", "with_retention", is_flag=True, help="Why each segment is kept, or when it goes.")
+@click.option("--compaction", "with_compaction", is_flag=True, help="Why each segment is clean, or not yet cleaned.")
+@http_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def explain(partition: str, log_dir: Path | None, offset: int | None, timestamp: str | None, as_json: bool) -> None:
+def explain(
+    partition: str,
+    log_dir: Path | None,
+    offset: int | None,
+    timestamp: str | None,
+    with_retention: bool,
+    with_compaction: bool,
+    address: str,
+    as_json: bool,
+) -> None:
     """Tell every step by which the broker finds a record in the files of a partition.
 
     TOPIC-N is the partition's directory, such as orders-0; its path may be given too. Exit status 1 when there is no
     such record.
 
+    With --retention or --compaction, tell of each segment why it is still there. That is asked of a running broker,
+    which knows the configuration and the time.
+
     \b
     Examples:
       ottla log explain orders-0 --offset 368776
       ottla log explain data/orders-0 --timestamp 2023-11-14T22:13:20
+      ottla log explain orders-0 --retention --compaction
     """
+    if with_retention or with_compaction:
+        if offset is not None or timestamp is not None or log_dir is not None:
+            raise click.UsageError("--retention and --compaction are about segments of a running broker")
+        from ottla.cli.log_housekeeping import explain_segments
+
+        explain_segments(
+            partition, address, with_retention=with_retention, with_compaction=with_compaction, as_json=as_json
+        )
+        return
     from ottla.cli.explain_json import explanation_to_json
     from ottla.cli.explain_text import explanation_lines
     from ottla.cli.partitions import find_partition
@@ -92,7 +119,7 @@ def explain(partition: str, log_dir: Path | None, offset: int | None, timestamp:
     from ottla.storage.files import OsFiles
 
     if (offset is None) == (timestamp is None):
-        raise click.UsageError("give one of --offset and --timestamp")
+        raise click.UsageError("give one of --offset and --timestamp, or --retention, --compaction")
     directory, (topic, number) = find_partition(partition, log_dir)
     with file_errors(), closed_pipe_ends_quietly():
         try:

@@ -17,7 +17,7 @@ DEFAULT_HTTP = "127.0.0.1:9644"
 TIMEOUT_S = 60
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
-_http = click.option(
+http_option = click.option(
     "--http",
     "address",
     default=DEFAULT_HTTP,
@@ -29,7 +29,7 @@ _http = click.option(
 
 @click.command(short_help="Begin a new segment, on a running broker.")
 @click.argument("partition", metavar="TOPIC-N")
-@_http
+@http_option
 @click.option("--json", "as_json", is_flag=True, help="The broker's answer, one JSON object.")
 def roll(partition: str, address: str, as_json: bool) -> None:
     """Let the running broker begin a new segment of TOPIC-N, such as orders-0, though the active one is not full.
@@ -52,7 +52,7 @@ def roll(partition: str, address: str, as_json: bool) -> None:
 
 @click.command(short_help="Delete now what retention would, on a running broker.")
 @click.argument("topic", required=False, metavar="[TOPIC]")
-@_http
+@http_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per partition.")
 def retain(topic: str | None, address: str, as_json: bool) -> None:
     """Let the running broker apply retention to TOPIC, or to all topics, without waiting for its next check.

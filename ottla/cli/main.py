@@ -29,7 +29,7 @@ def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -
         "groups": ("ottla.cli.groups:groups", "Tell, mend and delete consumer groups."),
         "configs": ("ottla.cli.configs:configs", "Tell the configuration of topics and of the broker."),
         "config": ("ottla.cli.config:config", "Tell the configuration that serve would start with."),
-        "log": ("ottla.cli.log:log", "Look into the log files on disk; roll and retain on a running broker."),
+        "log": ("ottla.cli.log:log", "Look into the log files on disk; roll, retain and clean on a running broker."),
         "ping": ("ottla.cli.ping:ping", "Ask whether a broker answers."),
         "completion": ("ottla.cli.completion:completion", "Print the script that completes commands in a shell."),
     },

@@ -72,3 +72,30 @@ def test_a_broker_without_its_http_port_is_one_line(served: Served, tmp_path: Pa
     assert said.line.startswith(f"ottla: {served.broker.bootstrap}: ")
     assert run("log", "roll", "orders", "--http", served.http).status == 2
     assert run("log", "retain", "--http", "nonsense:x").status == 2
+
+
+def test_a_topic_is_compacted_on_demand_and_says_what_became_of_it(served: Served, topic: str) -> None:
+    bootstrap = served.broker.bootstrap
+    run("topics", "create", topic, "-c", "cleanup.policy=compact", "-b", bootstrap)
+    lines = "".join(f"key{number % 3}\tvalue {number}\n" for number in range(50))
+    result = CliRunner().invoke(main, ["produce", topic, "--key-separator", "\t", "-b", bootstrap], input=lines)
+    assert result.exit_code == 0, result.output
+    assert "nothing to clean" in run("log", "clean", topic, "--http", served.http).out
+    run("log", "roll", f"{topic}-0", "--http", served.http)
+    told = run("log", "explain", f"{topic}-0", "--retention", "--compaction", "--http", served.http).out
+    assert "compaction: dirty" in told
+    assert "retention:  kept: cleanup.policy does not say delete" in told
+    out = run("log", "clean", topic, "--http", served.http).out
+    assert re.fullmatch(rf"{topic}-0: clean up to offset 50, 47 records removed, .* became .*\n", out)
+    said = run("consume", topic, "-B", "-e", "--format", "%o %k=%s\n", "-b", bootstrap).out.splitlines()
+    assert said == ["47 key2=value 47", "48 key0=value 48", "49 key1=value 49"]
+    (row,) = map(json.loads, run("log", "clean", topic, "--json", "--http", served.http).out.splitlines())
+    assert row["state"] == "done"
+    told = run("log", "explain", f"{topic}-0", "--compaction", "--json", "--http", served.http).out
+    assert json.loads(told)["segments"][0]["compaction"].startswith("clean")
+
+
+def test_a_topic_that_is_not_compacted_is_not_cleaned(served: Served, topic: str) -> None:
+    run("topics", "create", topic, "-b", served.broker.bootstrap)
+    said = run("log", "clean", topic, "--http", served.http)
+    assert (said.status, said.line) == (1, f"ottla: {topic} is not compacted: its cleanup.policy is delete")

@@ -2,11 +2,14 @@
 
     POST /log/roll?partition=orders-0      begin a new segment; nothing happens when the active one is empty
     POST /log/retain[?topic=orders]        delete now what retention would delete at its next check
+    POST /log/clean?topic=orders           compact now what the cleaner would compact later: begins it, does not wait
+    POST /log/cleaning?topic=orders        what has become of that
+    POST /log/explain?partition=orders-0   why each segment is kept, goes, or is not yet cleaned
 
-Both do what the broker does by itself sooner or later, so nothing can be asked here that the configuration does not
-allow anyway. Still they change things, so `server.py` refuses them (403) unless the peer's address is a loopback one,
-whatever `ottla.http.listener` is bound to, and refuses requests that a web page has made (they carry `Origin`). A proxy
-on this machine makes its clients look like this machine: it must not pass `/log/` on.
+All do what the broker does by itself sooner or later, or tell of it, so nothing can be asked here that the
+configuration does not allow anyway. Still they change things, so `server.py` refuses them (403) unless the peer's
+address is a loopback one, whatever `ottla.http.listener` is bound to, and refuses requests that a web page has made
+(they carry `Origin`). A proxy on this machine makes its clients look like this machine: it must not pass `/log/` on.
 
 Answers are JSON. What is asked wrongly is 400, an unknown topic or partition 404, a log that takes no writes 503, each
 with `error` in a line for people. Runs on the broker's thread, as the retention chore does.
@@ -17,12 +20,16 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from ottla.broker.http.server import Operations, Page
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.records.errors import CorruptBatch
+from ottla.storage.cleanable import LogToAssess, assess
+from ottla.storage.housekeeping import fates
 from ottla.storage.layout import DirectoryKind, parse_partition_directory
 
 if TYPE_CHECKING:
@@ -34,20 +41,22 @@ logger = logging.getLogger(__name__)
 
 def operations_of(node: Node) -> Operations:
     """The operations of one node."""
-    return {"/log/roll": partial(roll, node), "/log/retain": partial(retain, node)}
+    return {
+        "/log/roll": partial(roll, node),
+        "/log/retain": partial(retain, node),
+        "/log/clean": partial(clean, node),
+        "/log/cleaning": partial(cleaning, node),
+        "/log/explain": partial(explain, node),
+    }
 
 
 def roll(node: Node, asked: Mapping[str, str]) -> Page:
     """Begin a new segment of the partition `asked["partition"]`."""
-    found = parse_partition_directory(asked.get("partition", ""))
-    if found is None or found.kind is not DirectoryKind.PARTITION or asked.keys() != {"partition"}:
-        return _refusal(HTTPStatus.BAD_REQUEST, "ask for ?partition=TOPIC-N, such as orders-0")
-    topic, index = found.topic_partition
+    named = _partition_of(node, asked)
+    if isinstance(named, Page):
+        return named
+    topic, index, partition = named
     try:
-        partition = node.find_partition(
-            node.catalog.topics.get(topic), index, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
-        partition.settle()
         base_offset = partition.log.segments[-1].base_offset
         partition.log.roll(node.clock.wall_ms())
     except KafkaError as error:
@@ -92,6 +101,78 @@ def _retain(node: Node, partition: Partition) -> dict[str, object]:
         "deleted_bytes": sum(segment.size_bytes for segment in deleted),
         "log_start_offset": log_start_offset,
     }
+
+
+def clean(node: Node, asked: Mapping[str, str]) -> Page:
+    """Let the cleaner take the topic `asked["topic"]` next."""
+    topic = node.catalog.topics.get(asked.get("topic", ""))
+    if asked.keys() != {"topic"}:
+        return _refusal(HTTPStatus.BAD_REQUEST, "ask for ?topic=NAME")
+    if topic is None:
+        return _refusal(HTTPStatus.NOT_FOUND, f"there is no topic {asked['topic']}")
+    if "compact" not in topic.config.cleanup_policy:
+        policy = ",".join(topic.config.cleanup_policy)
+        return _refusal(HTTPStatus.BAD_REQUEST, f"{topic.name} is not compacted: its cleanup.policy is {policy}")
+    node.cleaner.ask(topic.name)
+    return cleaning(node, asked)
+
+
+def cleaning(node: Node, asked: Mapping[str, str]) -> Page:
+    """What became of the cleaning of the topic `asked["topic"]`."""
+    if asked.keys() != {"topic"}:
+        return _refusal(HTTPStatus.BAD_REQUEST, "ask for ?topic=NAME")
+    if asked["topic"] not in node.catalog.topics:
+        return _refusal(HTTPStatus.NOT_FOUND, f"there is no topic {asked['topic']}")
+    told = sorted((one, what) for one, what in node.cleaner.told.items() if one.topic == asked["topic"])
+    return _answer({"partitions": [{"partition": str(one)} | asdict(what) for one, what in told]})
+
+
+def explain(node: Node, asked: Mapping[str, str]) -> Page:
+    """Why each segment of the partition `asked["partition"]` is kept, goes, or is not yet cleaned."""
+    named = _partition_of(node, asked)
+    if isinstance(named, Page):
+        return named
+    topic, index, partition = named
+    log, now_ms = partition.log, node.clock.wall_ms()
+    state = LogToAssess.of(log, partition.last_stable_offset, node.log_manager.clean_offset_of(topic, index))
+    try:
+        found = assess(state, now_ms)
+        segments = fates(state, found, log.high_watermark, now_ms)
+    except (OSError, CorruptBatch) as error:
+        return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"{topic}-{index}: {error}")
+    return _answer(
+        {
+            "partition": f"{topic}-{index}",
+            "now_ms": now_ms,
+            "cleanup_policy": list(log.config.cleanup_policy),
+            "log_start_offset": log.log_start_offset,
+            "high_watermark": log.high_watermark,
+            "log_end_offset": log.log_end_offset,
+            "first_dirty_offset": found.first_dirty_offset,
+            "first_uncleanable_offset": found.first_uncleanable_offset,
+            "dirty_ratio": found.dirty_ratio,
+            "is_cleaning": node.cleaner.is_cleaning(log),
+            "uncleanable": node.cleaner.uncleanable.get(log),
+            "is_cleaner_enabled": node.config.log_cleaner_enable,
+            "segments": [asdict(segment) for segment in segments],
+        }
+    )
+
+
+def _partition_of(node: Node, asked: Mapping[str, str]) -> tuple[str, int, Partition] | Page:
+    """The partition that is asked for, with nothing gathered that is not appended; or the refusal."""
+    found = parse_partition_directory(asked.get("partition", ""))
+    if found is None or found.kind is not DirectoryKind.PARTITION or asked.keys() != {"partition"}:
+        return _refusal(HTTPStatus.BAD_REQUEST, "ask for ?partition=TOPIC-N, such as orders-0")
+    topic, index = found.topic_partition
+    try:
+        partition = node.find_partition(
+            node.catalog.topics.get(topic), index, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    except KafkaError as error:
+        return _kafka_refusal(f"{topic}-{index}", error)
+    partition.settle()
+    return topic, index, partition
 
 
 def _kafka_refusal(name: str, error: KafkaError) -> Page:

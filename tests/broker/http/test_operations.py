@@ -14,10 +14,10 @@ from kit.nodes import start_node
 
 from ottla.broker.catalog import NewTopic
 from ottla.broker.http import server as http
-from ottla.broker.http.operations import operations_of, retain, roll
+from ottla.broker.http.operations import clean, cleaning, explain, operations_of, retain, roll
 from ottla.broker.http.server import HttpServer, Page, is_loopback
 from ottla.broker.node import Node
-from ottla.storage.append import AppendEntry
+from ottla.storage.append import AppendEntry, AppendResult
 
 
 def fill(node: Node, clock: ManualClock, topic: str, batches: int) -> None:
@@ -49,6 +49,95 @@ def test_roll_begins_a_segment_at_the_log_end_once() -> None:
     partition = node.catalog.partition("orders", 0)
     assert partition is not None
     assert [segment.base_offset for segment in partition.log.segments] == [0, 3]
+
+
+class Stored:
+    def appended(self, index: int, result: AppendResult) -> None:
+        assert not result.error_code
+
+
+def compacted(node: Node, clock: ManualClock, topic: str, **configs: str) -> None:
+    """Ten records of one key, in two sealed segments."""
+    keys = {"cleanup.policy": "compact"} | {key.replace("_", "."): value for key, value in configs.items()}
+    node.catalog.create_topics([NewTopic(topic, configs=list(keys.items()))], lambda outcomes: None)
+    node.settle()
+    partition = node.catalog.partition(topic, 0)
+    assert partition is not None
+    for number in range(10):
+        data = batch(b"value %d" % number, stamps=[clock.wall_ms()])
+        partition.gather(AppendEntry(memoryview(data), 9), Stored(), 0)
+        node.settle()
+        if number in (4, 9):
+            partition.log.roll(clock.wall_ms())
+
+
+def test_clean_compacts_a_topic_now_and_cleaning_tells_what_became_of_it() -> None:
+    node, _, clock = start_node()
+    compacted(node, clock, "orders")
+    (row,) = told(clean(node, {"topic": "orders"}))[1]["partitions"]
+    assert (row["partition"], row["state"]) == ("orders-0", "waiting")
+    for _ in range(50):
+        node.run_due()
+        node.settle()
+    (row,) = told(cleaning(node, {"topic": "orders"}))[1]["partitions"]
+    assert (row["state"], row["records_removed"], row["end_offset"]) == ("done", 9, 10)
+    assert row["bytes_after"] < row["bytes_before"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "words"),
+    [
+        ({}, 400, "ask for ?topic=NAME"),
+        ({"topic": "nothing"}, 404, "there is no topic nothing"),
+        ({"topic": "plain"}, 400, "plain is not compacted: its cleanup.policy is delete"),
+        ({"topic": "plain", "more": "1"}, 400, "ask for ?topic=NAME"),
+    ],
+)
+def test_clean_refuses_what_cannot_be_cleaned(asked: dict[str, str], status: int, words: str) -> None:
+    node, _, clock = start_node()
+    fill(node, clock, "plain", 1)
+    assert told(clean(node, asked)) == (status, {"error": words})
+
+
+def test_explain_tells_of_each_segment_why_it_is_there() -> None:
+    node, _, clock = start_node()
+    compacted(node, clock, "orders", cleanup_policy="compact,delete", retention_ms="60000")
+    status, body = told(explain(node, {"partition": "orders-0"}))
+    assert (status, body["dirty_ratio"], body["first_dirty_offset"]) == (200, 1.0, 0)
+    first, second, active = body["segments"]
+    assert first["compaction"] == "dirty: the cleaner takes it as soon as it is its turn"
+    assert first["retention"] == "kept: its newest record is not older than retention.ms, 60000"
+    assert first["retained_until_ms"] == first["newest_ms"] + 60_001
+    assert (second["base_offset"], second["end_offset"], second["is_active"]) == (5, 10, False)
+    assert active["compaction"].startswith("not yet: the active segment")
+    assert active["retention"] == "kept: the active segment, which is empty"
+    clean(node, {"topic": "orders"})
+    for _ in range(50):
+        node.run_due()
+        node.settle()
+    clock.advance(60_001)
+    body = told(explain(node, {"partition": "orders-0"}))[1]
+    assert [one["compaction"] for one in body["segments"][:-1]] == ["clean: an earlier cleaning has gone through it"]
+    assert body["segments"][0]["retention"].startswith("goes at the next check: its newest record is older")
+    assert retain(node, {"topic": "orders"}).status == 200
+    assert len(told(explain(node, {"partition": "orders-0"}))[1]["segments"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("configs", "words"),
+    [
+        ({"min_compaction_lag_ms": "1000"}, "not yet: it, or one before it, has a record younger than"),
+        ({"min_cleanable_dirty_ratio": "1"}, "dirty, not yet due: 1.00 of the log is dirty, it must be more than"),
+        ({"cleanup_policy": "delete"}, "never: cleanup.policy does not say compact"),
+    ],
+)
+def test_explain_says_why_a_segment_is_not_cleaned(configs: dict[str, str], words: str) -> None:
+    node, _, clock = start_node()
+    compacted(node, clock, "orders", **configs)
+    body = told(explain(node, {"partition": "orders-0"}))[1]
+    assert body["segments"][0]["compaction"].startswith(words)
+    assert told(explain(node, {"partition": "nothing-0"}))[0] == 404
+    assert told(explain(node, {"partition": "orders"}))[0] == 400
 
 
 def test_retain_deletes_what_is_due_and_nothing_else() -> None:

@@ -1,0 +1,105 @@
+"""`ottla log clean`, and what `log explain --retention` and `--compaction` tell: both asked of a running broker."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, Final
+
+import click
+
+from ottla.cli.failures import Failure, closed_pipe_ends_quietly
+from ottla.cli.log_operations import http_option, post
+from ottla.cli.partitions import require_partition
+from ottla.cli.show import show_size, show_time
+
+POLL_S: Final = 0.2
+_UNFINISHED = ("waiting", "running")
+
+
+@click.command(short_help="Compact a topic now, on a running broker.")
+@click.argument("topic", metavar="TOPIC")
+@http_option
+@click.option("--no-wait", is_flag=True, help="Begin it and return at once.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per partition.")
+def clean(topic: str, address: str, no_wait: bool, as_json: bool) -> None:
+    """Let the running broker compact TOPIC now, however little of it is dirty, and wait until it is done.
+
+    Only whole segments are compacted, never the active one (see log roll), nor records younger than
+    min.compaction.lag.ms. A topic that is clean already is gone through from its start once: tombstones whose
+    delete.retention.ms is over go. The broker takes this from its own machine only, at ottla.http.listener, which
+    must be set. Exit status 1 when a partition could not be cleaned.
+
+    \b
+    Examples:
+      ottla log clean customers
+      ottla log roll customers-0 && ottla log clean customers
+    """
+    told = post(address, "/log/clean", {"topic": topic})["partitions"]
+    while not no_wait and any(one["state"] in _UNFINISHED for one in told):
+        time.sleep(POLL_S)
+        told = post(address, "/log/cleaning", {"topic": topic})["partitions"]
+    with closed_pipe_ends_quietly():
+        for one in told:
+            click.echo(json.dumps(one) if as_json else _told(one))
+    if any(one["state"] == "failed" for one in told):
+        raise SystemExit(1)
+
+
+def _told(one: dict[str, Any]) -> str:
+    name, state = one["partition"], one["state"]
+    if state != "done":
+        return f"{name}: {state}{': ' if one['message'] else ''}{one['message']}"
+    if not one["rounds"]:
+        return f"{name}: nothing to clean: {one['message']}"
+    return (
+        f"{name}: clean up to offset {one['end_offset']}, {one['records_removed']:,} records removed, "
+        f"{show_size(one['bytes_before'])} became {show_size(one['bytes_after'])}"
+    )
+
+
+def explain_segments(
+    partition: str, address: str, *, with_retention: bool, with_compaction: bool, as_json: bool
+) -> None:
+    """Tell of each segment of a partition what retention and the cleaner do with it. Raises Failure."""
+    told = post(address, "/log/explain", {"partition": str(require_partition(partition))})
+    with closed_pipe_ends_quietly():
+        if as_json:
+            click.echo(json.dumps(told))
+            return
+        if not told["segments"]:
+            raise Failure(f"{partition} has no segments")
+        for line in _head(told, with_compaction=with_compaction):
+            click.echo(line)
+        for segment in told["segments"]:
+            click.echo(
+                f"segment {segment['base_offset']}: offsets up to {segment['end_offset'] - 1},"
+                f" {show_size(segment['size_bytes'])}, newest record {show_time(segment['newest_ms'])}"
+                if segment["end_offset"] > segment["base_offset"]
+                else f"segment {segment['base_offset']}: empty"
+            )
+            if with_retention:
+                until_ms = segment["retained_until_ms"]
+                until = "" if until_ms is None else f", until {show_time(until_ms)}"
+                click.echo(f"  retention:  {segment['retention']}{until}")
+            if with_compaction:
+                click.echo(f"  compaction: {segment['compaction']}")
+
+
+def _head(told: dict[str, Any], *, with_compaction: bool) -> list[str]:
+    lines = [
+        f"{told['partition']}: cleanup.policy={','.join(told['cleanup_policy'])}, log start {told['log_start_offset']},"
+        f" high watermark {told['high_watermark']}, log end {told['log_end_offset']}"
+    ]
+    if with_compaction and "compact" in told["cleanup_policy"]:
+        lines.append(
+            f"clean up to offset {told['first_dirty_offset']}, cleanable up to {told['first_uncleanable_offset']},"
+            f" dirty ratio {told['dirty_ratio']:.2f}"
+        )
+        if told["uncleanable"]:
+            lines.append(f"it cannot be cleaned: {told['uncleanable']}")
+        elif told["is_cleaning"]:
+            lines.append("it is being cleaned now")
+        elif not told["is_cleaner_enabled"]:
+            lines.append("log.cleaner.enable is false: only `ottla log clean` cleans it")
+    return lines
