@@ -12,6 +12,7 @@ All calls on the broker's one thread.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -200,6 +201,24 @@ class GroupCoordinator:
     def expire_some(self) -> bool:
         """A step of the chore that removes old offsets and groups; whether it left some over."""
         return self.home.expire_some()
+
+    # --- figures -----------------------------------------------------------------------------------------------------
+
+    def count_by_state(self) -> Counter[tuple[str, str]]:
+        """How many groups there are, by (type, state)."""
+        return Counter(
+            (group.type.value, group.state) for shard in self.home.usable_shards() for group in shard.groups.values()
+        )
+
+    @property
+    def offset_count(self) -> int:
+        """How many offsets are committed."""
+        return sum(shard.offsets.count for shard in self.home.usable_shards())
+
+    @property
+    def loads_under_way(self) -> int:
+        """How many partitions are being loaded."""
+        return self.home.loads_under_way
 
     # --- below -------------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 STEP_BYTES = 64 << 10
 """What one step reads and replays at most: a few milliseconds."""
+NOTABLE_US = 1_000_000
+"""A load that takes longer is said in the log; the start-up summary counts the others."""
 
 Done = Callable[["BaseException | None"], None]
 
@@ -155,7 +157,8 @@ class ShardLoad:
         counters.loaded_records += self._replay.record_count
         counters.skipped_records += sum(self._replay.skipped.values())
         if error is None and self._replay.record_count:
-            logger.info(
+            logger.log(
+                logging.INFO if elapsed_us > NOTABLE_US else logging.DEBUG,
                 "%s: %d groups and %d committed offsets from %d records in %d ms",
                 self._shard.partition.log.name,
                 len(self._shard.groups),

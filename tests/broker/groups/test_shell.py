@@ -31,13 +31,15 @@ from kit.group_requests import (
     sync,
     sync_request,
 )
-from kit.nodes import pass_time, start_node
+from kit.nodes import ask, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.context import Peer
 from ottla.broker.groups.home import OFFSETS_TOPIC, RELOAD_INTERVAL_MS
+from ottla.broker.metadata.image import GROUP_RESOURCE
 from ottla.broker.node import Node
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.api.list_groups import ListGroupsRequest
 from ottla.protocol.api.offset_commit import OffsetCommitResponse
 from ottla.protocol.api.offset_fetch import OffsetFetchResponse
@@ -336,3 +338,20 @@ def test_a_deleted_offsets_topic_is_made_anew_when_it_is_needed(life: Life) -> N
     assert group_ids(node) == set()
     assert commit(node, "g", {0: 3}) == ErrorCode.NONE
     assert (committed(node, "g"), committed(node, "warm")) == (3, -1)
+
+
+def test_a_group_may_have_a_session_timeout_of_its_own(life: Life) -> None:
+    node, _, _ = life
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=GROUP_RESOURCE,
+        resource_name="g",
+        configs=[
+            IncrementalAlterConfigsRequest.AlterableConfig(
+                name="consumer.session.timeout.ms", config_operation=0, value="50000"
+            )
+        ],
+    )
+    ask(node, IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+    settings = node.groups.settings
+    assert settings.consumer_session_timeout_ms_of("g") == 50_000
+    assert settings.consumer_session_timeout_ms_of("h") == 45_000
