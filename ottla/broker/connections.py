@@ -46,7 +46,6 @@ class Connections:
         """How many reads `last_reader` has had since anybody else had one."""
         self._all: set[Connection] = set()
         self._by_host: Counter[str] = Counter()
-        self._host_limits = dict(_host_limit(text) for text in config.max_connections_per_ip_overrides)
         self._sweep_timer: Timer | None = None
         self._is_draining = False
         self.on_empty: Callable[[], None] | None = None
@@ -72,7 +71,9 @@ class Connections:
         elif len(self._all) >= config.max_connections:
             reason = f"there are max.connections={config.max_connections} already"
         else:
-            limit = self._host_limits.get(host, config.max_connections_per_ip)
+            # Read anew each time: both keys may change while the broker runs.
+            limits = dict(_host_limit(text) for text in config.max_connections_per_ip_overrides)
+            limit = limits.get(host, config.max_connections_per_ip)
             if self._by_host[host] >= limit:
                 reason = f"there are max.connections.per.ip={limit} from {host} already"
         if reason is not None:

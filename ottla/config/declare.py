@@ -207,12 +207,13 @@ def parsed(
     doc: str,
     allowed: str,
     kafka: str | None = None,
+    dynamic: bool = False,
     show: Callable[[object], str | None] = text_of,
 ) -> _T:
     """A key with a form of its own. `parse` raises ValueError with the reason, `show` is its inverse; `default` is
     text.
     """
-    return cast("_T", Option(kind, parse(default), parse, allowed, doc, kafka, show=show))
+    return cast("_T", Option(kind, parse(default), parse, allowed, doc, kafka, is_dynamic=dynamic, show=show))
 
 
 def inherited(from_broker: _T, *, doc: str = "", kafka: str | None = None) -> _T:

@@ -107,6 +107,7 @@ class Network(Options):
         parse_address_counts,
         kind=ConfigType.LIST,
         allowed="ADDRESS:COUNT, …",
+        dynamic=True,
         doc="Other limits for single addresses, as `address:count`.",
     )
     max_connection_creation_rate = int32(

@@ -145,6 +145,10 @@ class Files(ABC):
     def size(self, path: Path) -> int:
         """Length of a file in bytes."""
 
+    def volume_bytes(self, path: Path) -> tuple[int, int] | None:
+        """(all, still free for us) bytes of the volume that holds a directory; None where that cannot be known."""
+        return None
+
     @abstractmethod
     def modified_ms(self, path: Path) -> int:
         """When a file was last written, milliseconds since 1970."""

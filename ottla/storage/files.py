@@ -377,6 +377,15 @@ class OsFiles(Files):
     def size(self, path: Path) -> int:
         return path.stat().st_size
 
+    def volume_bytes(self, path: Path) -> tuple[int, int] | None:
+        import shutil  # heavy for a start, and asked for by an administrator now and then
+
+        try:
+            volume = shutil.disk_usage(path)
+        except OSError:
+            return None
+        return volume.total, volume.free
+
     def modified_ms(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1_000_000
 

@@ -398,3 +398,10 @@ def test_one_directory_by_two_names_is_locked_once(tmp_path: Path) -> None:
     with pytest.raises(BlockingIOError, match="by this process"):
         OsFiles().lock(tmp_path / "link" / ".lock")
     lock.release()
+
+
+def test_a_volume_tells_its_size_and_what_does_not_exist_has_none(tmp_path: Path) -> None:
+    volume = OsFiles().volume_bytes(tmp_path)
+    assert volume is not None
+    assert 0 <= volume[1] <= volume[0]
+    assert OsFiles().volume_bytes(tmp_path / "nowhere") is None

@@ -6,19 +6,17 @@ failed is KAFKA_STORAGE_ERROR. The lag of a log behind itself is 0. `__cluster_m
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from ottla.protocol.api.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ottla.broker.context import Context
     from ottla.storage.log_directory import LogDirectory
 
 UNKNOWN_BYTES = -1
+"""Where nobody knows how large the volume is."""
 
 
 def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
@@ -36,7 +34,8 @@ def _describe(
         return DescribeLogDirsResponse.DescribeLogDirsResult(
             error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(path), topics=[]
         )
-    total_bytes, usable_bytes = _volume(path)
+    volume = context.node.files.volume_bytes(path)
+    total_bytes, usable_bytes = (UNKNOWN_BYTES, UNKNOWN_BYTES) if volume is None else volume
     topics: list[DescribeLogDirsResponse.DescribeLogDirsTopic] = []
     for topic in context.node.catalog.topics.values():
         if wanted is not None and topic.name not in wanted:
@@ -58,12 +57,3 @@ def _describe(
     return DescribeLogDirsResponse.DescribeLogDirsResult(
         log_dir=str(path), topics=topics, total_bytes=total_bytes, usable_bytes=usable_bytes
     )
-
-
-def _volume(path: Path) -> tuple[int, int]:
-    """Bytes of the volume, and those of them that this process may still write; -1 where nobody knows."""
-    try:
-        volume = os.statvfs(path)
-    except OSError:
-        return UNKNOWN_BYTES, UNKNOWN_BYTES
-    return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
