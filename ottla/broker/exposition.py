@@ -66,6 +66,7 @@ class NodeCollector(Collector):
         yield from self._network()
         yield from self._logs()
         yield from self._directories()
+        yield from self._groups()
         yield from self._cleaner()
         yield from self._work()
 
@@ -201,33 +202,6 @@ class NodeCollector(Collector):
         yield _counter("ottla_log_cleaner_written_bytes", "Bytes written to clean segments.", figures.bytes_written)
         yield _counter("ottla_log_cleaner_freed_bytes", "Bytes that segments became smaller by.", figures.bytes_freed)
         yield _counter("ottla_log_cleaner_removed_records", "Records compacted away.", figures.records_removed)
-
-    def _groups(self) -> Iterator[Metric]:
-        groups, counters = self._node.groups, self._node.metrics.groups
-        manager, coordinator = "kafka_coordinator_group_groupmetadatamanager", "kafka_server_group_coordinator_metrics"
-        counts = groups.count_by_state()
-        by_state = GaugeMetricFamily("ottla_groups", "Groups by protocol and state.", labels=["type", "state"])
-        for labels, count in counts.items():
-            by_state.add_metric(labels, count)
-        yield by_state
-        yield _gauge(f"{manager}_numgroups", "Groups.", sum(counts.values()))
-        yield _gauge(f"{manager}_numoffsets", "Committed offsets.", groups.offset_count)
-        yield _counter(f"{coordinator}_offset_commit", "Offsets committed.", counters.offset_commits)
-        yield _counter(f"{coordinator}_offset_deletion", "Offsets deleted.", counters.offset_deletions)
-        yield _counter(f"{coordinator}_offset_expiration", "Offsets expired.", counters.offset_expirations)
-        yield _counter(
-            f"{coordinator}_group_completed_rebalance", "Generations of classic groups.", counters.classic_rebalances
-        )
-        yield _counter(
-            f"{coordinator}_consumer_group_rebalance", "Epochs of consumer groups.", counters.consumer_rebalances
-        )
-        yield _gauge("ottla_group_loads_under_way", "Partitions of groups being loaded.", groups.loads_under_way)
-        yield _counter("ottla_group_loads", "Partitions of groups loaded.", counters.loads)
-        yield _counter("ottla_group_load_seconds", "Time that loading took.", counters.load_us / 1e6)
-        yield _counter("ottla_group_load_records", "Records replayed by loading.", counters.loaded_records)
-        yield _counter(
-            "ottla_group_load_skipped_records", "Records that loading could not use.", counters.skipped_records
-        )
 
     def _groups(self) -> Iterator[Metric]:
         groups, counters = self._node.groups, self._node.metrics.groups

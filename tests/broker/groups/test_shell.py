@@ -35,6 +35,7 @@ from kit.nodes import ask, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.context import Peer
+from ottla.broker.exposition import Exposition
 from ottla.broker.groups.home import OFFSETS_TOPIC, RELOAD_INTERVAL_MS
 from ottla.broker.metadata.image import GROUP_RESOURCE
 from ottla.broker.node import Node
@@ -355,3 +356,21 @@ def test_a_group_may_have_a_session_timeout_of_its_own(life: Life) -> None:
     settings = node.groups.settings
     assert settings.consumer_session_timeout_ms_of("g") == 50_000
     assert settings.consumer_session_timeout_ms_of("h") == 45_000
+
+
+def test_a_scrape_shows_groups_offsets_and_what_loading_brought(life: Life) -> None:
+    node, files, clock = life
+    joined = join(node, "g")
+    sync(node, "g", joined)
+    commit(node, "h", {0: 1, 1: 2})
+    text = Exposition(node).render().decode()
+    assert 'ottla_groups{state="Stable",type="classic"} 1.0' in text
+    assert 'ottla_groups{state="Empty",type="classic"} 2.0' in text
+    assert "kafka_coordinator_group_groupmetadatamanager_numoffsets 3.0" in text
+    assert "kafka_server_group_coordinator_metrics_offset_commit_total 3.0" in text
+    assert "kafka_server_group_coordinator_metrics_group_completed_rebalance_total 1.0" in text
+    node.stop()
+    node, _, _ = start_node(files, clock)
+    text = Exposition(node).render().decode()
+    assert "ottla_group_loads_total 1.0" in text
+    assert "kafka_coordinator_group_groupmetadatamanager_numgroups 3.0" in text
