@@ -40,6 +40,15 @@ SPOKEN = [
     (LIBRDKAFKA, [("0.10.0", "lz4"), ("0.11.0", "gzip")]),
     (PYKAFKA, [("0.8.2", "snappy"), ("0.9.0", "lz4"), ("0.10.0", "gzip"), ("1.0.0", "none")]),
 ]
+GROUPS = [
+    (KAFKA_PYTHON_1, "0.9"),
+    (KAFKA_PYTHON_1, "0.10.1"),
+    (KAFKA_PYTHON_2, "auto"),
+    (AIOKAFKA_0_8, "0.9"),
+    (LIBRDKAFKA_2_0, "0.9.0"),
+    (LIBRDKAFKA_2_0, "auto"),
+    (PYKAFKA, "0.9.0"),
+]
 FIRST_WITH_TIMESTAMPS = (0, 10)
 
 
@@ -75,9 +84,12 @@ def has_timestamps(version: str) -> bool:
     return version == "auto" or tuple(int(part) for part in version.split("."))[:2] >= FIRST_WITH_TIMESTAMPS
 
 
-def prove(client: Client, bootstrap: str, topic: str, spoken: list[tuple[str, str]]) -> None:
+def prove(client: Client, bootstrap: str, topic: str, spoken: list[tuple[str, str]], *, in_group: bool = False) -> None:
     """Each version with its codec in a topic of its own: 3 records of today, then 3 of the old client."""
-    jobs = [Job(f"{topic}-{number}", version, codec, OLD_VALUES, 6) for number, (version, codec) in enumerate(spoken)]
+    jobs = []
+    for number, (version, codec) in enumerate(spoken):
+        name = f"{topic}-{number}"
+        jobs.append(Job(name, version, codec, OLD_VALUES, 6, name if in_group else ""))
     with Wire(int(bootstrap.rpartition(":")[2])) as wire:
         for job in jobs:
             create(wire, job.topic)
@@ -108,6 +120,13 @@ def test_old_and_new_clients_read_each_other(
     prove(client, broker.bootstrap, topic[-150:].strip("-"), spoken)
 
 
+@pytest.mark.parametrize(("client", "version"), GROUPS, ids=lambda one: one.name if isinstance(one, Client) else one)
+def test_a_group_of_an_old_client_goes_on_where_it_has_committed(
+    broker: BrokerProcess, topic: str, client: Client, version: str
+) -> None:
+    prove(client, broker.bootstrap, topic[-150:].strip("-"), [(version, "gzip")], in_group=True)
+
+
 @pytest.fixture(scope="module")
 def broker_of_2_8(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with ProfiledBroker(tmp_path_factory.mktemp("broker-2.8")) as running:
@@ -128,4 +147,4 @@ class ProfiledBroker(BrokerProcess):
 def test_clients_speak_to_the_profile_of_kafka_2_8_as_to_that_release(
     broker_of_2_8: BrokerProcess, topic: str, client: Client
 ) -> None:
-    prove(client, broker_of_2_8.bootstrap, topic[-150:].strip("-"), [("auto", "gzip")])
+    prove(client, broker_of_2_8.bootstrap, topic[-150:].strip("-"), [("auto", "gzip")], in_group=True)

@@ -41,7 +41,8 @@ class Client(NamedTuple):
 class Job(NamedTuple):
     """Write `values` to partition 0 of `topic` as codec `codec`, then read `expect` records from its start.
 
-    `version` is what the client is told of its broker's version; "auto" lets it ask.
+    `version` is what the client is told of its broker's version; "auto" lets it ask. With a `group` the records are
+    read by two of its members, one after the other: the first commits after half of them, the second goes on there.
     """
 
     topic: str
@@ -49,6 +50,7 @@ class Job(NamedTuple):
     codec: str
     values: list[str]
     expect: int
+    group: str = ""
 
 
 class Outcome(NamedTuple):

@@ -25,17 +25,34 @@ async def work(bootstrap, job):
     ]
     offsets = [(await future).offset for future in futures]
     await producer.stop()
+    if not job["group"]:
+        return offsets, await consume(bootstrap, job, job["expect"])
+    half = job["expect"] // 2
+    return offsets, [*await consume(bootstrap, job, half), *await consume(bootstrap, job, job["expect"] - half)]
+
+
+async def consume(bootstrap, job, count):
+    """Read some, and commit where there is a group."""
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, api_version=job["version"], group_id=None, auto_offset_reset="earliest"
+        bootstrap_servers=bootstrap,
+        api_version=job["version"],
+        group_id=job["group"] or None,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
     )
+    if job["group"]:
+        consumer.subscribe([job["topic"]])
     await consumer.start()
-    consumer.assign([TopicPartition(job["topic"], 0)])
+    if not job["group"]:
+        consumer.assign([TopicPartition(job["topic"], 0)])
     read = []
-    while len(read) < job["expect"]:
+    while len(read) < count:
         record = await asyncio.wait_for(consumer.getone(), WAIT_S)
         read.append([record.offset, record.timestamp, record.key.decode(), record.value.decode()])
+    if job["group"]:
+        await consumer.commit()
     await consumer.stop()
-    return offsets, read
+    return read
 
 
 async def main():

@@ -23,10 +23,22 @@ def work(bootstrap, job):
     for value in job["values"]:
         producer.produce(job["topic"], key=b"old", value=value.encode(), partition=0, on_delivery=delivered)
     assert producer.flush(WAIT_S) == 0
-    consumer = Consumer({**settings, "group.id": "none", "enable.auto.commit": False, "check.crcs": True})
-    consumer.assign([TopicPartition(job["topic"], 0, OFFSET_BEGINNING)])
+    if not job["group"]:
+        return offsets, consume(settings, job, job["expect"])
+    half = job["expect"] // 2
+    return offsets, [*consume(settings, job, half), *consume(settings, job, job["expect"] - half)]
+
+
+def consume(settings, job, count):
+    """Read some, and commit where there is a group."""
+    group = {"group.id": job["group"] or "none", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    consumer = Consumer({**settings, **group, "check.crcs": True})
+    if job["group"]:
+        consumer.subscribe([job["topic"]])
+    else:
+        consumer.assign([TopicPartition(job["topic"], 0, OFFSET_BEGINNING)])
     read = []
-    while len(read) < job["expect"]:
+    while len(read) < count:
         message = consumer.poll(WAIT_S)
         assert message is not None, f"{len(read)} records, no more"
         if message.error() is not None:
@@ -35,8 +47,10 @@ def work(bootstrap, job):
         kind, stamp = message.timestamp()
         stamp = None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
         read.append([message.offset(), stamp, message.key().decode(), message.value().decode()])
+    if job["group"]:
+        consumer.commit(message=message, asynchronous=False)
     consumer.close()
-    return offsets, read
+    return read
 
 
 given = json.load(sys.stdin)

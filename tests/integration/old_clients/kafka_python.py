@@ -22,19 +22,36 @@ def work(bootstrap, job):
     producer.flush(WAIT_S)
     offsets = [future.get(WAIT_S).offset for future in futures]
     producer.close()
+    if not job["group"]:
+        return offsets, consume(bootstrap, version, job, job["expect"])
+    half = job["expect"] // 2
+    return offsets, [*consume(bootstrap, version, job, half), *consume(bootstrap, version, job, job["expect"] - half)]
+
+
+def consume(bootstrap, version, job, count):
+    """Read some, and commit where there is a group."""
     consumer = KafkaConsumer(
-        bootstrap_servers=bootstrap, api_version=version, group_id=None, consumer_timeout_ms=WAIT_S * 1000
+        bootstrap_servers=bootstrap,
+        api_version=version,
+        group_id=job["group"] or None,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=WAIT_S * 1000,
     )
-    place = TopicPartition(job["topic"], 0)
-    consumer.assign([place])
-    consumer.seek_to_beginning(place)
+    if job["group"]:
+        consumer.subscribe([job["topic"]])
+    else:
+        consumer.assign([TopicPartition(job["topic"], 0)])
+        consumer.seek_to_beginning(TopicPartition(job["topic"], 0))
     read = []
     for record in consumer:
         read.append([record.offset, record.timestamp, record.key.decode(), record.value.decode()])
-        if len(read) == job["expect"]:
+        if len(read) == count:
             break
+    if job["group"]:
+        consumer.commit()
     consumer.close()
-    return offsets, read
+    return read
 
 
 given = json.load(sys.stdin)

@@ -20,16 +20,35 @@ def work(bootstrap, job):
         for _ in job["values"]:
             _, problem = producer.get_delivery_report(timeout=WAIT_S)
             assert problem is None, problem
-    consumer = topic.get_simple_consumer(
-        consumer_timeout_ms=WAIT_S * 1000, auto_offset_reset=OffsetType.EARLIEST, reset_offset_on_start=True
+    if not job["group"]:
+        settings = {"auto_offset_reset": OffsetType.EARLIEST, "consumer_timeout_ms": WAIT_S * 1000}
+        return [], consume(topic.get_simple_consumer(**settings, reset_offset_on_start=True), job, job["expect"])
+    half = job["expect"] // 2
+    return [], [*consume(member(topic, job), job, half), *consume(member(topic, job), job, job["expect"] - half)]
+
+
+def member(topic, job):
+    """A member of the group, which the broker coordinates."""
+    return topic.get_balanced_consumer(
+        job["group"].encode(),
+        managed=True,
+        auto_commit_enable=False,
+        auto_offset_reset=OffsetType.EARLIEST,
+        consumer_timeout_ms=WAIT_S * 1000,
     )
+
+
+def consume(consumer, job, count):
+    """Read some, and commit where there is a group."""
     read = []
-    while len(read) < job["expect"]:
+    while len(read) < count:
         message = consumer.consume()
         assert message is not None, f"{len(read)} records, no more"
         read.append([message.offset, None, message.partition_key.decode(), message.value.decode()])
+    if job["group"]:
+        consumer.commit_offsets()
     consumer.stop()
-    return [], read
+    return read
 
 
 given = json.load(sys.stdin)
