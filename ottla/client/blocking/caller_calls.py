@@ -11,8 +11,8 @@ import asyncio
 import concurrent.futures
 import inspect
 import logging
-import queue
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -29,7 +29,8 @@ class CallerCalls:
     """See the module. One per client; several threads that wait share the calls, each is run by one of them."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._calls: deque[_Call] = deque()
+        self._changed = threading.Condition()
         self._running_in: set[int] = set()
         self._is_over = False
 
@@ -48,18 +49,25 @@ class CallerCalls:
             logger.warning("the program ends without closing its consumer: the rebalance listener is not called")
             return
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._queue.put((function, done))
+        with self._changed:
+            self._calls.append((function, done))
+            self._changed.notify()
         await asyncio.wrap_future(done)
 
     def serve(self, running: concurrent.futures.Future[T]) -> T:
         """In the thread that waits: run callbacks until `running` is done, and return its result."""
-        running.add_done_callback(lambda _: self._queue.put(None))
+        running.add_done_callback(self._on_done)
         while True:
-            call = self._queue.get()
-            if call is not None:
-                self._run_here(*call)
-            elif running.done():  # else it is the mark of an earlier wait that was interrupted
+            with self._changed:
+                self._changed.wait_for(lambda: self._calls or running.done())
+                call = self._calls.popleft() if self._calls else None
+            if call is None:
                 return running.result()
+            self._run_here(*call)
+
+    def _on_done(self, _: concurrent.futures.Future[T]) -> None:
+        with self._changed:
+            self._changed.notify_all()  # each who waits looks whether it was theirs
 
     def _run_here(self, function: Callable[[], object], done: concurrent.futures.Future[None]) -> None:
         if not done.set_running_or_notify_cancel():
