@@ -19,11 +19,11 @@ their batches are appended by one call and covered by one sync.
 
 from __future__ import annotations
 
+import functools
 import struct
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from ottla.broker.conversion import FIRST_PRODUCE_VERSION_WITH_BATCHES
 from ottla.broker.slot import Slot
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -47,10 +47,12 @@ MAX_FORMS = 256
 
 FIRST_FLEXIBLE_VERSION = 9
 FIRST_VERSION_WITH_LOG_START = 5
+"""The first one with a short way; clients that speak less are from before 2017."""
 _LENGTH_BYTES = 4
 _FORM_START = 12  # of a frame with its length: behind the correlation id
 _FLEXIBLE_TAIL = b"\0\0\0"  # no tagged fields of the partition, the topic, the request
 _INT32 = struct.Struct(">i")
+_OFFSETS_BYTES = 24  # base offset, log append time, log start offset
 _MARK = struct.pack(">qq", 0x5EED_0FF5_E7A1_B2C3, 0x7EA5_7A3B_0001_0203)
 _NONE = ErrorCode.NONE
 
@@ -61,9 +63,7 @@ class ProduceForm:
     __slots__ = (
         "_after",
         "_before",
-        "_has_log_start",
         "_pack",
-        "_size_bytes",
         "acks",
         "clock",
         "config",
@@ -90,29 +90,20 @@ class ProduceForm:
         self.metrics: Metrics = node.metrics
         whole = self.encode(ErrorCode.NONE, 0x5EED_0FF5_E7A1_B2C3, 0x7EA5_7A3B_0001_0203, 0)
         mark = whole.index(_MARK)
-        self._has_log_start = version >= FIRST_VERSION_WITH_LOG_START
-        offsets_format = "qqq" if self._has_log_start else "qq"
-        offsets_bytes = struct.calcsize(offsets_format)
         tags = response_header(0, version, 0)[4:]
         self._before = tags + whole[:mark]
-        self._after = whole[mark + offsets_bytes :]
-        layout = struct.Struct(f">ii{len(self._before)}s{offsets_format}{len(self._after)}s")
-        self._pack = layout.pack
-        self._size_bytes = layout.size - _LENGTH_BYTES
+        self._after = whole[mark + _OFFSETS_BYTES :]
+        layout = struct.Struct(f">ii{len(self._before)}sqqq{len(self._after)}s")
+        self._pack = functools.partial(layout.pack, layout.size - _LENGTH_BYTES)
 
-    def answer(self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
-        """The whole response of a batch that was stored, with its length."""
-        if self._has_log_start:
-            return self._pack(
-                self._size_bytes,
-                correlation_id,
-                self._before,
-                base_offset,
-                log_append_time_ms,
-                log_start_offset,
-                self._after,
-            )
-        return self._pack(self._size_bytes, correlation_id, self._before, base_offset, log_append_time_ms, self._after)
+    def answers(self, correlation_ids: list[int], results: Sequence[AppendResult]) -> list[bytes]:
+        """The whole responses of batches that were stored, with their lengths; as if stored where they were refused."""
+        pack, before, after = self._pack, self._before, self._after
+        # Base offset, append time and log start by their numbers: a named tuple's names are looked up in its class.
+        return [
+            pack(correlation_id, before, result[1], result[3], result[4], after)
+            for correlation_id, result in zip(correlation_ids, results, strict=True)
+        ]
 
     def refusal(self, correlation_id: int, code: ErrorCode, message: str | None, result: AppendResult | None) -> bytes:
         """The whole response of a batch that was refused, or is not promised, with its length."""
@@ -178,9 +169,9 @@ class ProduceForms:
         None when the first one must take the long way.
         """
         layout, length_at = self._layout, self._length_at
-        unpack, smallest = layout.unpack_from, layout.size
-        if end - start < smallest:
-            return None
+        unpack, smallest, unpack_tail = layout.unpack_from, layout.size, _INT32.unpack_from
+        if not smallest <= end - start <= self._max_frame_bytes:
+            return None  # in so short a view no frame is too long, and each is looked at by its length alone
         frame_bytes, kind, correlation_id, key, word = unpack(view, start)
         form = self._forms.get(key)
         if form is None or form.version != kind:  # API key and version; Produce is 0
@@ -189,29 +180,31 @@ class ProduceForms:
             self._forms.clear()
             return None
         is_flexible = kind >= FIRST_FLEXIBLE_VERSION
-        longest = min(end - _LENGTH_BYTES, start + self._max_frame_bytes)
+        tail_bytes = len(_FLEXIBLE_TAIL) if is_flexible else 0
+        last_start = end - smallest
         entries: list[tuple[memoryview, int]] = []
         correlation_ids: list[int] = []
         field, width, length, run_bytes = -1, 4, 0, 0
-        while frame_bytes >= smallest and start + frame_bytes <= longest:
-            last = following = start + _LENGTH_BYTES + frame_bytes
+        for _ in range(most):
+            following = start + _LENGTH_BYTES + frame_bytes
+            if following > end or frame_bytes < smallest:
+                break
             if not is_flexible:
                 length = word
             else:
                 if word != field:
                     field = word
                     width, length = _varint_in(word)
-                last -= len(_FLEXIBLE_TAIL)
-                if _INT32.unpack_from(view, following - 4)[0] & 0xFFFFFF:
+                if unpack_tail(view, following - 4)[0] & 0xFFFFFF:
                     break
-            first = start + length_at + width
-            if first + length != last or not length:
+            first, last = start + length_at + width, following - tail_bytes
+            if first + length != last:
                 break
             entries.append((view[first:last], kind))
             correlation_ids.append(correlation_id)
             run_bytes += length
             start = following
-            if end - start < smallest or len(entries) >= most:
+            if start > last_start:
                 break
             frame_bytes, next_kind, correlation_id, next_key, word = unpack(view, start)
             if next_key != key or next_kind != kind:
@@ -271,17 +264,15 @@ class ProduceRun(Slot):
     def appended(self, results: Sequence[AppendResult]) -> None:
         """Told by the turn's flush: encode the answers, and let them leave now or when they may."""
         form = self._form
-        answer = form.answer
-        answers: list[bytes] = []
-        promised = -1
-        for correlation_id, result in zip(self._correlation_ids, results, strict=True):
-            code, base_offset, last_offset, stamp_ms, log_start_offset, _, message, _ = result
-            if code is _NONE:
-                answers.append(answer(correlation_id, base_offset, stamp_ms, log_start_offset))
-                if last_offset > promised:  # noqa: PLR1730  # max() is a call for every request
-                    promised = last_offset
-            else:
-                answers.append(self._refuse(correlation_id, code, message, result))
+        correlation_ids = self._correlation_ids
+        answers = form.answers(correlation_ids, results)
+        last_offsets = [result[2] for result in results]
+        promised = max(last_offsets)
+        if min(last_offsets) < 0:
+            for number, result in enumerate(results):
+                if result.error_code is not _NONE:
+                    message = result.error_message
+                    answers[number] = self._refuse(correlation_ids[number], result.error_code, message, result)
         partition = form.partition
         if partition.high_watermark > promised or (form.acks != ACKS_ALL and not partition.holds_acknowledgements):
             self._answered(answers)
@@ -330,9 +321,11 @@ class ProduceRun(Slot):
 
 def learn_form(peer: Peer, frame: memoryview, request: ProduceRequest, version: int, node: Node) -> None:
     """Remember the form of a request that is about to take the long way, where the short one would do the same."""
-    if version < FIRST_PRODUCE_VERSION_WITH_BATCHES:
-        return
-    if request.acks not in (ACKS_ALL, 1) or request.transactional_id is not None:
+    if (
+        version < FIRST_VERSION_WITH_LOG_START
+        or request.acks not in (ACKS_ALL, 1)
+        or request.transactional_id is not None
+    ):
         return
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
         return

@@ -8,12 +8,21 @@ here touches a file. Called by the log only; the broker makes entries and reads 
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.records.batch import HEADER_BYTES, CorruptBatch, HeaderFields, header_fields
+from ottla.protocol.records.batch import (
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    CorruptBatch,
+    HeaderFields,
+    header_fields,
+    unpack_header,
+)
 from ottla.protocol.records.checksum import crc32c
 from ottla.protocol.records.compression import Compression
 
@@ -154,15 +163,34 @@ def inspect(records: memoryview, api_version: int, rules: BatchRules, now_ms: in
         Refused: with the code that Kafka gives.
     """
     try:
-        fields = header_fields(records)
-    except CorruptBatch as error:
-        raise _unreadable(records, error) from None
-    base_offset, batch_length, _, _, crc, attributes, delta, base_ms, max_ms, producer_id, epoch, sequence, count = (
-        fields
-    )
-    size = batch_length + 12
-    if base_offset or count < 1 or delta != count - 1 or size != len(records) or size > rules.max_batch_bytes:
-        raise _wrong_shape(fields, len(records), rules)
+        fields: HeaderFields = unpack_header(records)
+    except struct.error:
+        raise _wrong_shape(records, rules) from None
+    (
+        base_offset,
+        batch_length,
+        _,
+        magic,
+        crc,
+        attributes,
+        delta,
+        base_ms,
+        max_ms,
+        producer_id,
+        epoch,
+        sequence,
+        count,
+    ) = fields
+    size = batch_length + LENGTH_PREFIX_BYTES
+    if (
+        magic != MAGIC
+        or size != len(records)
+        or base_offset
+        or count < 1
+        or delta != count - 1
+        or size > rules.max_batch_bytes
+    ):
+        raise _wrong_shape(records, rules)
     if crc32c(records[_ATTRIBUTES_POSITION:]) != crc:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match its bytes")
     # One comparison for the common case: a known codec other than zstd, and none of the bits that are refused.
@@ -185,11 +213,15 @@ def inspect(records: memoryview, api_version: int, rules: BatchRules, now_ms: in
     return fields
 
 
-def _wrong_shape(fields: HeaderFields, given: int, rules: BatchRules) -> Refused:
-    """The refusal of a batch whose header says what the request, or the topic, does not allow."""
-    size, delta, count = fields[1] + 12, fields[6], fields[12]
-    if size != given:
-        return _wrong_length(size, given)
+def _wrong_shape(records: memoryview, rules: BatchRules) -> Refused:
+    """The refusal of a batch whose header cannot be, or says what the request or the topic does not allow."""
+    try:
+        fields = header_fields(records)
+    except CorruptBatch as error:
+        return _unreadable(records, error)
+    size, delta, count = fields[1] + LENGTH_PREFIX_BYTES, fields[6], fields[12]
+    if size != len(records):
+        return _wrong_length(size, len(records))
     if fields[0]:
         return Refused(ErrorCode.INVALID_RECORD, f"the batch's base offset should be 0, but it is {fields[0]}")
     if count < 1 or delta != count - 1:

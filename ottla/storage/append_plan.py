@@ -103,9 +103,10 @@ class SegmentRun:
         The first batch of a segment always fits.
         """
         position = self.size_bytes
+        end = position + size_bytes
         limits = self.limits
         if position:
-            if position + size_bytes > limits.segment_bytes or last_offset > self.max_offset or self.free_slots <= 0:
+            if end > limits.segment_bytes or last_offset > self.max_offset or self.free_slots <= 0:
                 return False
             first_ms = self.first_timestamp_ms
             if (max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.since_ms) > self.roll_after_ms:
@@ -123,7 +124,7 @@ class SegmentRun:
             if max_timestamp_ms > self.largest_timestamp_ms:
                 self.largest_timestamp_ms, self.offset_of_largest_timestamp = max_timestamp_ms, last_offset
         self.buffers.append(batch)
-        self.size_bytes = position + size_bytes
+        self.size_bytes = end
         return True
 
     def publish(self, segment: Segment) -> None:

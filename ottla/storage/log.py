@@ -97,7 +97,7 @@ class Log(LogState):
                 run = SegmentRun(self._limits, next_offset, None, now_ms)
                 runs.append(run)
                 run.add(records, size_bytes, last_offset, max_timestamp, now_ms)
-            place_batch(records, next_offset, batch_length, epoch)
+            place_batch(records, 0, next_offset, batch_length, epoch)
             if producer_id >= 0:
                 run.producers[producer_id] = staged[producer_id] = advance(producer, header, next_offset, now_ms)
             results.append(

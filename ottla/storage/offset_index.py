@@ -22,7 +22,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.storage.sparse_index import MAX_RELATIVE_OFFSET, Entries, SparseIndex
+from ottla.storage.sparse_index import Entries, SparseIndex
 
 
 class OffsetPosition(NamedTuple):
@@ -56,17 +56,19 @@ class OffsetIndex(SparseIndex):
         self._append(relative, position)
 
     def append_run(self, places: Sequence[tuple[int, int, int, int]]) -> None:
-        """As `append` for each (offset, position, ...) of a write; those before a wrong one are added."""
+        """As `append` for each (offset, position, ...) of one write, which grow as a write does.
+
+        ValueError, and nothing added, unless they come after what is there and fit.
+        """
         entries = self._open_to_append(len(places))
-        keys, values, base_offset = entries.keys, entries.values, self.base_offset
-        last_key, last_position = (keys[-1], values[-1]) if keys else (-1, -1)
-        for offset, position, _, _ in places:
-            key = offset - base_offset
-            if not last_key < key <= MAX_RELATIVE_OFFSET or position <= last_position:
-                raise ValueError(f"{self.path}: entry ({offset}, {position}) does not come after {self.last_entry}")
-            keys.append(key)
-            values.append(position)
-            last_key, last_position = key, position
+        keys, positions, base_offset = entries.keys, entries.values, self.base_offset
+        first, last = places[0], places[-1]
+        if keys and (first[0] - base_offset <= keys[-1] or first[1] <= positions[-1]):
+            raise ValueError(f"{self.path}: entry {first[:2]} does not come after {self.last_entry}")
+        self._relative(first[0])
+        self._relative(last[0])
+        keys.extend([place[0] - base_offset for place in places])
+        positions.extend([place[1] for place in places])
 
     @property
     def last_entry(self) -> OffsetPosition:

@@ -178,6 +178,10 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     return tuple.__new__(BatchHeader, header_fields(buffer, position))
 
 
+unpack_header = _HEADER.unpack_from
+"""The fields of a header as they stand there, whatever they say; struct.error when there are too few bytes."""
+
+
 def header_fields(buffer: Buffer, position: int = 0) -> HeaderFields:
     """As `parse_header`, as a plain tuple."""
     try:
@@ -209,9 +213,8 @@ def set_offset_and_epoch(batch: Buffer, base_offset: int, leader_epoch: int) -> 
     _LEADER_EPOCH.pack_into(batch, _LEADER_EPOCH_POSITION, leader_epoch)
 
 
-def place_batch(batch: Buffer, base_offset: int, batch_length: int, leader_epoch: int) -> None:
-    """As `set_offset_and_epoch`, in one write, for who knows what stands between the two."""
-    _PLACE.pack_into(batch, 0, base_offset, batch_length, leader_epoch)
+place_batch = _PLACE.pack_into
+"""As `set_offset_and_epoch`, in one write: (batch, 0, base offset, batch length, which stands between, epoch)."""
 
 
 def set_log_append_time(batch: Buffer, now_ms: int) -> None:
