@@ -34,6 +34,20 @@ from ottla.storage.files import Buffer, File, Files
 
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512
+CHANGING_CALLS = frozenset(
+    {
+        "open",
+        "pwritev",
+        "fdatasync",
+        "truncate",
+        "rename",
+        "unlink",
+        "make_directory",
+        "remove_directory",
+        "sync_directory",
+    }
+)
+"""The others only look: a machine that stops at one of them might as well have stopped at the next of these."""
 
 
 @dataclass
@@ -265,6 +279,11 @@ class SimulatedFiles(Files):
         self.history: list[tuple[str, Path]] = []
         """Every call and its path, for tests that ask what was done in which order."""
         self.crash_at: int | None = None
+        self.changes = 0
+        """Calls that could change what the disk holds."""
+        self.crash_when: Callable[[str, Path], bool] | None = None
+        """The machine stops at the first of those calls for which this answers True."""
+        self.has_crashed = False
         self.capacity_bytes: int | None = None
         self.now_ms = 0
         self.cold: list[str] = []
@@ -316,6 +335,17 @@ class SimulatedFiles(Files):
         survivor.root = self._survive(self.root, random, {})
         return survivor
 
+    def kill(self) -> SimulatedFiles:
+        """What the next process finds when this one died: all as written, and nothing more durable than before."""
+        self._held.clear()
+        self._failures.clear()
+        for file in list(self._open_files):
+            file.close()
+        self.crash_at = self.crash_when = None
+        self.has_crashed = False
+        self.history.clear()
+        return self
+
     def written_state(self) -> dict[str, bytes]:
         """Content by path as a process sees it now."""
         return dict(_contents(self.root, PurePosixPath("/"), durable=False))
@@ -341,7 +371,12 @@ class SimulatedFiles(Files):
         with self._guard:
             self.calls += 1
             self.history.append((kind, path))
-            if self.crash_at is not None and self.calls >= self.crash_at:
+            if kind in CHANGING_CALLS:
+                self.changes += 1
+                if self.crash_when is not None and self.crash_when(kind, path):
+                    self.has_crashed = True
+            if self.has_crashed or (self.crash_at is not None and self.calls >= self.crash_at):
+                self.has_crashed = True
                 raise CrashPoint(f"call {self.calls}: {kind} {path}")
             for failure in self._failures:
                 if failure.after_bytes is not None or not failure.matches(kind, path):

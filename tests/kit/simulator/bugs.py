@@ -1,0 +1,274 @@
+"""Planted bugs: each breaks one promise, as a plausible mistake would, and the simulator must find it.
+
+That is the test of the simulator. A bug is a patch of the broker's own code for as long as the context lasts; nothing
+in the broker knows of them. Where a bug needs a certain kind of world (a full disk, a compacted topic), many seeds
+pass before it shows, and that is what the number of seeds in `scripts/simulate --bugs` tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from kit.simulated_files import SimulatedFiles
+
+from ottla.broker import catalog
+from ottla.broker.disk import GroupSyncer
+from ottla.broker.groups import writes
+from ottla.broker.metadata import changes
+from ottla.broker.partition import Partition
+from ottla.protocol.records.batch import BatchHeader
+from ottla.storage import log as log_module
+from ottla.storage import producer_recovery, recovery, sync
+from ottla.storage.append import AppendResult
+from ottla.storage.cleaned_segment import CleanedSegment
+from ottla.storage.log import Log
+from ottla.storage.log_reader import End
+from ottla.storage.manager import LogManager
+from ottla.storage.offset_map import OffsetMap
+from ottla.storage.producer_state import ProducerEntry, ProducerStates
+
+Patch = Callable[[], Any]
+"""Makes a context in which the bug is there. Any: mock's patchers have no common type."""
+
+_BUGS: dict[str, tuple[str, Patch]] = {}
+
+
+def _bug(name: str, story: str) -> Callable[[Patch], Patch]:
+    def register(patch: Patch) -> Patch:
+        _BUGS[name] = (story, patch)
+        return patch
+
+    return register
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """In the place of a step that is forgotten."""
+
+
+def _yes(*_: object) -> bool:
+    """In the place of a check."""
+    return True
+
+
+def _before(owner: object, name: str, replace: Callable[[Any], Any]) -> Any:
+    """Replace `owner.name` by what `replace` makes of it."""
+    return mock.patch.object(owner, name, replace(getattr(owner, name)))
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """The broker has the bug."""
+    with _BUGS[name][1]():
+        yield
+
+
+def stories() -> Mapping[str, str]:
+    """What each bug does, by its name."""
+    return {name: story for name, (story, _) in _BUGS.items()}
+
+
+@_bug("acknowledge before sync", "acks=all is answered, and the records are shown, when they are written")
+def _acknowledge_before_sync() -> Any:
+    def replace(publish: Any) -> Any:
+        def patched(self: Log, runs: Sequence[Any], next_offset: int) -> None:
+            publish(self, runs, next_offset)
+            self._raise_high_watermark(End(next_offset, runs[-1].base_offset, runs[-1].size_bytes))
+
+        return patched
+
+    return _before(Log, "_publish", replace)
+
+
+@_bug("high watermark ahead of the sync", "readers see what is written before it is synced; acknowledgements wait")
+def _high_watermark_ahead() -> Any:
+    def read(self: Partition, offset: int, max_bytes: int, *, at_least_one: bool, **more: Any) -> Any:
+        self.settle()
+        end_offset = self.log.log_end_offset
+        return self.log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one, allow_map=False)
+
+    return mock.patch.multiple(Partition, read=read, read_on=_nothing)
+
+
+@_bug("no directory sync", "the name of a new segment is not synced with its records")
+def _no_directory_sync() -> Any:
+    return mock.patch.object(sync.UnsyncedState, "name_changed", _nothing)
+
+
+@_bug("only the active segment is synced", "a roll inside a group sync leaves the older file's pages behind")
+def _only_active_synced() -> Any:
+    return _before(sync, "_dirty", lambda dirty: lambda segments: dirty(segments)[-1:])
+
+
+@_bug("duplicate answered early", "a repeated batch is acknowledged though the original is not synced yet")
+def _duplicate_early() -> Any:
+    def replace(duplicate: Any) -> Any:
+        def patched(self: Log, producer: ProducerEntry | None, header: BatchHeader) -> AppendResult | None:
+            found: AppendResult | None = duplicate(self, producer, header)
+            return found and found._replace(last_offset=-1)
+
+        return patched
+
+    return _before(Log, "_duplicate", replace)
+
+
+@_bug(
+    "recovery does not write again", "what recovery found sound but unsynced is served and may be lost at the next cut"
+)
+def _recovery_not_synced() -> Any:
+    scan = next(
+        value for value in vars(recovery).values() if isinstance(value, type) and hasattr(value, "_write_again")
+    )
+    return mock.patch.object(scan, "_write_again", _nothing)
+
+
+@_bug("recovery point beyond the sync", "the checkpoint vouches for what is only written, so recovery does not look")
+def _recovery_point_ahead() -> Any:
+    def replace(checkpoint: Any) -> Any:
+        def patched(self: LogManager, name: str, offset_of: Any) -> None:
+            if "recovery-point" in name:
+                checkpoint(self, name, lambda _, log: log.log_end_offset)
+            else:
+                checkpoint(self, name, offset_of)
+
+        return patched
+
+    return _before(LogManager, "_checkpoint", replace)
+
+
+@_bug("leader epoch kept", "an unclean start goes on in the old leader epoch")
+def _leader_epoch_kept() -> Any:
+    return mock.patch.object(catalog, "write_partition_changes", _nothing)
+
+
+@_bug("snapshot of last batches only", "a producer's earlier batches in flight are forgotten at a clean stop")
+def _snapshot_of_last_batches() -> Any:
+    def replace(snapshot: Any) -> Any:
+        def patched(self: ProducerStates) -> bytes:
+            whole = self._entries
+            self._entries = {key: entry._replace(batches=entry.batches[-1:]) for key, entry in whole.items()}
+            try:
+                data: bytes = snapshot(self)
+                return data
+            finally:
+                self._entries = whole
+
+        return patched
+
+    return _before(ProducerStates, "snapshot", replace)
+
+
+@_bug("producers not replayed", "after a start producers are known up to the last snapshot only")
+def _producers_not_replayed() -> Any:
+    return mock.patch.object(producer_recovery, "_replay", _nothing)
+
+
+@_bug("metadata answered before sync", "topics, settings and producer ids are acknowledged when they are written")
+def _metadata_before_sync() -> Any:
+    class AtOnce:
+        def request(self, log: Log, callback: Callable[[BaseException | None], None]) -> None:
+            callback(None)
+
+    def replace(init: Any) -> Any:
+        def patched(self: changes.ChangeQueue, journal: Any, syncer: GroupSyncer) -> None:
+            init(self, journal, AtOnce())
+
+        return patched
+
+    return _before(changes.ChangeQueue, "__init__", replace)
+
+
+@_bug("log start not checkpointed", "DeleteRecords is answered before its checkpoint is written")
+def _log_start_not_checkpointed() -> Any:
+    return mock.patch.object(LogManager, "checkpoint_log_start_offset", _nothing)
+
+
+@_bug("checkpoint renamed before it is synced", "an atomic write renames a file whose content is not on disk")
+def _rename_before_sync() -> Any:
+    def write_atomically(self: SimulatedFiles, path: Any, data: bytes) -> None:
+        temporary = path.with_name(path.name + ".tmp")
+        file = self.open(temporary, create=True)
+        file.truncate(0)
+        file.pwritev([data], 0)
+        file.close()
+        self.rename(temporary, path)
+        self.sync_directory(path.parent)
+
+    return mock.patch.object(SimulatedFiles, "write_atomically", write_atomically)
+
+
+@_bug("failed sync tried again", "after a failed fdatasync the next one succeeds and is believed")
+def _failed_sync_retried() -> Any:
+    def replace(run: Any) -> Any:
+        def patched(self: sync.SyncTicket) -> None:
+            try:
+                run(self)
+            except OSError:
+                run(self)
+
+        return patched
+
+    return _before(sync.SyncTicket, "run", replace)
+
+
+@_bug("commit answered before sync", "groups answer when their records are written")
+def _commit_before_sync() -> Any:
+    def replace(appended: Any) -> Any:
+        def patched(self: writes.Write, index: int, result: AppendResult) -> None:
+            self.tell(None)
+            appended(self, index, result)
+
+        return patched
+
+    return _before(writes.Write, "appended", replace)
+
+
+@_bug("checksums not checked", "recovery takes a torn batch for a sound one when its length fits")
+def _no_checksums() -> Any:
+    from ottla.storage import damage
+
+    return mock.patch.object(damage, "checksum_matches", _yes)
+
+
+@_bug("failed append not taken back", "a short write on a full disk leaves its bytes in the segment")
+def _failed_append_stays() -> Any:
+    return mock.patch.object(log_module, "undo_write", _nothing)
+
+
+@_bug("cleaner swaps before it syncs", "a cleaned segment takes the place of the old ones before its pages are on disk")
+def _cleaner_not_synced() -> Any:
+    return mock.patch.object(CleanedSegment, "sync", _nothing)
+
+
+@_bug("cleaner keeps an older value", "the newest of two values of a key in one segment is not the one that stays")
+def _cleaner_keeps_older() -> Any:
+    def replace(put: Any) -> Any:
+        def patched(self: OffsetMap, key: bytes, offset: int) -> bool:
+            taken: bool = put(self, key, offset) if self.get(key) < 0 else True
+            return taken
+
+        return patched
+
+    return _before(OffsetMap, "put", replace)
+
+
+@_bug("clean marker without sync", "a stop in good order marks the directory clean though its logs are not synced")
+def _clean_without_sync() -> Any:
+    def close(self: Log) -> None:
+        self._write_snapshot(self.log_end_offset)
+        self.recovery_point = self.log_end_offset
+        self.abandon()
+
+    return mock.patch.object(Log, "close", close)
+
+
+@_bug("sequence gaps accepted", "a batch is taken though the one before it is missing")
+def _gaps_accepted() -> Any:
+    return mock.patch.object(log_module, "_require_sequence", _nothing)
+
+
+@_bug("producer repeats accepted", "a repeated batch is stored again")
+def _repeats_accepted() -> Any:
+    return mock.patch.multiple(log_module, _require_sequence=lambda *_: None, find_duplicate=_nothing)

@@ -1,0 +1,79 @@
+"""Clients of a simulated broker: connections that send frames and take answers whenever the broker gives them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from kit.transport import FakeTransport, feed
+
+from ottla.broker.connections import Connections
+from ottla.broker.node import Node
+from ottla.protocol.api import REGISTRY
+from ottla.protocol.headers import decode_response_header, encode_request_header
+from ottla.protocol.message import Request, Response, decode, encode
+
+Answered = Callable[[Response], None]
+_LENGTH = struct.Struct(">i")
+
+
+class LineTransport(FakeTransport):
+    """What is written after the end goes nowhere, as on a socket."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Keep `data` for the client, if it is still there."""
+        if not self.closed:
+            super().write(data)
+
+
+class Line:
+    """One connection. Requests go out at once, answers are handed to their callbacks by `take`."""
+
+    def __init__(self, node: Node, connections: Connections) -> None:
+        self._connection = connections.protocol("PLAINTEXT")
+        self._transport = LineTransport()
+        self._connection.connection_made(self._transport)
+        self._correlation_id = 0
+        self._asked: dict[int, tuple[int, int, Answered | None]] = {}
+
+    def send(self, request: Request, version: int, then: Answered | None) -> None:
+        """Let the frame arrive; `then(response)` once it is answered, None where no answer comes (acks=0)."""
+        self._correlation_id += 1
+        key = request.message_key
+        if then is not None:
+            self._asked[self._correlation_id] = (key, version, then)
+        body = encode_request_header(key, version, self._correlation_id, "simulated") + encode(request, version)
+        feed(self._connection, _LENGTH.pack(len(body)) + body)
+
+    @property
+    def waiting(self) -> int:
+        """How many answers are still to come."""
+        return len(self._asked)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the broker has ended the connection."""
+        return self._transport.closed
+
+    def take(self) -> None:
+        """Hand over the answers that have come."""
+        written = self._transport.written
+        if not written:
+            return
+        data = bytes(written)
+        written.clear()
+        position = 0
+        while position < len(data):
+            (length,) = _LENGTH.unpack_from(data, position)
+            body = data[position + 4 : position + 4 + length]
+            position += 4 + length
+            key, version, then = self._asked.pop(_LENGTH.unpack_from(body)[0])
+            assert then is not None
+            _, start = decode_response_header(key, version, body)
+            then(decode(REGISTRY[key].response, body, version, start))
+
+    def end(self) -> None:
+        """The client goes away."""
+        if not self._transport.closed:
+            self._transport.closed = True
+        self._connection.connection_lost(None)

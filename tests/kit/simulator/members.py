@@ -1,0 +1,208 @@
+"""Simulated users of groups: programs that commit offsets without a member, and a member of a classic group."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from kit.simulator.model import CommitModel, Model, Violation
+
+from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from ottla.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Response
+
+if TYPE_CHECKING:
+    from kit.simulator.clients import Line
+
+COMMIT_VERSION = 8
+FETCH_VERSION = 7
+JOIN_VERSION = 5
+SYNC_VERSION = 3
+HEARTBEAT_VERSION = 3
+SESSION_TIMEOUT_MS = 2_000_000_000
+"""So long that time passing in a simulation ends no session and no rebalance."""
+
+
+class Committer:
+    """Commits growing offsets for one group, and asks what is committed."""
+
+    def __init__(self, model: Model, group: str, chance: random.Random) -> None:
+        self._model = model
+        self._group = group
+        self._chance = chance
+
+    def commit(self, line: Line) -> None:
+        """Commit an offset above all earlier ones."""
+        place = self._place()
+        if place is None:
+            return
+        _, topic, index = place
+        known = self._model.commits.setdefault(place, CommitModel())
+        known.sent = offset = known.sent + self._chance.randint(1, 9)
+        of_partition = OffsetCommitRequest.OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=offset, committed_metadata=f"at {offset}"
+        )
+        of_topic = OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=[of_partition])
+
+        def answered(response: Response) -> None:
+            assert isinstance(response, OffsetCommitResponse)
+            if response.topics[0].partitions[0].error_code == ErrorCode.NONE:
+                known.promised = max(known.promised, offset)
+
+        request = OffsetCommitRequest(group_id=self._group, member_id="", topics=[of_topic])
+        line.send(request, COMMIT_VERSION, answered)
+
+    def fetch(self, line: Line) -> None:
+        """Ask for a committed offset."""
+        place = self._place()
+        if place is not None:
+            ask_for_offset(line, self._model, place)
+
+    def _place(self) -> tuple[str, str, int] | None:
+        names = sorted(self._model.topics.keys() - self._model.deleting)
+        if not names:
+            return None
+        topic = self._model.topics[self._chance.choice(names)]
+        return self._group, topic.name, self._chance.randrange(len(topic.partitions))
+
+
+def ask_for_offset(line: Line, model: Model, place: tuple[str, str, int]) -> None:
+    """OffsetFetch of one place; the answer is held against what was promised when it was asked."""
+    group, topic, index = place
+    known = model.commits.get(place)
+
+    def answered(response: Response) -> None:
+        assert isinstance(response, OffsetFetchResponse)
+        if response.error_code != ErrorCode.NONE or model.commits.get(place) is not known:
+            return
+        answer = response.topics[0].partitions[0]
+        if answer.error_code != ErrorCode.NONE:
+            return
+        if answer.committed_offset >= 0 and answer.metadata != f"at {answer.committed_offset}":
+            raise Violation(f"{place}: offset {answer.committed_offset} with the metadata {answer.metadata!r}")
+        if topic not in model.deleting:
+            model.note_fetched_offset(place, answer.committed_offset)
+
+    wanted = OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=[index])
+    line.send(OffsetFetchRequest(group_id=group, topics=[wanted]), FETCH_VERSION, answered)
+
+
+class Member:
+    """The only member of a classic group: joins, takes its assignment, and is known again after a restart."""
+
+    def __init__(self, model: Model, group: str) -> None:
+        self._model = model
+        self._group = group
+        self._member_id = ""
+        self._generation = -1
+        self._is_assigned = False
+        self._is_waiting = False
+        self._life = 0
+
+    def reconnect(self) -> None:
+        """The broker has restarted: answers of before will never come."""
+        self._life += 1
+        self._is_waiting = False
+
+    def act(self, line: Line, chance: random.Random) -> None:
+        """Join, take the assignment, or tell that it lives; one at a time."""
+        if self._is_waiting:
+            return
+        self._is_waiting = True
+        if not self._is_assigned:
+            if self._generation < 0:
+                self._join(line)
+            else:
+                self._sync(line)
+        elif chance.random() < 0.2:
+            self._join(line)
+        else:
+            self._heartbeat(line)
+
+    def _done(self, life: int) -> bool:
+        if life != self._life:
+            return False
+        self._is_waiting = False
+        return True
+
+    def _join(self, line: Line) -> None:
+        life = self._life
+        self._is_assigned = False
+
+        def answered(response: Response) -> None:
+            assert isinstance(response, JoinGroupResponse)
+            if not self._done(life):
+                return
+            if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                self._member_id = response.member_id
+            elif response.error_code == ErrorCode.NONE:
+                place = (self._group, response.member_id)
+                promised = self._model.generations.get(place, -1)
+                if response.generation_id < promised:
+                    raise Violation(f"group {self._group} went back from {promised} to {response.generation_id}")
+                self._member_id, self._generation = response.member_id, response.generation_id
+            elif response.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+                self._forget("JoinGroup")
+            else:
+                self._generation = -1
+
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\1\0\0\0\0\xff\xff\xff\xff")
+        request = JoinGroupRequest(
+            group_id=self._group,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            rebalance_timeout_ms=SESSION_TIMEOUT_MS,
+            member_id=self._member_id,
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+        line.send(request, JOIN_VERSION, answered)
+
+    def _sync(self, line: Line) -> None:
+        life, generation = self._life, self._generation
+
+        def answered(response: Response) -> None:
+            assert isinstance(response, SyncGroupResponse)
+            if not self._done(life):
+                return
+            if response.error_code == ErrorCode.NONE:
+                self._is_assigned = True
+                if response.assignment != b"mine":
+                    raise Violation(f"group {self._group} hands out {response.assignment!r}")
+                self._model.generations[(self._group, self._member_id)] = generation
+            elif response.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+                self._forget("SyncGroup")
+            else:
+                self._generation = -1
+
+        mine = SyncGroupRequest.SyncGroupRequestAssignment(member_id=self._member_id, assignment=b"mine")
+        request = SyncGroupRequest(
+            group_id=self._group, generation_id=generation, member_id=self._member_id, assignments=[mine]
+        )
+        line.send(request, SYNC_VERSION, answered)
+
+    def _heartbeat(self, line: Line) -> None:
+        life = self._life
+
+        def answered(response: Response) -> None:
+            assert isinstance(response, HeartbeatResponse)
+            if not self._done(life):
+                return
+            if response.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+                self._forget("Heartbeat")
+            elif response.error_code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS):
+                if response.error_code == ErrorCode.ILLEGAL_GENERATION:
+                    raise Violation(f"group {self._group} does not know generation {self._generation}, its last")
+                self._is_assigned, self._generation = False, -1
+
+        request = HeartbeatRequest(group_id=self._group, generation_id=self._generation, member_id=self._member_id)
+        line.send(request, HEARTBEAT_VERSION, answered)
+
+    def _forget(self, api: str) -> None:
+        """The broker does not know the member: a broken promise once an assignment of this member was acknowledged."""
+        if (self._group, self._member_id) in self._model.generations:
+            raise Violation(f"{api}: group {self._group} has forgotten its member {self._member_id}")
+        self._member_id, self._generation, self._is_assigned = "", -1, False

@@ -1,0 +1,245 @@
+"""What the clients of a simulated broker were told, and what therefore must be true of it.
+
+The model knows nothing of logs or files. Two kinds of loss are told apart: the *death of the process* keeps what was
+written, a *power cut* keeps what was synced. Per partition it remembers what survives which, and after every restart
+an audit holds that against everything that the broker shows. What is there after a restart is durable from then on,
+because recovery writes and syncs what it keeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+from uuid import UUID
+
+
+class Violation(AssertionError):
+    """The broker broke a promise; the message says which."""
+
+
+class Loss(Enum):
+    """How a life of the broker ended."""
+
+    STOP = "clean stop"
+    KILL = "death of the process"
+    POWER = "power cut"
+
+
+class Stored(NamedTuple):
+    """A record as a reader finds it."""
+
+    key: bytes | None
+    value: bytes | None
+
+
+class Shown(NamedTuple):
+    """Everything that a partition shows: its bounds, and each record by its offset."""
+
+    start: int
+    end: int
+    records: dict[int, Stored]
+    leader_epoch: int
+
+
+@dataclass
+class PartitionModel:
+    """What is known of one partition."""
+
+    promised: dict[int, Stored] = field(default_factory=dict)
+    """Survives everything: acknowledged by acks=all in `sync`, seen by a reader in `sync`, or found after a restart."""
+    written: dict[int, Stored] = field(default_factory=dict)
+    """Survives the death of the process: acks=1, or acknowledged in `page-cache`."""
+    once: dict[bytes, tuple[object, int]] = field(default_factory=dict)
+    """Values of idempotent producers, with the producer and the sequence: stored at most once, and in order."""
+    sent: set[bytes] = field(default_factory=set)
+    tombstones: set[bytes] = field(default_factory=set)
+    """Keys of which a record without a value was sent."""
+    promised_end: int = 0
+    """A high watermark that somebody was told, in `sync`."""
+    start: int = 0
+    """Records below were deleted by somebody who was told so."""
+    start_asked: int = 0
+    """The largest offset up to which a deletion was asked for."""
+    leader_epoch: int = 0
+    was_audited: bool = False
+    """Whether `leader_epoch` is what an audit has seen."""
+
+    def note(self, offset: int, record: Stored, *, survives_power: bool) -> None:
+        """A record was acknowledged at `offset`."""
+        for known in (self.promised, self.written):
+            if offset in known and known[offset] != record:
+                raise Violation(f"offset {offset} was acknowledged twice: {known[offset]} and {record}")
+        (self.promised if survives_power else self.written)[offset] = record
+
+
+@dataclass
+class TopicModel:
+    """A topic whose creation was acknowledged."""
+
+    name: str
+    id: UUID
+    settings: dict[str, str]
+    partitions: list[PartitionModel]
+    counts_asked: int = 0
+    """The largest number of partitions that was asked for."""
+    settings_asked: list[dict[str, str]] = field(default_factory=list)
+    """Settings of changes that are not answered yet: a crash leaves one of them, or the last acknowledged."""
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.settings.get("cleanup.policy", "delete")
+
+    @property
+    def syncs(self) -> bool:
+        return self.settings.get("ottla.acks.all", "sync") == "sync"
+
+    @property
+    def expires(self) -> bool:
+        """Whether retention may take records away."""
+        return "retention.bytes" in self.settings or "retention.ms" in self.settings
+
+
+@dataclass
+class CommitModel:
+    """Committed offsets of one (group, topic, partition); every commit is larger than the one before."""
+
+    promised: int = -1
+    """Acknowledged, or shown by a fetch."""
+    sent: int = -1
+
+
+class Model:
+    """Everything that clients know."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicModel] = {}
+        self.creating: dict[str, tuple[int, dict[str, str]]] = {}
+        self.deleting: set[str] = set()
+        self.commits: dict[tuple[str, str, int], CommitModel] = {}
+        self.producer_ids: set[int] = set()
+        self.generations: dict[tuple[str, str], int] = {}
+        """(group, member) -> generation whose assignment the member was given."""
+        self.was_unclean = False
+        """Whether the last life that served somebody ended without a stop in good order: leader epochs must grow."""
+
+    def note_producer_id(self, producer_id: int) -> None:
+        """A producer id was handed out."""
+        if producer_id in self.producer_ids:
+            raise Violation(f"producer id {producer_id} was handed out twice")
+        self.producer_ids.add(producer_id)
+
+    def note_topic_gone(self, name: str) -> None:
+        """A topic was deleted: nothing of it is promised any more, its committed offsets neither."""
+        self.topics.pop(name, None)
+        self.deleting.discard(name)
+        for place in [place for place in self.commits if place[1] == name]:
+            del self.commits[place]
+
+    # -- after a restart --------------------------------------------------------------------------------------------
+
+    def audit_topics(self, found: dict[str, tuple[UUID, int, dict[str, str]]]) -> None:
+        """`found`: id, partition count and settings by name. What was in doubt is settled by what is there."""
+        for name, topic in list(self.topics.items()):
+            if name not in found:
+                if name not in self.deleting:
+                    raise Violation(f"topic {name} is gone, and nobody deleted it")
+                self.note_topic_gone(name)
+                continue
+            topic_id, count, settings = found[name]
+            if topic_id != topic.id:
+                raise Violation(f"topic {name} has another id")
+            if not len(topic.partitions) <= count <= max(len(topic.partitions), topic.counts_asked):
+                raise Violation(f"topic {name} has {count} partitions, {len(topic.partitions)} were acknowledged")
+            topic.partitions.extend(PartitionModel() for _ in range(count - len(topic.partitions)))
+            if settings != topic.settings and settings not in topic.settings_asked:
+                raise Violation(f"topic {name} has {settings}, acknowledged was {topic.settings}")
+            topic.settings, topic.settings_asked, topic.counts_asked = settings, [], count
+        for name, (topic_id, count, settings) in found.items():
+            if name in self.topics:
+                continue
+            if name not in self.creating:
+                raise Violation(f"topic {name} is there, and nobody created it (or it was deleted)")
+            self.topics[name] = TopicModel(name, topic_id, settings, [PartitionModel() for _ in range(count)], count)
+        self.creating.clear()
+        self.deleting.clear()
+
+    def audit_partition(self, topic: TopicModel, index: int, shown: Shown, loss: Loss | None) -> None:
+        """Hold what a partition shows against what is known; `loss` is None in the middle of a life."""
+        known, place = topic.partitions[index], f"{topic.name}-{index}"
+        self._audit_bounds(topic, known, shown, place)
+        must = dict(known.promised)
+        if loss is not Loss.POWER:
+            must.update(known.written)
+        if loss is not None:
+            self._audit_contents(topic, known, shown, must, place)
+        newest: dict[object, int] = {}
+        for offset, record in shown.records.items():
+            value = record.value
+            if value is None:
+                if record.key not in known.tombstones:
+                    raise Violation(f"{place} offset {offset}: a tombstone that was never sent")
+                continue
+            if value not in known.sent:
+                raise Violation(f"{place} offset {offset}: something that was never sent")
+            if value in known.once:
+                producer, sequence = known.once[value]
+                if sequence <= newest.get(producer, -1):
+                    raise Violation(f"{place} offset {offset}: an idempotent record is stored twice or out of order")
+                newest[producer] = sequence
+        if loss is not None:
+            self._settle(topic, known, shown)
+
+    def _audit_bounds(self, topic: TopicModel, known: PartitionModel, shown: Shown, place: str) -> None:
+        if shown.end < known.promised_end:
+            raise Violation(f"{place} ends at {shown.end}; {known.promised_end} had been shown")
+        if shown.start < known.start:
+            raise Violation(f"{place} starts at {shown.start}; records below {known.start} had been deleted")
+        if shown.start > max(known.start, known.start_asked) and not topic.expires:
+            raise Violation(f"{place} starts at {shown.start}; nobody deleted beyond {known.start_asked}")
+        least_epoch = known.leader_epoch + (self.was_unclean and known.was_audited)
+        if shown.leader_epoch < least_epoch:
+            raise Violation(f"{place} has leader epoch {shown.leader_epoch}, not {least_epoch} or more")
+        if not topic.is_compacted and list(shown.records) != list(range(shown.start, shown.end)):
+            raise Violation(f"{place}: offsets have gaps between {shown.start} and {shown.end}")
+        if list(shown.records) != sorted(shown.records):
+            raise Violation(f"{place}: offsets are out of order")
+
+    @staticmethod
+    def _audit_contents(
+        topic: TopicModel, known: PartitionModel, shown: Shown, must: dict[int, Stored], place: str
+    ) -> None:
+        newest = {record.key: offset for offset, record in sorted((shown.records | must).items())}
+        for offset, record in must.items():
+            if offset < shown.start:
+                continue
+            found = shown.records.get(offset)
+            if found == record:
+                continue
+            # A later record of the key may stand for it, or its tombstone has served its time.
+            may_be_cleaned = topic.is_compacted and (newest[record.key] > offset or record.value is None)
+            if found is None and may_be_cleaned:
+                continue
+            raise Violation(f"{place} offset {offset}: {record} was acknowledged, {found} is there")
+
+    @staticmethod
+    def _settle(topic: TopicModel, known: PartitionModel, shown: Shown) -> None:
+        """A restart has decided what was in doubt."""
+        known.promised = dict(shown.records)
+        known.written = {}
+        known.start = shown.start
+        known.start_asked = shown.start
+        known.leader_epoch = shown.leader_epoch
+        known.was_audited = True
+        known.promised_end = shown.end if topic.syncs else 0
+
+    def note_fetched_offset(self, place: tuple[str, str, int], offset: int) -> None:
+        """OffsetFetch has shown `offset` (-1: none) for a (group, topic, partition)."""
+        known = self.commits.get(place)
+        if known is None:
+            return
+        if offset < known.promised:
+            raise Violation(f"committed offset of {place} went back from {known.promised} to {offset}")
+        if offset > known.sent:
+            raise Violation(f"committed offset of {place} is {offset}, nothing above {known.sent} was sent")
+        known.promised = offset

@@ -1,0 +1,231 @@
+"""Simulated producers: plain ones that send and forget what was refused, idempotent ones that never give up."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+from kit.simulator.model import Model, Stored, TopicModel, Violation
+
+from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Response
+from ottla.protocol.records.batch import encode_batch
+from ottla.protocol.records.record import Record
+
+if TYPE_CHECKING:
+    from kit.simulator.clients import Line
+
+PRODUCE_VERSION = 9
+INIT_PRODUCER_ID_VERSION = 4
+MOST_IN_FLIGHT = 5
+KEYS = [b"a", b"b", b"c"]
+
+
+class Values:
+    """Values that are never the same twice, so that a stored record tells who sent it and when."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._numbers = count(1)
+
+    def records(self, topic: TopicModel, now_ms: int) -> list[Record]:
+        """A few records for `topic`, tombstones among them where it is compacted."""
+        chance = self._chance
+        drawn = []
+        for offset in range(chance.choice((1, 1, 1, 2, 3, 6))):
+            value: bytes | None = b"%d " % next(self._numbers) * chance.choice((1, 1, 4, 30, 80))
+            if topic.is_compacted and chance.random() < 0.15:
+                value = None
+            drawn.append(Record(offset, now_ms, chance.choice(KEYS), value, ()))
+        return drawn
+
+
+def _request(topic: str, index: int, records: bytes | bytearray, acks: int) -> ProduceRequest:
+    data = ProduceRequest.PartitionProduceData(index=index, records=records)
+    of_topic = ProduceRequest.TopicProduceData(name=topic, partition_data=[data])
+    return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=30_000, topic_data=[of_topic])
+
+
+def _answer(response: Response) -> ProduceResponse.PartitionProduceResponse:
+    assert isinstance(response, ProduceResponse)
+    return response.responses[0].partition_responses[0]
+
+
+def _note(model: Model, topic: str, index: int, base_offset: int, records: list[Record], acks: int) -> None:
+    """Remember an acknowledgement. A topic that is being deleted promises nothing."""
+    known = model.topics.get(topic)
+    if known is None or base_offset < 0:
+        return
+    for number, record in enumerate(records):
+        known.partitions[index].note(
+            base_offset + number, Stored(record.key, record.value), survives_power=acks == -1 and known.syncs
+        )
+
+
+def _note_sent(topic: TopicModel, index: int, records: list[Record]) -> None:
+    known = topic.partitions[index]
+    for record in records:
+        if record.value is None:
+            known.tombstones.add(record.key or b"")
+        else:
+            known.sent.add(record.value)
+
+
+class PlainProducer:
+    """Sends a batch with any acks, and never again."""
+
+    def __init__(self, model: Model, values: Values, chance: random.Random) -> None:
+        self._model = model
+        self._values = values
+        self._chance = chance
+
+    def send(self, line: Line, now_ms: int) -> None:
+        """Produce one batch to some partition."""
+        if not self._model.topics:
+            return
+        topic = self._model.topics[self._chance.choice(sorted(self._model.topics))]
+        index = self._chance.randrange(len(topic.partitions))
+        records = self._values.records(topic, now_ms)
+        acks = self._chance.choice((-1, -1, -1, 1, 0))
+        _note_sent(topic, index, records)
+        name = topic.name
+
+        def answered(response: Response) -> None:
+            answer = _answer(response)
+            if answer.error_code == ErrorCode.NONE:
+                _note(self._model, name, index, answer.base_offset, records, acks)
+
+        request = _request(name, index, encode_batch(records), acks)
+        line.send(request, PRODUCE_VERSION, answered if acks else None)
+
+
+@dataclass
+class Batch:
+    """A batch of an idempotent producer, kept until it is acknowledged."""
+
+    sequence: int
+    records: list[Record]
+
+
+class IdempotentProducer:
+    """One producer id, one partition, up to five batches in flight, sent again until they are acknowledged."""
+
+    def __init__(self, model: Model, values: Values, topic: TopicModel, index: int) -> None:
+        self._model = model
+        self._values = values
+        self.topic = topic.name
+        self._topic_id = topic.id
+        self._index = index
+        self._producer_id = -1
+        self._sequence = 0
+        self._unanswered: deque[Batch] = deque()
+        self._in_flight = 0
+        self._life = 0
+        self._is_asking = False
+        self._must_resend = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its topic is gone."""
+        topic = self._model.topics.get(self.topic)
+        return topic is None or topic.id != self._topic_id or self.topic in self._model.deleting
+
+    def reconnect(self) -> None:
+        """The broker has restarted: answers of before will never come."""
+        self._life += 1
+        self._in_flight = 0
+        self._is_asking = False
+        self._must_resend = bool(self._unanswered)
+
+    def send(self, line: Line, now_ms: int) -> None:
+        """Go on: ask for a producer id, send again what was not acknowledged, or send something new."""
+        topic = self._model.topics.get(self.topic)
+        if topic is None or self.is_over:
+            return
+        if self._producer_id < 0:
+            self._ask_for_id(line)
+        elif self._must_resend:
+            if self._in_flight == 0:
+                self._must_resend = False
+                for batch in list(self._unanswered):
+                    self._post(line, batch)
+        elif len(self._unanswered) < MOST_IN_FLIGHT:
+            records = self._values.records(topic, now_ms)
+            _note_sent(topic, self._index, records)
+            for number, record in enumerate(records):
+                if record.value is not None:
+                    topic.partitions[self._index].once[record.value] = (self, self._sequence + number)
+            batch = Batch(self._sequence, records)
+            self._sequence += len(records)
+            self._unanswered.append(batch)
+            self._post(line, batch)
+
+    def _ask_for_id(self, line: Line) -> None:
+        if self._is_asking:
+            return
+        self._is_asking = True
+        life = self._life
+
+        def answered(response: Response) -> None:
+            assert isinstance(response, InitProducerIdResponse)
+            if response.error_code == ErrorCode.NONE:
+                self._model.note_producer_id(response.producer_id)
+                if life == self._life:
+                    self._producer_id = response.producer_id
+            if life == self._life:
+                self._is_asking = False
+
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        line.send(request, INIT_PRODUCER_ID_VERSION, answered)
+
+    def _post(self, line: Line, batch: Batch) -> None:
+        self._in_flight += 1
+        content = encode_batch(
+            batch.records, producer_id=self._producer_id, producer_epoch=0, base_sequence=batch.sequence
+        )
+        line.send(_request(self.topic, self._index, content, -1), PRODUCE_VERSION, self._on_answer(batch))
+
+    def _refuse_gap(self, batch: Batch) -> None:
+        """The broker has not got what came before `batch`, or does not know any more that it has got `batch`.
+
+        A broken promise, unless a power cut may take records away, or the cleaner has taken the earlier batches of the
+        producer: then Kafka, too, remembers the last one only.
+        """
+        topic = self._model.topics.get(self.topic)
+        if topic is not None and topic.syncs and not topic.is_compacted:
+            raise Violation(
+                f"{self.topic}-{self._index}: producer {self._producer_id} may not go on at sequence "
+                f"{batch.sequence}, though everything before was acknowledged"
+            )
+        if topic is not None:
+            known = topic.partitions[self._index]
+            known.once = {value: by for value, by in known.once.items() if by[0] is not self}
+        self._producer_id, self._sequence = -1, 0
+        self._unanswered.clear()
+        self._life += 1
+        self._in_flight = 0
+
+    def _on_answer(self, batch: Batch) -> Callable[[Response], None]:
+        life = self._life
+
+        def answered(response: Response) -> None:
+            if life != self._life:
+                return
+            self._in_flight -= 1
+            answer = _answer(response)
+            if answer.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                _note(self._model, self.topic, self._index, answer.base_offset, batch.records, -1)
+                if batch in self._unanswered:
+                    self._unanswered.remove(batch)
+                return
+            if answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._unanswered[0] is batch:
+                self._refuse_gap(batch)
+            self._must_resend = True
+
+        return answered

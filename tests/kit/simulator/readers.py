@@ -1,0 +1,84 @@
+"""A simulated reader: what it has seen in a topic that syncs is never taken back."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kit.simulator.model import Model, Stored, Violation
+
+from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Response
+from ottla.protocol.records.batch import decode_batch, iter_batches
+
+if TYPE_CHECKING:
+    from kit.simulator.clients import Line
+
+FETCH_VERSION = 12
+MOST_BYTES = 1 << 20
+
+
+def fetch_request(topic: str, index: int, offset: int) -> FetchRequest:
+    """One partition, answered at once."""
+    wanted = FetchRequest.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=MOST_BYTES)
+    of_topic = FetchRequest.FetchTopic(topic=topic, partitions=[wanted])
+    return FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=-1, topics=[of_topic])
+
+
+def stored_records(content: bytes | memoryview) -> dict[int, Stored]:
+    """The records of fetched batches by offset."""
+    view = memoryview(content)
+    found = {}
+    for position, header in iter_batches(view):
+        for record in decode_batch(view[position : position + header.size_bytes]):
+            found[record.offset] = Stored(record.key, record.value)
+    return found
+
+
+class Reader:
+    """Reads from where it stands in each partition, and remembers everything."""
+
+    def __init__(self, model: Model, chance: random.Random) -> None:
+        self._model = model
+        self._chance = chance
+        self._positions: dict[tuple[UUID, int], int] = {}
+
+    def reconnect(self) -> None:
+        """Go on where it was."""
+
+    def read(self, line: Line) -> None:
+        """Fetch from one partition."""
+        names = sorted(self._model.topics.keys() - self._model.deleting)
+        if not names:
+            return
+        topic = self._model.topics[self._chance.choice(names)]
+        index = self._chance.randrange(len(topic.partitions))
+        place = (topic.id, index)
+        position = self._positions.get(place, 0)
+
+        def answered(response: Response) -> None:
+            assert isinstance(response, FetchResponse)
+            answer = response.responses[0].partitions[0]
+            if self._model.topics.get(topic.name) is not topic:
+                return
+            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._positions[place] = answer.log_start_offset if answer.log_start_offset >= 0 else 0
+                if answer.high_watermark >= 0 and position > answer.high_watermark and topic.syncs:
+                    raise Violation(f"{topic.name}-{index}: a reader stands at {position}, beyond the end")
+                return
+            if answer.error_code != ErrorCode.NONE:
+                return
+            known = topic.partitions[index]
+            if topic.syncs:
+                known.promised_end = max(known.promised_end, answer.high_watermark)
+            for offset, record in stored_records(bytes(answer.records or b"")).items():
+                if offset >= answer.high_watermark:
+                    raise Violation(f"{topic.name}-{index}: offset {offset} is shown, the high watermark is lower")
+                if record.value is not None and record.value not in known.sent:
+                    raise Violation(f"{topic.name}-{index} offset {offset}: something that was never sent")
+                known.note(offset, record, survives_power=topic.syncs)
+                self._positions[place] = offset + 1
+
+        line.send(fetch_request(topic.name, index, position), FETCH_VERSION, answered)

@@ -1,0 +1,89 @@
+"""Many seeds, in several processes, and what they add up to."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+from kit.simulator.bugs import planted
+from kit.simulator.sites import OTHER, SITES
+from kit.simulator.world import Outcome, World
+
+SEEDS_PER_TASK = 20
+REPLAY = "scripts/simulate --replay {seed}"
+
+
+@dataclass
+class Summary:
+    """What a number of worlds have shown together."""
+
+    seeds: int = 0
+    operations: int = 0
+    seconds: float = 0.0
+    losses: Counter[str] = field(default_factory=Counter)
+    sites: Counter[str] = field(default_factory=Counter)
+    violations: list[Outcome] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a world in."""
+        self.seeds += 1
+        self.operations += outcome.operations
+        self.losses += outcome.losses
+        self.sites += outcome.sites
+        if outcome.violation is not None:
+            self.violations.append(outcome)
+
+    @property
+    def missed_sites(self) -> list[str]:
+        """Sites at which no machine has stopped, neither in life nor in recovery."""
+        return [site for site in SITES if not self.sites[site] and not self.sites[f"recovery, {site}"]]
+
+    def site_rows(self) -> list[tuple[str, int, int]]:
+        """(site, stops while it served, stops while it recovered), for a table."""
+        names = [*SITES, OTHER, "between calls"]
+        return [(name, self.sites[name], self.sites[f"recovery, {name}"]) for name in names]
+
+
+def run_seeds(seeds: Iterable[int], bug: str | None = None, *, stop_at_first: bool = False) -> list[Outcome]:
+    """Run worlds one after another in this process."""
+    outcomes = []
+    with nullcontext() if bug is None else planted(bug):
+        for seed in seeds:
+            outcome = World(seed).run()
+            outcomes.append(outcome)
+            if stop_at_first and outcome.violation is not None:
+                break
+    return outcomes
+
+
+def run_many(first: int, count: int, processes: int | None = None) -> Iterator[list[Outcome]]:
+    """Run `count` seeds from `first` on, in as many processes as there are cores; outcomes in pieces, as they come."""
+    workers = processes or os.cpu_count() or 1
+    pieces = [range(at, min(at + SEEDS_PER_TASK, first + count)) for at in range(first, first + count, SEEDS_PER_TASK)]
+    if workers == 1:
+        yield from map(run_seeds, pieces)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        yield from pool.map(run_seeds, pieces)
+
+
+def summarise(pieces: Iterable[list[Outcome]]) -> Summary:
+    """Add everything up."""
+    summary = Summary()
+    begun = time.monotonic()
+    for outcomes in pieces:
+        for outcome in outcomes:
+            summary.add(outcome)
+    summary.seconds = time.monotonic() - begun
+    return summary
+
+
+def seeds_to_find(bug: str, most: int) -> int | None:
+    """How many seeds it takes until a planted bug shows, None when it does not within `most`."""
+    outcomes = run_seeds(range(most), bug, stop_at_first=True)
+    return len(outcomes) if outcomes[-1].violation is not None else None

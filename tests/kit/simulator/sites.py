@@ -1,0 +1,58 @@
+"""Where a crash fell: the call to the disk that the machine did not come to, named by what the broker was doing.
+
+`SITES` is the list that a run of many seeds must cover; `site_of` names one call.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_PATTERNS: list[tuple[str, str, str]] = [
+    # (site, call, path)
+    ("metadata: append", "pwritev", r"__cluster_metadata-0/\d{20}\.log$"),
+    ("metadata: sync", "fdatasync", r"__cluster_metadata-0/\d{20}\.log$"),
+    ("metadata: snapshot write", "open|pwritev|fdatasync", r"__cluster_metadata-0/.*\.checkpoint(\.part|\.tmp)?"),
+    ("metadata: snapshot rename", "rename", r"__cluster_metadata-0/.*\.checkpoint"),
+    ("metadata: quorum-state", "open|pwritev|fdatasync|rename", r"quorum-state"),
+    ("groups: append", "pwritev", r"__consumer_offsets-\d+/\d{20}\.log$"),
+    ("groups: sync", "fdatasync", r"__consumer_offsets-\d+/\d{20}\.log$"),
+    ("checkpoint: recovery point", "open|pwritev|fdatasync|rename", r"recovery-point-offset-checkpoint"),
+    ("checkpoint: high watermark", "open|pwritev|fdatasync|rename", r"replication-offset-checkpoint"),
+    ("checkpoint: log start", "open|pwritev|fdatasync|rename", r"log-start-offset-checkpoint"),
+    ("checkpoint: cleaner", "open|pwritev|fdatasync|rename", r"cleaner-offset-checkpoint"),
+    ("leader epochs", "open|pwritev|fdatasync|rename", r"leader-epoch-checkpoint"),
+    ("producer snapshot", "open|pwritev|fdatasync|rename|unlink", r"\.snapshot"),
+    ("cleaner: write", "open|pwritev|fdatasync|truncate", r"\.cleaned$"),
+    ("cleaner: swap", "rename", r"\.(cleaned|swap)$"),
+    ("cleaner: sync of swapped", "open|fdatasync", r"\.swap$"),
+    ("segment: delete", "rename", r"\d{20}\.(log|index|timeindex|txnindex)$"),
+    ("segment: unlink", "unlink", r"\.deleted$"),
+    ("topic: make directory", "make_directory", r"-\d+$"),
+    ("topic: partition.metadata", "open|pwritev|fdatasync|rename", r"partition\.metadata"),
+    ("topic: rename to delete", "rename", r"/[^/]+-\d+$"),
+    ("topic: remove", "unlink|remove_directory", r"-delete(/|$)"),
+    ("log: roll", "open", r"\d{20}\.log$"),
+    ("log: append", "pwritev", r"\d{20}\.log$"),
+    ("log: sync", "fdatasync", r"\d{20}\.log$"),
+    ("log: cut", "truncate", r"\d{20}\.log$"),
+    ("log: damage kept aside", "open|pwritev|fdatasync", r"\.corrupt-"),
+    ("index", "open|pwritev|fdatasync|truncate|unlink", r"\.(index|timeindex|txnindex)$"),
+    ("directory: sync", "sync_directory", r""),
+    ("directory: identity", "open|pwritev|fdatasync|rename", r"(meta\.properties|ottla\.format|bootstrap\.checkpoint)"),
+    ("directory: clean marker", "open|pwritev|fdatasync|rename|unlink", r"\.kafka_cleanshutdown"),
+    ("reading", "pread|pread_nowait|read_bytes|map|size|list_directory|exists|lock|modified_ms", r""),
+]
+_COMPILED = [(site, re.compile(call), re.compile(path)) for site, call, path in _PATTERNS]
+SITES = [site for site, _, _ in _PATTERNS]
+"""Every site in the order in which a table shows them."""
+OTHER = "other"
+
+
+def site_of(call: str, path: Path) -> str:
+    """The name of a call to the disk."""
+    text = str(path)
+    for site, wanted_call, wanted_path in _COMPILED:
+        if wanted_call.fullmatch(call) and wanted_path.search(text):
+            return site
+    return OTHER
