@@ -55,14 +55,17 @@ def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Pen
 
 
 def _targets(request: MetadataRequest, context: Context) -> list[str | UUID]:
-    """Names and ids as asked for, each once. Raises KafkaError for what the version does not allow."""
+    """Names and ids as asked for, each once. Raises KafkaError for what the version does not allow.
+
+    An id counts more than a name: Java's consumer sends an empty name beside the id.
+    """
     targets: dict[str | UUID, None] = {}
     for topic in request.topics or ():
         if context.api_version < FIRST_VERSION_WITH_IDS and (topic.name is None or topic.topic_id != ZERO_ID):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"a topic can be asked for by id from version {FIRST_VERSION_WITH_IDS} on"
             )
-        targets[topic.topic_id if topic.name is None else topic.name] = None
+        targets[topic.topic_id if topic.name is None or topic.topic_id != ZERO_ID else topic.name] = None
     return list(targets)
 
 

@@ -26,12 +26,11 @@ _WRAP = 1 << 64
 
 def hash_of_topic(topic_id: UUID, name: str, partition_count: int, racks: tuple[str, ...] = ()) -> int:
     """The hash of one topic, unsigned. `racks` are those of every partition's replicas: there is one broker."""
-    of_each = b"".join(struct.pack("<i", len(_units(rack)) // 2) + _text(rack) for rack in sorted(racks))
     hasher = xxhash.xxh3_64(TOPIC_HASH_VERSION)
     hasher.update(struct.pack("<QQ", topic_id.int >> 64, topic_id.int & (_WRAP - 1)))
     hasher.update(_text(name))
     hasher.update(struct.pack("<i", partition_count))
-    hasher.update(b"".join(struct.pack("<i", index) + of_each for index in range(partition_count)))
+    hasher.update(_partitions(partition_count, sorted(racks)))
     return hasher.intdigest()
 
 
@@ -42,6 +41,13 @@ def hash_of_topics(hash_by_name: Iterable[tuple[str, int]]) -> int:
         return 0
     digest = xxhash.xxh3_64(b"".join(struct.pack("<Q", topic_hash) for _, topic_hash in in_order)).intdigest()
     return digest - _WRAP if digest & _SIGN else digest
+
+
+def _partitions(count: int, racks: list[str]) -> bytes:
+    if not racks:
+        return struct.pack(f"<{count}i", *range(count))
+    of_each = b"".join(struct.pack("<i", len(_units(rack)) // 2) + _text(rack) for rack in racks)
+    return b"".join(struct.pack("<i", index) + of_each for index in range(count))
 
 
 def _units(text: str) -> bytes:

@@ -72,6 +72,17 @@ def all_topics(node: Node, version: int) -> MetadataResponse:
 # --- Metadata
 
 
+@pytest.mark.parametrize("name", ["", None, "another"])
+def test_a_topic_id_counts_whatever_name_stands_beside_it(name: str | None) -> None:
+    node, _, _ = start_node()
+    create(node, "t", 2)
+    topic_id = node.catalog.topics["t"].id
+    asked = MetadataRequest.MetadataRequestTopic(topic_id=topic_id, name=name)
+    response = ask(node, MetadataRequest(topics=[asked]), 13)
+    assert isinstance(response, MetadataResponse)
+    assert [(topic.name, topic.error_code, len(topic.partitions)) for topic in response.topics] == [("t", 0, 2)]
+
+
 @pytest.mark.parametrize("version", range(14))
 def test_metadata_tells_the_one_broker_and_every_topic_at_each_version(version: int) -> None:
     node, _, _ = start_node(broker_rack="r1")
