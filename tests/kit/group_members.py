@@ -1,0 +1,100 @@
+"""Members of a group as processes of their own (`group_member.py`), and waiting for what they tell."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+PROGRAM = Path(__file__).with_name("group_member.py")
+PATIENCE_S = 45.0
+SESSION_MS = 6_000 if "OTTLA_TEST_BOOTSTRAP" in os.environ else 2_000
+"""As short as the broker allows; Kafka's `group.min.session.timeout.ms` is 6 s."""
+
+Place = tuple[str, int]
+
+
+class Member:
+    """One process. What it told so far: `assignment` (None before the first), `revoked` and `records` in order."""
+
+    def __init__(self, library: str, bootstrap: str, group: str, topics: list[str], **options: Any) -> None:
+        settings = {
+            "bootstrap": bootstrap,
+            "group": group,
+            "topics": topics,
+            "session_ms": SESSION_MS,
+            "assignor": "range",
+        }
+        self.assignment: frozenset[Place] | None = None
+        self.revoked: list[frozenset[Place]] = []
+        self.records: list[tuple[str, int, int, str]] = []
+        self.has_left = False
+        self._told = threading.Condition()
+        self._errors: list[str] = []
+        command = [sys.executable, str(PROGRAM), library, json.dumps(settings | options)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read, self._read_errors)]
+        for reader in self._readers:
+            reader.start()
+
+    @property
+    def values(self) -> set[str]:
+        """The values of the records that came."""
+        return {record[3] for record in self.records}
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            event = json.loads(line)
+            with self._told:
+                if "assignment" in event:
+                    self.assignment = frozenset((topic, partition) for topic, partition in event["assignment"])
+                elif "revoked" in event:
+                    self.revoked.append(frozenset((topic, partition) for topic, partition in event["revoked"]))
+                elif "record" in event:
+                    topic, partition, offset, value = event["record"]
+                    self.records.append((topic, partition, offset, value))
+                else:
+                    self.has_left = True
+                self._told.notify_all()
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        self._errors.extend(self.process.stderr)
+
+    def wait(self, what: Callable[[Member], bool]) -> None:
+        """Return once `what` is true of this member; it is looked at whenever the member tells something."""
+        give_up = monotonic() + PATIENCE_S
+        with self._told:
+            while not what(self):
+                left_s = give_up - monotonic()
+                if left_s <= 0 or not self._told.wait(left_s):
+                    raise AssertionError(
+                        f"assignment {self.assignment}, {len(self.records)} records, revoked {self.revoked}\n"
+                        + "".join(self._errors[-20:])
+                    )
+
+    def leave(self) -> None:
+        """Let it leave the group and end."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.wait(lambda member: member.has_left)
+        assert self.process.wait(PATIENCE_S) == 0
+
+    def kill(self) -> None:
+        """SIGKILL; nothing is said to the broker. Does nothing to one that has ended."""
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+        for reader in self._readers:
+            reader.join(PATIENCE_S)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None and not stream.closed:
+                stream.close()
