@@ -1,8 +1,8 @@
 """Between message formats: what old clients produce becomes a batch v2, what they fetch becomes messages v1 or v0.
 
-Stored is format v2 only, so a Produce below version 3 is converted before it is gathered, and a Fetch below version 4
-after it is read. Pure functions over bytes, called on the broker's thread (Produce: a message set is bounded by
-`max.message.bytes`, what is inside by `ottla.batch.max.decompressed.bytes`) and in a worker (Fetch).
+Stored is format v2 only, so a Produce below version 3 is converted before it is gathered (`produce_conversion.py`), and
+a Fetch below version 4 after it is read (`fetch_conversion.py`). Pure functions over bytes, bounded by
+`max.message.bytes`, by `ottla.batch.max.decompressed.bytes` where something is compressed, and by `MAX_FETCH_BYTES`.
 
 As Kafka 3.9 and before did it (LogValidator, RecordsUtil.downConvert): up, the messages of one set become one batch of
 their common codec, v0's without timestamps; a compressed message must be alone. Down, headers and control batches are
@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.records.batch import MAGIC, CorruptBatch, DecompressedTooLarge, encode_batch
+from ottla.protocol.records.batch import MAGIC, CorruptBatch, DecompressedTooLarge, seal_batch
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.records.formats import decode_any, iter_any
 from ottla.protocol.records.legacy import (
@@ -24,14 +24,19 @@ from ottla.protocol.records.legacy import (
     decode_message,
     encode_message_set,
     iter_messages,
+    key_and_value,
     message_crc_matches,
 )
-from ottla.storage.append import NO_TIMESTAMP, Refused, too_large
+from ottla.protocol.records.record import encode_record
+from ottla.storage.append import NO_TIMESTAMP, BatchRules, Refused, too_large
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ottla.config.topic import TopicConfig
     from ottla.protocol.records.batch import BatchHeader
     from ottla.protocol.records.record import Record
+    from ottla.protocol.types import Buffer
 
 FIRST_PRODUCE_VERSION_WITH_BATCHES: Final = 3
 FIRST_FETCH_VERSION_WITH_BATCHES: Final = 4
@@ -43,23 +48,53 @@ MAX_FETCH_BYTES: Final = 16 * 1024 * 1024
 # Produce ------------------------------------------------------------------------------------------------------------
 
 
-def to_batch(records: memoryview, config: TopicConfig) -> memoryview:
-    """One batch v2 of what a Produce 0-2 holds for a partition; a batch v2 is given back as it is, as Kafka takes it.
+def is_batch(records: Buffer) -> bool:
+    """Whether the records of a Produce 0-2 are batches v2 all the same: Kafka takes them as they are."""
+    return len(records) > MAGIC_AT and records[MAGIC_AT] == MAGIC
+
+
+def to_batch(records: Buffer, config: TopicConfig) -> memoryview:
+    """One batch v2 of the messages that a Produce 0-2 holds for a partition, in the codec that the topic wants.
 
     Raises:
         Refused: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE or
             UNSUPPORTED_COMPRESSION_TYPE.
     """
-    if len(records) > MAGIC_AT and records[MAGIC_AT] == MAGIC:
-        return records
-    messages = _outer_messages(records, config)
-    codec = Compression(messages[-1][1].codec)
-    decoded: list[Record] = []
-    for position, header in messages:
-        message = records[position : position + header.size_bytes]
-        decoded += _inside(message, config.ottla_batch_max_decompressed_bytes)
-    batch = encode_batch([record._replace(offset=number) for number, record in enumerate(decoded)], compression=codec)
-    return memoryview(batch)
+    view = memoryview(records)
+    messages = _outer_messages(view, config)
+    rules = BatchRules(config)
+    source = Compression(messages[-1][1].codec)
+    codec = source if rules.target is None else rules.target
+    if source is Compression.NONE:
+        limit = config.max_message_bytes if codec is Compression.NONE else config.ottla_batch_max_decompressed_bytes
+        decoded = _plain(view, messages, limit)
+    else:
+        decoded = _inside(view, config.ottla_batch_max_decompressed_bytes)
+    return memoryview(_packed(decoded, codec, rules.level if codec is rules.target else None))
+
+
+def _packed(
+    decoded: Sequence[tuple[int, bytes | None, bytes | None]], codec: Compression, level: int | None
+) -> bytearray:
+    """`encode_batch`, but for records that have no offsets yet and no headers."""
+    base_timestamp = decoded[0][0]
+    body = bytearray()
+    for number, (timestamp, key, value) in enumerate(decoded):
+        body += encode_record(timestamp - base_timestamp, number, key, value)
+    return seal_batch(
+        body,
+        base_offset=0,
+        leader_epoch=-1,
+        attributes=int(codec),
+        last_offset_delta=len(decoded) - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(timestamp for timestamp, _, _ in decoded),
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=len(decoded),
+        level=level,
+    )
 
 
 def _outer_messages(records: memoryview, config: TopicConfig) -> list[tuple[int, BatchHeader]]:
@@ -89,7 +124,29 @@ def _outer_messages(records: memoryview, config: TopicConfig) -> list[tuple[int,
     return messages
 
 
-def _inside(message: memoryview, max_decompressed_bytes: int) -> list[Record]:
+def _plain(
+    records: memoryview, messages: Sequence[tuple[int, BatchHeader]], limit: int
+) -> list[tuple[int, bytes | None, bytes | None]]:
+    """(timestamp, key, value) of messages none of which is compressed; too large when they hold more than `limit`."""
+    decoded = []
+    room = limit
+    try:
+        for position, header in messages:
+            timestamp = header.max_timestamp
+            if timestamp < NO_TIMESTAMP:
+                raise _no_time(timestamp)
+            key, value = key_and_value(records[position : position + header.size_bytes], header.magic)
+            room -= len(key or b"") + len(value or b"")
+            if room < 0:
+                raise too_large(len(records), limit)
+            decoded.append((timestamp, key, value))
+    except CorruptBatch as error:
+        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+    return decoded
+
+
+def _inside(message: memoryview, max_decompressed_bytes: int) -> list[tuple[int, bytes | None, bytes | None]]:
+    """(timestamp, key, value) of the messages in a compressed one."""
     try:
         records = decode_message(
             message, max_decompressed_bytes=max_decompressed_bytes, check_crc=False, is_from_producer=True
@@ -102,8 +159,12 @@ def _inside(message: memoryview, max_decompressed_bytes: int) -> list[Record]:
         raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
     oldest_ms = min(record.timestamp for record in records)
     if oldest_ms < NO_TIMESTAMP:
-        raise Refused(ErrorCode.INVALID_TIMESTAMP, f"timestamp {oldest_ms} is neither a time nor -1")
-    return records
+        raise _no_time(oldest_ms)
+    return [(record.timestamp, record.key, record.value) for record in records]
+
+
+def _no_time(timestamp_ms: int) -> Refused:
+    return Refused(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp_ms} is neither a time nor -1")
 
 
 # Fetch --------------------------------------------------------------------------------------------------------------

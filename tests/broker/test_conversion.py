@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 import zlib
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatch, LegacyRecordBatchBuilder
 
-from ottla.broker.conversion import to_batch, to_messages
+from ottla.broker.conversion import is_batch, to_batch, to_messages
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -95,9 +96,41 @@ def test_offsets_that_the_client_gave_are_nothing_to_the_batch():
     assert [record.offset for record in decode_batch(up(messages))] == [0, 1]
 
 
-def test_a_batch_v2_is_taken_as_it_is():
-    batch = encode_batch([Record(0, 5, None, b"a")])
-    assert up(batch) == batch
+def test_a_batch_v2_is_told_from_messages():
+    assert is_batch(encode_batch([Record(0, 5, None, b"a")]))
+    assert not any(is_batch(encode_message(magic, 0, 5, None, b"a")) for magic in (0, 1))
+    assert not is_batch(b"")
+
+
+@pytest.mark.parametrize("source", OLD_CODECS)
+@pytest.mark.parametrize("target", ["uncompressed", "gzip", "zstd"])
+def test_a_topic_with_a_codec_of_its_own_gets_batches_in_it(source, target):
+    messages = encode_message_set([Record(0, 5, None, b"a"), Record(1, 6, b"k", b"b")], 1, compression=source)
+    batch = up(messages, topic_config(compression_type=target))
+    codec = Compression.NONE if target == "uncompressed" else Compression.named(target)
+    assert parse_header(batch).compression is codec
+    assert [record.value for record in decode_batch(batch)] == [b"a", b"b"]
+
+
+def test_many_messages_that_shrink_in_the_topics_codec_are_no_larger_than_it_takes():
+    messages = b"".join(bytes(encode_message(1, 0, 5, None, bytes(900))) for _ in range(50))
+    assert refusal_of(messages, topic_config(max_message_bytes=1000)) is ErrorCode.MESSAGE_TOO_LARGE
+    assert len(up(messages, topic_config(max_message_bytes=1000, compression_type="gzip"))) < 1000
+
+
+@settings(max_examples=200)
+@given(data=st.binary(min_size=1, max_size=150), magic=st.sampled_from([0, 1]), sound=st.booleans())
+def test_noise_is_refused_and_nothing_worse(data, magic, sound):
+    noise = bytearray(data)
+    if len(noise) > 16:
+        noise[16] = magic
+        if sound:
+            struct.pack_into(">i", noise, 8, len(noise) - 12)
+            struct.pack_into(">I", noise, 12, zlib.crc32(noise[16:]))
+    with suppress(Refused):
+        up(noise)
+    with suppress(KafkaError):
+        down(noise, 0)
 
 
 def broken(message_set, position):

@@ -19,6 +19,8 @@ from ottla.protocol.api.create_topics import CreateTopicsRequest
 from ottla.protocol.api.list_offsets import ListOffsetsRequest
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.headers import decode_response_header
+from ottla.protocol.message import decode
 from ottla.protocol.records.batch import decode_batch, encode_batch, iter_batches
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.records.legacy import decode_message, encode_message, iter_messages
@@ -87,6 +89,22 @@ def test_old_messages_become_one_batch_of_their_codec(wire: Wire, topic: str, ve
     again = [record._replace(offset=record.offset + 5) for record in sent.records]
     assert records == sent.records + again
     assert codecs == {codec}
+
+
+def test_messages_of_one_connection_keep_their_order_whatever_it_takes_to_convert_them(wire: Wire, topic: str) -> None:
+    create(wire, topic)
+    large, small = old_messages(0, 900, 1, Compression.GZIP), old_messages(0, 1, 1)
+    plain = old_messages(0, 900, 1)
+    assert produce(wire, topic, small.data, 2).base_offset == 0
+    sent = [large, small, plain, small, large, small]
+    asked = [wire.send_request(produce_request(topic, one.data), 2) for one in sent]
+    expected = 1
+    for correlation_id, one in zip(asked, sent, strict=True):
+        frame = wire.read_frame()
+        found, position = decode_response_header(0, 2, frame)
+        stored = decode(ProduceResponse, frame, 2, position).responses[0].partition_responses[0]
+        assert (found, stored.error_code, stored.base_offset) == (correlation_id, 0, expected)
+        expected += len(one.records)
 
 
 @pytest.mark.parametrize("version", range(4))

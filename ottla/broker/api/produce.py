@@ -10,15 +10,16 @@ Duplicates of idempotent producers are answered like their originals, and no ear
 Differences from Apache Kafka: what is looked at in a batch (decisions.md 10); transactional ids and transactional
 batches are refused until there are transactions, with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because clients take that
 as final and do not retry. Versions 0-2 carry messages of formats v0 and v1, which become a batch before it is gathered
-(`conversion.py`); Kafka 4 refuses them.
+(`produce_conversion.py`); Kafka 4 refuses them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.conversion import FIRST_PRODUCE_VERSION_WITH_BATCHES, to_batch
+from ottla.broker.conversion import FIRST_PRODUCE_VERSION_WITH_BATCHES
 from ottla.broker.pending import Pending
+from ottla.broker.produce_conversion import OldRecords, convert_aside, convert_now, is_little
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.append import AppendEntry, AppendResult, Refused
@@ -44,6 +45,7 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
         )
     produce = _Produce(request, context)
     version = context.api_version
+    old: list[OldRecords] = []
     for topic_data in request.topic_data:
         topic, missing = _find_topic(topic_data, context)
         for data in topic_data.partition_data:
@@ -62,19 +64,33 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
             elif not isinstance(data.records, memoryview) or not data.records:
                 produce.refuse(index, ErrorCode.INVALID_RECORD, "the request holds no record batch for the partition")
             else:
-                records = data.records
-                if version < FIRST_PRODUCE_VERSION_WITH_BATCHES:
-                    try:
-                        records = to_batch(records, partition.log.config)
-                    except Refused as refused:
-                        produce.refuse(index, refused.code, refused.message)
-                        continue
                 produce.partitions[index] = partition
-                partition.gather(AppendEntry(records, version), produce, index)
+                if version < FIRST_PRODUCE_VERSION_WITH_BATCHES:
+                    old.append(OldRecords(index, partition, data.records))
+                else:
+                    partition.gather(AppendEntry(data.records, version), produce, index)
+    if old:
+        _convert(old, produce, context)
     produce.all_expected()
-    if acks == 0:
+    if acks == 0 and not produce.pending.parks:
         return None
     return produce.pending
+
+
+def _convert(old: list[OldRecords], produce: _Produce, context: Context) -> None:
+    """Gather what an old client sent once it is batches; nothing starts behind the request before that."""
+
+    def converted(part: OldRecords, entry: AppendEntry | Refused) -> None:
+        if isinstance(entry, Refused):
+            produce.refuse(part.slot, entry.code, entry.message)
+        else:
+            part.partition.gather(entry, produce, part.slot)
+
+    if is_little(old):
+        convert_now(old, context.api_version, converted)
+    else:
+        produce.pending.parks = True
+        convert_aside(context.node, old, context.api_version, converted)
 
 
 def _find_topic(data: ProduceRequest.TopicProduceData, context: Context) -> tuple[Topic | None, ErrorCode]:

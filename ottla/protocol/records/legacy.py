@@ -87,20 +87,10 @@ def parse_message_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise CorruptBatch("fewer bytes than a message's header has") from None
     if size < SMALLEST_SIZE[magic]:
         raise CorruptBatch(f"the message has a size of {size}, less than the smallest of format v{magic}")
-    return BatchHeader(
-        base_offset=offset,
-        batch_length=size,
-        partition_leader_epoch=-1,
-        magic=magic,
-        crc=crc,
-        attributes=attributes & _ATTRIBUTES_MASK[magic],
-        last_offset_delta=0,
-        base_timestamp=timestamp,
-        max_timestamp=timestamp,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        record_count=1,
+    attributes &= _ATTRIBUTES_MASK[magic]
+    # As a plain tuple, in the order of the fields: by their names it takes three times as long.
+    return tuple.__new__(
+        BatchHeader, (offset, size, -1, magic, crc, attributes, 0, timestamp, timestamp, -1, -1, -1, 1)
     )
 
 
@@ -164,8 +154,8 @@ def decode_message(
         raise WrongChecksum("the message's checksum does not match its bytes")
     view = view[: header.size_bytes]
     if header.codec == Compression.NONE:
-        return [Record(header.base_offset, header.max_timestamp, *_key_and_value(view, header.magic))]
-    _, wrapped = _key_and_value(view, header.magic, skip_key=True)
+        return [Record(header.base_offset, header.max_timestamp, *key_and_value(view, header.magic))]
+    _, wrapped = key_and_value(view, header.magic)
     if wrapped is None:
         raise CorruptBatch("a compressed message without a value")
     inside = decompress_messages(header.compression, wrapped, header.magic, max_decompressed_bytes)
@@ -189,7 +179,7 @@ def _decode_inside(inside: bytes, outer: BatchHeader, *, is_from_producer: bool)
                 raise CorruptBatch(f"a message of magic {header.magic} inside one of magic {outer.magic}")
             if not message_crc_matches(message, header):
                 raise WrongChecksum("the checksum of a message inside a compressed one does not match its bytes")
-        key, value = _key_and_value(message, header.magic)
+        key, value = key_and_value(message, header.magic)
         timestamp = header.max_timestamp if stamp is None or header.magic == 0 else stamp
         records.append(Record(header.base_offset, timestamp, key, value))
     return records
@@ -204,7 +194,7 @@ def _with_absolute_offsets(records: list[Record], outer_offset: int) -> list[Rec
     return [record._replace(offset=first + record.offset) for record in records] if first else records
 
 
-def _key_and_value(view: memoryview, magic: int, *, skip_key: bool = False) -> tuple[bytes | None, bytes | None]:
+def key_and_value(view: memoryview, magic: int) -> tuple[bytes | None, bytes | None]:
     """Key and value of a message that fills `view`. Raises CorruptBatch when they do not fill it exactly."""
     at = MAX_HEADER_BYTES if magic else MIN_HEADER_BYTES
     key: bytes | None = None
@@ -213,7 +203,7 @@ def _key_and_value(view: memoryview, magic: int, *, skip_key: bool = False) -> t
         (length,) = _INT32.unpack_from(view, at)
         at += 4
         if length >= 0:
-            key = b"" if skip_key else bytes(view[at : at + length])
+            key = bytes(view[at : at + length])
             at += length
         elif length != -1:
             raise CorruptBatch(f"a key of {length} bytes")

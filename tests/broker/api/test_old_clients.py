@@ -106,9 +106,12 @@ def test_what_an_old_producer_sends_is_read_by_a_new_consumer(node: Node, versio
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("acks", [0, 1, -1])
-def test_every_kind_of_acknowledgement_works_for_old_producers(node: Node, version: int, acks: int) -> None:
+@pytest.mark.parametrize("codec", OLD_CODECS)
+def test_every_kind_of_acknowledgement_works_for_old_producers(
+    node: Node, version: int, acks: int, codec: Compression
+) -> None:
     client = Exchange(node)
-    client.send(produce_request("t", message_set([b"a"], 0), acks=acks), version)
+    client.send(produce_request("t", message_set([b"a"], 0, codec), acks=acks), version)
     node.settle()
     assert len(client.replies()) == (0 if acks == 0 else 1)
     assert not client.transport.is_closing()
@@ -154,11 +157,25 @@ def test_a_message_with_a_wrong_checksum_is_refused_and_its_neighbours_are_store
     assert node.catalog.topics["t"].partitions[0].log.log_end_offset == 0
 
 
-def test_a_bad_message_with_acks_0_ends_the_connection(node: Node) -> None:
+@pytest.mark.parametrize("codec", OLD_CODECS)
+def test_a_bad_message_with_acks_0_ends_the_connection(node: Node, codec: Compression) -> None:
     client = Exchange(node)
-    client.send(produce_request("t", wrong_checksum(message_set([b"a"], 1)), acks=0), 2)
+    client.send(produce_request("t", wrong_checksum(message_set([b"a"], 1, codec)), acks=0), 2)
     node.settle()
     assert client.transport.is_closing()
+
+
+def test_a_bug_in_the_conversion_is_loud_and_the_client_is_told(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def buggy(*arguments: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("ottla.broker.produce_conversion.to_batch", buggy)
+    for codec in (Compression.NONE, Compression.GZIP):
+        assert produce(node, message_set([b"a"], 1, codec), 2).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert "oops" in caplog.text
+        caplog.clear()
 
 
 def test_version_3_still_takes_exactly_one_batch(node: Node) -> None:
