@@ -36,6 +36,7 @@ from ottla.protocol.stored.group import OffsetCommitKey, decode_group_record
 
 GOLDEN_FILE = Path(__file__).parent.parent / "broker" / "groups" / "golden" / "kafka-4.1.0.json"
 TOPICS = {"orders": 6, "payments": 3}
+GROWN_ORDERS = 8
 RawRecord = tuple[bytes, bytes | None]
 
 
@@ -49,6 +50,9 @@ class Stage(Protocol):
 
     def new_records(self) -> list[RawRecord]:
         """What was written to `__consumer_offsets` since the last call."""
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions, and wait until groups can see them."""
 
 
 @dataclass
@@ -155,6 +159,44 @@ class Play:
         self.beat(group, "a is gone", "a", 1)
         self.beat(group, "c leaves for good", "c", -1, instance_id="i1")
 
+    def more_members(self) -> None:
+        group = "three"
+        for name in "abc":
+            self.join(group, f"{name} joins", name, ["orders"])
+        self.beat(group, "a is told to give up", "a", 1)
+        self.beat(group, "a gave up", "a", 1, topic_partitions=self.owns("orders", 0, 1))
+        self.beat(group, "b owns nothing yet", "b", 2)
+        self.beat(group, "c owns nothing yet", "c", 3)
+        self.describe(group)
+        self.beat(group, "b comes on", "b", 3)
+        self.beat(group, "a leaves", "a", -1)
+        self.beat(group, "b takes more", "b", 3)
+        self.beat(group, "c takes more", "c", 3)
+        self.stage.grow("orders", GROWN_ORDERS)
+        self.beat(group, "b sees the new partitions", "b", 4)
+        self.beat(group, "c sees the new partitions", "c", 4)
+        self.describe(group)
+        self.ask(f"{group}: b and nobody leave by LeaveGroup", self._leave(group, "b", "nobody"), 5)
+        self.ask(f"{group}: c leaves by an old LeaveGroup", LeaveGroupRequest(group_id=group, member_id="c"), 2)
+        self.describe(group)
+
+    def ranges(self) -> None:
+        group = "ranges"
+        self.join(group, "a joins", "a", ["orders", "payments"], server_assignor="range")
+        self.join(group, "b joins", "b", ["orders", "payments"], server_assignor="range")
+        self.join(group, "s joins as a static member", "s", ["payments"], instance_id="i")
+        self.describe(group)
+
+    def different_subscriptions(self) -> None:
+        group = "mixed"
+        self.join(group, "a subscribes to orders", "a", ["orders"])
+        self.join(group, "b subscribes to both", "b", ["orders", "payments"])
+        self.join(group, "c subscribes to payments", "c", ["payments"])
+        self.describe(group)
+        self.beat(group, "a leaves", "a", -1)
+        self.beat(group, "c sees it", "c", 3)
+        self.describe(group)
+
     def refusals(self) -> None:
         group = "refused"
         self.beat(group, "no such group", "a", 3)
@@ -242,44 +284,94 @@ class Play:
         self.beat(group, "n leaves again", "n", -1)
         self._classic_join(group, "a classic member comes to an empty consumer group", "", 3)
 
+    def classic_refusals(self) -> None:
+        group = "classic-refused"
+        self.join(group, "n joins", "n", ["orders"])
+        self._classic_join(group, "no id yet", "", 9)
+        self._classic_join(group, "an id of its own", "own", 9)
+        self._classic_join(group, "no protocols", "other", 9, name=None)
+        self._classic_join(group, "no subscription", "other", 9, metadata=b"")
+        self._classic_join(group, "a short session", "other", 9, session_timeout_ms=1)
+        self._classic_join(group, "an unknown instance", "other", 9, group_instance_id="i")
+        self._sync(group, "another generation", "own", 7, {})
+        self._sync(group, "another protocol", "own", 2, {}, name="sticky")
+        self._sync(group, "nobody", "nobody", 2, {})
+        self._sync(group, "n, who speaks the other protocol", "n", 1, {})
+        self.ask(f"{group}: own commits", self._commit(group, "own", 2), 8)
+        self.ask(f"{group}: own commits in another generation", self._commit(group, "own", 1), 8)
+        self._classic_beat(group, "nobody beats", "nobody", 1)
+        self.ask(f"{group}: own leaves", self._leave(group, "own"), 5)
+
+    def static_migration(self) -> None:
+        group = "static-migrated"
+        self.join(group, "n joins as i", "n", ["orders"], instance_id="i")
+        joined = self._classic_join(group, "i comes back in the classic protocol", "", 9, group_instance_id="i")
+        self._sync(group, "it fetches what it had", joined.member_id, 1, {}, group_instance_id="i")
+        self._classic_beat(group, "nothing has to be rebalanced", joined.member_id, 1)
+        self.join(group, "i comes back in the consumer protocol", "m", ["orders"], instance_id="i")
+        self.describe(group)
+
+    @staticmethod
+    def _leave(group: str, *member_ids: str) -> LeaveGroupRequest:
+        members = [LeaveGroupRequest.MemberIdentity(member_id=member_id) for member_id in member_ids]
+        return LeaveGroupRequest(group_id=group, members=members)
+
     def _classic_join(
-        self, group: str, label: str, member_id: str, version: int, *, name: str = "range", owned: range | None = None
+        self,
+        group: str,
+        label: str,
+        member_id: str,
+        version: int,
+        *,
+        name: str | None = "range",
+        owned: range | None = None,
+        metadata: bytes | None = None,
+        **fields: Any,
     ) -> Any:
         owned_partitions = [ConsumerProtocolSubscription.TopicPartition(topic="orders", partitions=list(owned or ()))]
         subscription = ConsumerProtocolSubscription(
             topics=["orders"], owned_partitions=owned_partitions if owned else [], generation_id=1
         )
-        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=encode_subscription(subscription, 2))
+        if metadata is None:
+            metadata = encode_subscription(subscription, 2)
+        values: dict[str, Any] = {"session_timeout_ms": 45_000, "rebalance_timeout_ms": 60_000, **fields}
         request = JoinGroupRequest(
             group_id=group,
-            session_timeout_ms=45_000,
-            rebalance_timeout_ms=60_000,
             member_id=member_id,
             protocol_type="consumer",
-            protocols=[protocol],
+            protocols=[] if name is None else [JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=metadata)],
+            **values,
         )
         return self.ask(f"{group}: {label}", request, version)
 
-    def _sync(self, group: str, label: str, member_id: str, generation: int, assignment: dict[str, list[int]]) -> None:
+    def _sync(
+        self,
+        group: str,
+        label: str,
+        member_id: str,
+        generation: int,
+        assignment: dict[str, list[int]],
+        *,
+        name: str = "range",
+        **fields: Any,
+    ) -> None:
         assigned = ConsumerProtocolAssignment(
             assigned_partitions=[
                 ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=partitions)
                 for topic, partitions in assignment.items()
             ]
         )
+        mine = SyncGroupRequest.SyncGroupRequestAssignment(
+            member_id=member_id, assignment=encode_assignment(assigned, 2)
+        )
         request = SyncGroupRequest(
             group_id=group,
             generation_id=generation,
             member_id=member_id,
             protocol_type="consumer",
-            protocol_name="range",
-            assignments=[
-                SyncGroupRequest.SyncGroupRequestAssignment(
-                    member_id=member_id, assignment=encode_assignment(assigned, 2)
-                )
-            ]
-            if assignment
-            else [],
+            protocol_name=name,
+            assignments=[mine] if assignment else [],
+            **fields,
         )
         self.ask(f"{group}: {label}", request, 5)
 
@@ -295,6 +387,11 @@ def play(stage: Stage) -> list[Step]:
     script.static_members()
     script.refusals()
     script.migration()
+    script.classic_refusals()
+    script.static_migration()
+    script.different_subscriptions()
+    script.ranges()
+    script.more_members()  # last: it grows a topic
     return script.steps
 
 
