@@ -6,9 +6,12 @@ import re
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
 from ottla.protocol.records.batch import encode_batch, parse_header
 from ottla.protocol.records.record import Record
 from ottla.protocol.stored.metadata import TopicRecord, encode_metadata_record
+from ottla.storage.batch_cleaning import BatchCleaning
 from ottla.storage.checkpoint import write_offsets
 from ottla.storage.directory_format import write_clean_shutdown, write_format
 from ottla.storage.files import OsFiles
@@ -17,6 +20,7 @@ from ottla.storage.layout import TopicPartition
 from ottla.storage.leader_epoch_checkpoint import EpochEntry, write_leader_epochs
 from ottla.storage.meta_properties import MetaProperties, write_meta_properties
 from ottla.storage.offset_index import OffsetIndex
+from ottla.storage.offset_map import OffsetMap
 from ottla.storage.partition_metadata import write_partition_metadata
 from ottla.storage.producer_state import ProducerStates, advance
 from ottla.storage.time_index import TimeIndex
@@ -41,6 +45,26 @@ def test_the_batch() -> None:
         Record(1, 1_700_000_000_500, None, b"rain", ()),
     ]
     assert bytes(encode_batch(records, leader_epoch=0)) == shown("batch")
+
+
+@pytest.mark.parametrize(("name", "newest_offset"), [("horizon", 41), ("empty", 99)])
+def test_the_cleaned_batches(name: str, newest_offset: int) -> None:
+    stamp_ms = 1_700_000_000_000
+    records = [Record(40, stamp_ms, b"anna", b"tea"), Record(41, stamp_ms + 500, b"anna", None)]
+    data = encode_batch(records, leader_epoch=0, producer_id=1000, producer_epoch=0, base_sequence=7)
+    offsets = OffsetMap(1000, 0.9, 10)
+    offsets.put(b"anna", newest_offset)
+    offsets.latest_offset = 99
+    cleaning = BatchCleaning(
+        offsets,
+        now_ms=stamp_ms + 100_000,
+        delete_retention_ms=86_400_000,
+        end_offset=-1,
+        last_offset_of=lambda _: 41,
+        max_decompressed_bytes=1 << 20,
+        pause=lambda: None,
+    )
+    assert cleaning.apply(bytes(data), parse_header(data)) == shown(name)
 
 
 def test_the_offset_index(tmp_path: Path) -> None:
