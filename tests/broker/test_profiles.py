@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
+from kafka.protocol.broker_version_data import BROKER_API_VERSIONS, infer_broker_version_from_api_versions
 from kit.exchange import Exchange
 from kit.nodes import start_node
 
@@ -70,6 +70,13 @@ def test_by_default_the_newest_versions_are_those_of_kafka_4_1_and_the_oldest_ou
         declared = REGISTRY[api.key]
         assert api.min_version == declared.min_version
         assert api.max_version == min(RELEASES["4.1"][api.key][1], declared.max_version)
+
+
+@pytest.mark.parametrize("name", PROFILE_NAMES)
+def test_a_client_that_infers_the_release_from_the_versions_finds_it(name: str) -> None:
+    listed = {api.api_key: (api.min_version, api.max_version) for api in versions(node_of(name), 3).api_keys}
+    release = profile_named(name).release
+    assert infer_broker_version_from_api_versions(listed) == tuple(int(part) for part in release.split("."))
 
 
 @pytest.mark.parametrize("name", OF_RELEASES)

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from ottla.protocol.records.batch import encode_batch, parse_header
+from ottla.protocol.records.legacy import encode_message
 from ottla.protocol.records.record import Record
 from ottla.protocol.stored.metadata import TopicRecord, encode_metadata_record
 from ottla.storage.batch_cleaning import BatchCleaning
@@ -37,6 +38,10 @@ def block(name: str) -> str:
 
 def shown(name: str) -> bytes:
     return bytes.fromhex("".join(block(name).split()))
+
+
+def test_a_message_of_old() -> None:
+    assert encode_message(1, 7, 1_700_000_000_000, None, b"tea") == shown("message")
 
 
 def test_the_batch() -> None:
