@@ -75,7 +75,9 @@ def test_a_profile_that_does_not_exist_is_a_wrong_command_line(tmp_path: Path) -
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 2
     assert "kafka-2.8" in done.stderr
-    assert refused(*place(tmp_path, "ottla.profile=kafka-0.7")).startswith("ottla: ottla.profile=kafka-0.7: must be one of")
+    assert refused(*place(tmp_path, "ottla.profile=kafka-0.7")).startswith(
+        "ottla: ottla.profile=kafka-0.7: must be one of"
+    )
 
 
 def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
