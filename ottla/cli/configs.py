@@ -1,4 +1,4 @@
-"""`ottla configs`: what a running broker says of its configuration and its topics'."""
+"""`ottla configs describe`: what a running broker says of its configuration and of its topics' and groups'."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ EVERY_BROKER = "every"
     cls=LazyGroup,
     commands_by_name={
         "describe": ("ottla.cli.configs:describe", "Tell each key's value and who set it."),
+        "alter": ("ottla.cli.configs_alter:alter", "Change keys of topics, brokers and groups at once."),
     },
-    short_help="Tell the configuration of topics and of the broker.",
+    short_help="Tell and change the configuration of topics, brokers and groups.",
 )
 def configs() -> None:
-    """Tell the configuration of topics and of the broker, as the running broker has it."""
+    """Tell and change the configuration of topics, brokers and groups, as the running broker has it."""
 
 
 @click.command()
@@ -40,9 +41,21 @@ def configs() -> None:
     metavar="[ID]",
     help="The broker with this node id; without an id every broker.  [default: unless a topic is named]",
 )
+@click.option("--all-brokers", is_flag=True, help="What is set for all brokers while they run.")
+@click.option("-g", "--group", "groups", multiple=True, metavar="NAME", help="This consumer group. May be given often.")
+@click.option("--loggers", is_flag=True, help="The levels of the brokers' loggers.")
 @click.option("-a", "--all", "with_defaults", is_flag=True, help="Every key, also those that nobody has set.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per topic and broker.")
-def describe(servers: str, topics: tuple[str, ...], broker: str | None, with_defaults: bool, as_json: bool) -> None:
+def describe(
+    servers: str,
+    topics: tuple[str, ...],
+    broker: str | None,
+    all_brokers: bool,
+    groups: tuple[str, ...],
+    loggers: bool,
+    with_defaults: bool,
+    as_json: bool,
+) -> None:
     """Tell each key that somebody has set, its value, and who: the topic itself, the broker, or nobody (--all).
 
     \b
@@ -53,17 +66,23 @@ def describe(servers: str, topics: tuple[str, ...], broker: str | None, with_def
     """
     if broker is not None and broker != EVERY_BROKER and not broker.isdecimal():
         raise click.BadParameter(f"{broker!r} is not a node id", param_hint="--broker")
-    wants_brokers = broker if broker is not None else None if topics else EVERY_BROKER
+    names_others = bool(topics or groups or all_brokers or loggers)
+    wants_brokers = broker if broker is not None else None if names_others else EVERY_BROKER
 
     async def look(admin: Admin) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         from ottla.client import ConfigResource
 
         resources = [ConfigResource.topic(name) for name in dict.fromkeys(topics)]
-        if wants_brokers == EVERY_BROKER:
-            cluster = await admin.describe_cluster()
-            resources += [ConfigResource.broker(one.node_id) for one in cluster.brokers]
-        elif wants_brokers is not None:
-            resources.append(ConfigResource.broker(int(wants_brokers)))
+        resources += [ConfigResource.group(name) for name in dict.fromkeys(groups)]
+        if all_brokers:
+            resources.append(ConfigResource.all_brokers())
+        node_ids = [] if wants_brokers in (None, EVERY_BROKER) else [int(wants_brokers or 0)]
+        if wants_brokers == EVERY_BROKER or (loggers and not node_ids):
+            node_ids = [one.node_id for one in (await admin.describe_cluster()).brokers]
+        if wants_brokers is not None:
+            resources += [ConfigResource.broker(node_id) for node_id in node_ids]
+        if loggers:
+            resources += [ConfigResource.loggers(node_id) for node_id in node_ids]
         return await admin.describe_configs(resources, include_synonyms=True)
 
     found = with_admin(servers, "ottla-configs", look)
@@ -75,10 +94,21 @@ def describe(servers: str, topics: tuple[str, ...], broker: str | None, with_def
                 continue
             if number:
                 click.echo()
-            click.echo(click.style(f"{resource.type.name.lower()} {resource.name}", bold=True))
+            click.echo(click.style(resource_words(resource), bold=True))
             rows = [(one.name, value_words(one), origin_words(one)) for one in shown]
             for line in table_lines(rows, ("key", "value", "set by")) if rows else ["nothing is set; --all tells all"]:
                 click.echo(f"  {line}")
+
+
+def resource_words(resource: ConfigResource) -> str:
+    """A resource for people: `topic orders`, `broker 1`, `all brokers`, `loggers of broker 1`."""
+    from ottla.client.admin_results import ResourceType
+
+    if resource.type == ResourceType.BROKER_LOGGER:
+        return f"loggers of broker {resource.name}"
+    if resource == resource.all_brokers():
+        return "all brokers"
+    return f"{resource.type.name.lower()} {resource.name}"
 
 
 def value_words(entry: ConfigEntry) -> str:
@@ -95,9 +125,11 @@ def origin_words(entry: ConfigEntry) -> str:
     words = {
         ConfigSource.TOPIC: "topic",
         ConfigSource.DYNAMIC_BROKER: "broker, while it runs",
-        ConfigSource.DYNAMIC_DEFAULT_BROKER: "cluster",
+        ConfigSource.DYNAMIC_DEFAULT_BROKER: "all brokers, while they run",
         ConfigSource.STATIC_BROKER: "broker",
         ConfigSource.DEFAULT: "default",
+        ConfigSource.DYNAMIC_BROKER_LOGGER: "logger",
+        ConfigSource.GROUP: "group",
     }
     word = next((text for source, text in words.items() if source == entry.source), f"source {entry.source}")
     winner = entry.synonyms[0] if entry.synonyms else None

@@ -27,6 +27,13 @@ from ottla.client.admin_results import (
     ProducerState,
     TopicDescription,
 )
+from ottla.client.admin_settings_results import (
+    ConfigChange,
+    ConfigOperation,
+    LogDirDescription,
+    PartitionReassignment,
+    ReplicaDescription,
+)
 from ottla.client.consumer import Consumer
 from ottla.client.errors import (
     BufferExhausted,
@@ -73,7 +80,9 @@ __all__ = [
     "ClientTimeout",
     "ClusterDescription",
     "CommitFailed",
+    "ConfigChange",
     "ConfigEntry",
+    "ConfigOperation",
     "ConfigResource",
     "ConfigSource",
     "ConnectionLost",
@@ -88,6 +97,7 @@ __all__ = [
     "GroupMember",
     "GroupMetadata",
     "KafkaError",
+    "LogDirDescription",
     "LogTruncated",
     "MemberDescription",
     "NewTopic",
@@ -96,6 +106,7 @@ __all__ = [
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
     "PartitionDescription",
+    "PartitionReassignment",
     "Producer",
     "ProducerInterceptor",
     "ProducerRecord",
@@ -104,6 +115,7 @@ __all__ = [
     "RebalanceListenerFailed",
     "RecordMetadata",
     "RecordTooLarge",
+    "ReplicaDescription",
     "TopicDescription",
     "TopicPartition",
     "UndecodableRecord",

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from ottla.client.admin_client import refusals
-from ottla.client.admin_groups import GroupAdmin
 from ottla.client.admin_results import (
     AdminError,
     ClusterDescription,
@@ -26,6 +25,7 @@ from ottla.client.admin_results import (
     ResourceType,
     TopicDescription,
 )
+from ottla.client.admin_settings import SettingsAdmin
 from ottla.client.cluster import is_worth_retrying
 from ottla.client.errors import KafkaError, UnsupportedByBroker
 from ottla.client.offsets import OffsetAndTimestamp, list_offsets
@@ -46,7 +46,7 @@ _FIRST_VERSION_WITH_DOCUMENTATION = 3
 _FIRST_VERSION_THAT_DELETES_BY_STATE = 6
 
 
-class Admin(GroupAdmin):
+class Admin(SettingsAdmin):
     """See the module. Use it as a context manager, or call `start` and `close`.
 
     `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
@@ -198,8 +198,7 @@ class Admin(GroupAdmin):
         cluster = self._started()
         by_node: dict[int | None, list[ConfigResource]] = defaultdict(list)
         for resource in resources:
-            is_broker = resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and resource.name.isdecimal()
-            by_node[int(resource.name) if is_broker else None].append(resource)
+            by_node[resource.node_id].append(resource)
 
         async def ask(node_id: int | None, asked: list[ConfigResource]) -> DescribeConfigsResponse:
             connection = await (cluster.any_connection() if node_id is None else cluster.connection(node_id))

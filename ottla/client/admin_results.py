@@ -79,11 +79,13 @@ class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """A topic by name or a broker by node id, as text."""
+    """A topic or a group by name, or a broker by node id, as text; an empty name stands for all brokers."""
 
     type: ResourceType
     name: str
@@ -97,6 +99,27 @@ class ConfigResource:
     def broker(cls, node_id: int) -> ConfigResource:
         """The configuration of a broker."""
         return cls(ResourceType.BROKER, str(node_id))
+
+    @classmethod
+    def all_brokers(cls) -> ConfigResource:
+        """What is set for all brokers that do not set it themselves."""
+        return cls(ResourceType.BROKER, "")
+
+    @classmethod
+    def loggers(cls, node_id: int) -> ConfigResource:
+        """The levels of a broker's loggers."""
+        return cls(ResourceType.BROKER_LOGGER, str(node_id))
+
+    @classmethod
+    def group(cls, group_id: str) -> ConfigResource:
+        """The configuration of a consumer group."""
+        return cls(ResourceType.GROUP, group_id)
+
+    @property
+    def node_id(self) -> int | None:
+        """The broker that has to be asked about it; None where any can be."""
+        is_one_broker = self.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and self.name.isdecimal()
+        return int(self.name) if is_one_broker else None
 
 
 class ConfigSource(IntEnum):

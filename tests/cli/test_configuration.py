@@ -56,7 +56,7 @@ def test_a_topics_own_keys_are_told_with_who_set_them(broker: BrokerProcess, top
     assert lines[0] == f"topic {topic}"
     assert [line.split() for line in lines[1:]] == [["key", "value", "set", "by"], ["retention.ms", "1000", "topic"]]
     full = ask(broker, "configs", "describe", "--topic", topic, "--all").out
-    assert "segment.bytes                       1073741824           default\n" in full
+    assert ["segment.bytes", "1073741824", "default"] in [line.split() for line in full.splitlines()]
 
 
 def test_what_a_topic_inherits_names_the_brokers_key(tmp_path: Path) -> None:
@@ -125,3 +125,76 @@ def test_warnings_do_not_mix_with_the_rows() -> None:
     said = run("config", "--override", "num.partition=4")
     assert "did you mean num.partitions?" in said.line
     assert said.status == 0
+
+
+# --- configs alter
+
+
+def rows(broker: BrokerProcess, *arguments: str) -> list[list[str]]:
+    """The rows of a description, without its heads."""
+    lines = ask(broker, "configs", "describe", *arguments).out.splitlines()
+    return [line.split() for line in lines[2:]]
+
+
+def test_a_topics_keys_are_set_and_deleted_and_its_lists_grow(broker: BrokerProcess, topic: str) -> None:
+    ask(broker, "topics", "create", topic, "-c", "segment.ms=5000")
+    said = ask(
+        broker, "configs", "alter", "-t", topic, "--set", "retention.ms=7", "--delete", "segment.ms",
+        "--append", "cleanup.policy=compact",
+    )  # fmt: skip
+    assert said.out == f"topic {topic}: retention.ms=7, segment.ms deleted, cleanup.policy+=compact\n"
+    told = rows(broker, "-t", topic)
+    assert told == [["cleanup.policy", "delete,compact", "topic"], ["retention.ms", "7", "topic"]]
+    ask(broker, "configs", "alter", "-t", topic, "--subtract", "cleanup.policy=delete")
+    assert rows(broker, "-t", topic)[0] == ["cleanup.policy", "compact", "topic"]
+
+
+def test_a_dry_run_changes_nothing(broker: BrokerProcess, topic: str) -> None:
+    ask(broker, "topics", "create", topic)
+    said = ask(broker, "configs", "alter", "-t", topic, "--set", "retention.ms=7", "--dry-run")
+    assert said.out == f"topic {topic}: retention.ms=7 (not done, only checked)\n"
+    assert rows(broker, "-t", topic) == []
+
+
+def test_brokers_groups_and_loggers_are_changed_and_survive_a_restart(own_broker: BrokerProcess) -> None:
+    alter = ("configs", "alter")
+    assert (
+        ask(own_broker, *alter, "--broker", "1", "--set", "log.retention.ms=7").out == "broker 1: log.retention.ms=7\n"
+    )
+    assert ask(own_broker, *alter, "--all-brokers", "--set", "log.roll.ms=9").out == "all brokers: log.roll.ms=9\n"
+    assert ask(own_broker, *alter, "-g", "g", "--set", "consumer.session.timeout.ms=50000").out.startswith("group g: ")
+    assert ask(own_broker, *alter, "--loggers", "1", "--set", "ottla.dispatch=DEBUG").out.startswith("loggers of ")
+    assert ["ottla.dispatch", "DEBUG", "logger"] in rows(own_broker, "--loggers")
+    own_broker.kill()
+    own_broker.start()
+    by_key = {row[0]: row[1:] for row in rows(own_broker, "--broker")}
+    assert by_key["log.retention.ms"] == ["7", "broker,", "while", "it", "runs"]
+    assert by_key["log.roll.ms"] == ["9", "all", "brokers,", "while", "they", "run"]
+    assert rows(own_broker, "--all-brokers") == [["log.roll.ms", "9", "all", "brokers,", "while", "they", "run"]]
+    assert rows(own_broker, "--group", "g") == [["consumer.session.timeout.ms", "50000", "group"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-t", "no-such-topic", "--set", "retention.ms=1"], "The topic 'no-such-topic' does not exist."),
+        (["--broker", "1", "--set", "node.id=5"], "Cannot update these configs dynamically: Set(node.id)"),
+        (["--all-brokers", "--set", "log.retention.ms=x"], "Invalid value x for configuration log.retention.ms"),
+    ],
+)
+def test_what_cannot_be_changed_is_one_line(broker: BrokerProcess, arguments: list[str], words: str) -> None:
+    assert words in ask(broker, "configs", "alter", *arguments).line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--set", "retention.ms=1"],
+        ["-t", "t"],
+        ["-t", "t", "--set", "retention.ms"],
+        ["-t", "t", "--delete", "retention.ms=1"],
+        ["-t", "t", "--append", "=x"],
+    ],
+)
+def test_arguments_that_say_too_little_are_refused_before_anything_is_dialled(arguments: list[str]) -> None:
+    assert run("configs", "alter", *arguments, "--bootstrap-server", "127.0.0.1:1").status == 2

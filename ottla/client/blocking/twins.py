@@ -18,6 +18,12 @@ from ottla.client.admin_results import (
     ProducerState,
     TopicDescription,
 )
+from ottla.client.admin_settings_results import (
+    ConfigChange,
+    LogDirDescription,
+    PartitionReassignment,
+    QuotaEntity,
+)
 from ottla.client.blocking.loop_thread import Twin
 from ottla.client.consumer import Consumer as AsyncConsumer
 from ottla.client.consumer_options import ConsumerKeywords
@@ -282,6 +288,42 @@ class AdminMethods(Twin[AsyncAdmin]):
         Raises AdminError by `topic-partition`, UnsupportedByBroker when the broker cannot tell (before Kafka 2.8).
         """
         return self._await(self._inner.describe_producers(partitions))
+
+    def alter_configs(
+        self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
+    ) -> None:
+        """Change single keys, or (`validate_only`) find out whether they could be; raises AdminError by resource name.
+
+        All changes of a resource happen, or none.
+        """
+        return self._await(self._inner.alter_configs(changes, validate_only=validate_only))
+
+    def describe_log_dirs(
+        self, partitions: Sequence[TopicPartition] | None = None
+    ) -> dict[int, list[LogDirDescription]]:
+        """Return each broker's log directories by node id, with all partitions or those given that lie in them."""
+        return self._await(self._inner.describe_log_dirs(partitions))
+
+    def describe_quotas(self, entity: Mapping[str, str | None] | None = None) -> dict[QuotaEntity, dict[str, float]]:
+        """Return the quotas of all entities, or of those that have the parts of `entity`, as in {"user": "alice"}.
+
+        A name of None is the default of its type.
+        """
+        return self._await(self._inner.describe_quotas(entity))
+
+    def alter_quotas(
+        self, changes: Mapping[QuotaEntity, Mapping[str, float | None]], *, validate_only: bool = False
+    ) -> None:
+        """Set quotas of entities, None to remove one; raises AdminError by entity, as in "user=alice,client-id=*"."""
+        return self._await(self._inner.alter_quotas(changes, validate_only=validate_only))
+
+    def alter_partition_reassignments(self, replicas: Mapping[TopicPartition, Sequence[int] | None]) -> None:
+        """Have partitions live on these brokers, None to cancel a move; raises AdminError by `topic-partition`."""
+        return self._await(self._inner.alter_partition_reassignments(replicas))
+
+    def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+        """Return the partitions that are moving between brokers."""
+        return self._await(self._inner.list_partition_reassignments())
 
     def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """Return all groups of all brokers, by name; only those in one of `states` and of one of `types`, if given.

@@ -1,0 +1,112 @@
+"""`ottla configs alter`: changes keys of topics, brokers, groups and loggers of a running broker, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.admin import with_admin
+from ottla.cli.client_options import bootstrap_server
+
+if TYPE_CHECKING:
+    from ottla.client import Admin, ConfigChange, ConfigResource
+
+
+@click.command()
+@bootstrap_server
+@click.option("-t", "--topic", "topics", multiple=True, metavar="NAME", help="This topic. May be given often.")
+@click.option("--broker", "brokers", multiple=True, type=int, metavar="ID", help="The broker with this node id.")
+@click.option("--all-brokers", is_flag=True, help="All brokers that do not set the key themselves.")
+@click.option("-g", "--group", "groups", multiple=True, metavar="NAME", help="This consumer group. May be given often.")
+@click.option(
+    "--loggers", "loggers", multiple=True, type=int, metavar="ID", help="The loggers of the broker with this node id."
+)
+@click.option("--set", "to_set", multiple=True, metavar="KEY=VALUE", help="Give the key this value.")
+@click.option("--delete", "to_delete", multiple=True, metavar="KEY", help="Let the key have what it inherits.")
+@click.option("--append", "to_append", multiple=True, metavar="KEY=ITEM[,ITEM]", help="Add items to the key's list.")
+@click.option("--subtract", "to_subtract", multiple=True, metavar="KEY=ITEM[,ITEM]", help="Take items from the list.")
+@click.option("--dry-run", is_flag=True, help="Only find out whether it could be changed so.")
+def alter(
+    servers: str,
+    topics: tuple[str, ...],
+    brokers: tuple[int, ...],
+    all_brokers: bool,
+    groups: tuple[str, ...],
+    loggers: tuple[int, ...],
+    to_set: tuple[str, ...],
+    to_delete: tuple[str, ...],
+    to_append: tuple[str, ...],
+    to_subtract: tuple[str, ...],
+    dry_run: bool,
+) -> None:
+    """Change keys while the broker runs. All changes of one topic, broker or group happen, or none.
+
+    What is changed is in effect when the command ends, and survives a restart (levels of loggers do not).
+
+    \b
+    Examples:
+      ottla configs alter --topic orders --set retention.ms=3600000
+      ottla configs alter --topic orders --append cleanup.policy=compact --delete segment.bytes
+      ottla configs alter --all-brokers --set log.retention.ms=86400000
+      ottla configs alter --group billing --set consumer.session.timeout.ms=60000
+      ottla configs alter --loggers 1 --set ottla.dispatch=DEBUG
+    """
+    from ottla.client import ConfigChange, ConfigResource
+
+    changes = [
+        *(ConfigChange.set(*_pair("--set", text)) for text in to_set),
+        *(ConfigChange.delete(_key("--delete", name)) for name in to_delete),
+        *(ConfigChange.append(*_pair("--append", text)) for text in to_append),
+        *(ConfigChange.subtract(*_pair("--subtract", text)) for text in to_subtract),
+    ]
+    resources = [
+        *(ConfigResource.topic(name) for name in topics),
+        *(ConfigResource.broker(node_id) for node_id in brokers),
+        *([ConfigResource.all_brokers()] if all_brokers else []),
+        *(ConfigResource.group(name) for name in groups),
+        *(ConfigResource.loggers(node_id) for node_id in loggers),
+    ]
+    if not resources:
+        raise click.UsageError("name what to change: --topic, --broker, --all-brokers, --group or --loggers")
+    if not changes:
+        raise click.UsageError("say what to change: --set, --delete, --append or --subtract")
+    with_admin(servers, "ottla-configs", _altering(resources, changes, validate_only=dry_run))
+    _tell(list(dict.fromkeys(resources)), changes, dry_run=dry_run)
+
+
+def _altering(
+    resources: Sequence[ConfigResource], changes: Sequence[ConfigChange], *, validate_only: bool
+) -> Callable[[Admin], Awaitable[None]]:
+    async def work(admin: Admin) -> None:
+        await admin.alter_configs(dict.fromkeys(resources, changes), validate_only=validate_only)
+
+    return work
+
+
+def _tell(resources: Sequence[ConfigResource], changes: Sequence[ConfigChange], *, dry_run: bool) -> None:
+    from ottla.cli.configs import resource_words
+    from ottla.client import ConfigOperation
+
+    signs = {ConfigOperation.SET: "=", ConfigOperation.APPEND: "+=", ConfigOperation.SUBTRACT: "-="}
+    words = [
+        f"{one.name}{signs[one.operation]}{one.value}" if one.operation in signs else f"{one.name} deleted"
+        for one in changes
+    ]
+    for resource in resources:
+        click.echo(f"{resource_words(resource)}: {', '.join(words)}{' (not done, only checked)' if dry_run else ''}")
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
+    return _key(option, key), value
+
+
+def _key(option: str, text: str) -> str:
+    key = text.strip()
+    if not key or "=" in key:
+        raise click.BadParameter(f"{text!r} names no key", param_hint=option)
+    return key

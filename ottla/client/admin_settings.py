@@ -1,0 +1,246 @@
+"""The part of an Admin that changes configurations and quotas, and looks at log directories and reassignments.
+
+A broker's own configuration and loggers are changed at that broker, everything else at any of them. What is refused is
+told by name in an `AdminError`, the rest is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from ottla.client.admin_client import refusals
+from ottla.client.admin_groups import GroupAdmin
+from ottla.client.admin_results import AdminError, ConfigResource
+from ottla.client.admin_settings_results import (
+    ConfigChange,
+    LogDirDescription,
+    PartitionReassignment,
+    QuotaEntity,
+    ReplicaDescription,
+)
+from ottla.client.errors import KafkaError
+from ottla.client.structs import TopicPartition
+from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
+from ottla.protocol.api.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from ottla.protocol.api.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from ottla.protocol.api.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from ottla.protocol.api.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from ottla.protocol.errors import ErrorCode
+
+_EXACT, _DEFAULT = 0, 1
+
+
+class SettingsAdmin(GroupAdmin):
+    """See the module; `Admin` is the class for programs."""
+
+    # Settings ---------------------------------------------------------------------------------------------------
+
+    async def alter_configs(
+        self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
+    ) -> None:
+        """Change single keys, or (`validate_only`) find out whether they could be; raises AdminError by resource name.
+
+        All changes of a resource happen, or none.
+        """
+        cluster = self._started()
+        by_node: dict[int | None, list[ConfigResource]] = defaultdict(list)
+        for resource in changes:
+            by_node[resource.node_id].append(resource)
+
+        async def ask(node_id: int | None, asked: list[ConfigResource]) -> dict[str, KafkaError]:
+            request = IncrementalAlterConfigsRequest(
+                resources=[
+                    IncrementalAlterConfigsRequest.AlterConfigsResource(
+                        resource_type=resource.type,
+                        resource_name=resource.name,
+                        configs=[
+                            IncrementalAlterConfigsRequest.AlterableConfig(
+                                name=one.name, config_operation=one.operation, value=one.value
+                            )
+                            for one in changes[resource]
+                        ],
+                    )
+                    for resource in asked
+                ],
+                validate_only=validate_only,
+            )
+            answer = await cluster.ask(node_id, request, IncrementalAlterConfigsResponse)
+            return refusals((one.resource_name, one.error_code, one.error_message) for one in answer.responses)
+
+        answers = await asyncio.gather(
+            *(cluster.retry(partial(ask, node_id, asked), self._timeout_ms) for node_id, asked in by_node.items())
+        )
+        refused = {name: error for answer in answers for name, error in answer.items()}
+        if refused:
+            raise AdminError(refused)
+
+    async def describe_log_dirs(
+        self, partitions: Sequence[TopicPartition] | None = None
+    ) -> dict[int, list[LogDirDescription]]:
+        """Return each broker's log directories by node id, with all partitions or those given that lie in them."""
+        cluster = self._started()
+        topics = None if partitions is None else _by_topic(partitions)
+
+        async def ask(node_id: int) -> list[LogDirDescription]:
+            asked = None
+            if topics is not None:
+                asked = [
+                    DescribeLogDirsRequest.DescribableLogDirTopic(topic=topic, partitions=indexes)
+                    for topic, indexes in topics.items()
+                ]
+            answer = await cluster.ask(node_id, DescribeLogDirsRequest(topics=asked), DescribeLogDirsResponse)
+            if answer.error_code:
+                raise KafkaError(ErrorCode.of(answer.error_code))
+            return [_log_dir(result) for result in answer.results]
+
+        async def attempt() -> dict[int, list[LogDirDescription]]:
+            await cluster.refresh()
+            node_ids = sorted(cluster.brokers)
+            return dict(zip(node_ids, await asyncio.gather(*map(ask, node_ids)), strict=True))
+
+        return await cluster.retry(attempt, self._timeout_ms)
+
+    async def describe_quotas(
+        self, entity: Mapping[str, str | None] | None = None
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """Return the quotas of all entities, or of those that have the parts of `entity`, as in {"user": "alice"}.
+
+        A name of None is the default of its type.
+        """
+        components = [
+            DescribeClientQuotasRequest.ComponentData(
+                entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name
+            )
+            for kind, name in (entity or {}).items()
+        ]
+
+        async def attempt() -> dict[QuotaEntity, dict[str, float]]:
+            request = DescribeClientQuotasRequest(components=components, strict=False)
+            answer = await self._started().ask(None, request, DescribeClientQuotasResponse)
+            if answer.error_code:
+                raise KafkaError(ErrorCode.of(answer.error_code), answer.error_message)
+            return {
+                tuple(sorted((part.entity_type, part.entity_name) for part in entry.entity)): {
+                    value.key: value.value for value in entry.values
+                }
+                for entry in answer.entries or ()
+            }
+
+        return await self._started().retry(attempt, self._timeout_ms)
+
+    async def alter_quotas(
+        self, changes: Mapping[QuotaEntity, Mapping[str, float | None]], *, validate_only: bool = False
+    ) -> None:
+        """Set quotas of entities, None to remove one; raises AdminError by entity, as in "user=alice,client-id=*"."""
+        request = AlterClientQuotasRequest(
+            entries=[
+                AlterClientQuotasRequest.EntryData(
+                    entity=[
+                        AlterClientQuotasRequest.EntityData(entity_type=kind, entity_name=name) for kind, name in entity
+                    ],
+                    ops=[
+                        AlterClientQuotasRequest.OpData(
+                            key=key, value=0.0 if value is None else value, remove=value is None
+                        )
+                        for key, value in quotas.items()
+                    ],
+                )
+                for entity, quotas in changes.items()
+            ],
+            validate_only=validate_only,
+        )
+
+        async def attempt() -> dict[str, KafkaError]:
+            answer = await self._started().ask(None, request, AlterClientQuotasResponse)
+            return refusals(
+                (
+                    ",".join(f"{part.entity_type}={part.entity_name or '*'}" for part in entry.entity),
+                    entry.error_code,
+                    entry.error_message,
+                )
+                for entry in answer.entries
+            )
+
+        await self._change(attempt)
+
+    async def alter_partition_reassignments(self, replicas: Mapping[TopicPartition, Sequence[int] | None]) -> None:
+        """Have partitions live on these brokers, None to cancel a move; raises AdminError by `topic-partition`."""
+        topics: dict[str, list[AlterPartitionReassignmentsRequest.ReassignablePartition]] = defaultdict(list)
+        for (topic, index), brokers in replicas.items():
+            topics[topic].append(
+                AlterPartitionReassignmentsRequest.ReassignablePartition(
+                    partition_index=index, replicas=None if brokers is None else list(brokers)
+                )
+            )
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=self._options.request_timeout_ms,
+            topics=[
+                AlterPartitionReassignmentsRequest.ReassignableTopic(name=topic, partitions=partitions)
+                for topic, partitions in topics.items()
+            ],
+        )
+
+        async def attempt() -> dict[str, KafkaError]:
+            connection, version = await self._controller(AlterPartitionReassignmentsRequest)
+            answer = await connection.send(request, AlterPartitionReassignmentsResponse, version)
+            if answer.error_code:
+                raise KafkaError(ErrorCode.of(answer.error_code), answer.error_message)
+            return refusals(
+                (f"{topic.name}-{one.partition_index}", one.error_code, one.error_message)
+                for topic in answer.responses
+                for one in topic.partitions
+            )
+
+        await self._change(attempt)
+
+    async def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+        """Return the partitions that are moving between brokers."""
+
+        async def attempt() -> dict[TopicPartition, PartitionReassignment]:
+            request = ListPartitionReassignmentsRequest(timeout_ms=self._options.request_timeout_ms, topics=None)
+            connection, version = await self._controller(ListPartitionReassignmentsRequest)
+            answer = await connection.send(request, ListPartitionReassignmentsResponse, version)
+            if answer.error_code:
+                raise KafkaError(ErrorCode.of(answer.error_code), answer.error_message)
+            return {
+                TopicPartition(topic.name, one.partition_index): PartitionReassignment(
+                    one.replicas, one.adding_replicas, one.removing_replicas
+                )
+                for topic in answer.topics
+                for one in topic.partitions
+            }
+
+        return await self._started().retry(attempt, self._timeout_ms)
+
+
+def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for topic, index in partitions:
+        topics[topic].append(index)
+    return topics
+
+
+def _log_dir(told: DescribeLogDirsResponse.DescribeLogDirsResult) -> LogDirDescription:
+    return LogDirDescription(
+        path=told.log_dir,
+        total_bytes=told.total_bytes,
+        usable_bytes=told.usable_bytes,
+        replicas={
+            TopicPartition(topic.name, one.partition_index): ReplicaDescription(
+                one.partition_size, one.offset_lag, one.is_future_key
+            )
+            for topic in told.topics
+            for one in topic.partitions
+        },
+        error=KafkaError(ErrorCode.of(told.error_code)) if told.error_code else None,
+    )

@@ -1,0 +1,80 @@
+"""What an Admin takes and returns about settings: changes of configurations, log directories, quotas, reassignments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from ottla.client.errors import KafkaError
+from ottla.client.structs import TopicPartition
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Whom quotas concern: pairs such as ("user", "alice"), sorted; a name of None is the default of its type."""
+
+
+class ConfigOperation(IntEnum):
+    """What may become of a key."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """One key of one resource. `append` and `subtract` are for keys that hold lists, such as `cleanup.policy`."""
+
+    name: str
+    operation: ConfigOperation
+    value: str | None = None
+
+    @classmethod
+    def set(cls, name: str, value: str) -> ConfigChange:
+        """Give the key this value."""
+        return cls(name, ConfigOperation.SET, value)
+
+    @classmethod
+    def delete(cls, name: str) -> ConfigChange:
+        """Let the key have what it inherits, or its default."""
+        return cls(name, ConfigOperation.DELETE)
+
+    @classmethod
+    def append(cls, name: str, value: str) -> ConfigChange:
+        """Add items to the key's list, with commas between them."""
+        return cls(name, ConfigOperation.APPEND, value)
+
+    @classmethod
+    def subtract(cls, name: str, value: str) -> ConfigChange:
+        """Take items from the key's list, with commas between them."""
+        return cls(name, ConfigOperation.SUBTRACT, value)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDescription:
+    """A log in a directory. A future one is still being copied from another directory, and lags behind."""
+
+    size_bytes: int
+    offset_lag: int
+    is_future: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirDescription:
+    """A log directory of a broker. Bytes of its volume are -1 where they are not known; `error` says that it failed."""
+
+    path: str
+    total_bytes: int
+    usable_bytes: int
+    replicas: Mapping[TopicPartition, ReplicaDescription] = field(default_factory=dict)
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReassignment:
+    """A partition that moves: the brokers that hold it now, those that come and those that go."""
+
+    replicas: list[int]
+    adding_replicas: list[int]
+    removing_replicas: list[int]
