@@ -292,8 +292,8 @@ class OsFiles(Files):
         self.maps = OpenFiles(max_maps)
         self.residency = ResidencyProbe()
         self._devices: dict[int, _Device] = {}
-        self._open_files: dict[str, weakref.WeakSet[OsFile]] = {}
-        """By directory, since a rename concerns few and there may be many thousands."""
+        self._open_files: dict[str, dict[str, list[weakref.ref[OsFile]]]] = {}
+        """By directory and name, since a rename concerns few and there may be many thousands."""
         self._guard = threading.Lock()
 
     def open(self, path: Path, *, create: bool = False, writable: bool = False, derived: bool = False) -> OsFile:
@@ -325,30 +325,39 @@ class OsFiles(Files):
         # Name and paths change together for `open_by_path`.
         with self._guard:
             os.rename(old, new)
-            for file in list(self._open_files.get(str(old.parent), ())):
-                if file.path == old:
-                    self._move(file, new)
+            for file in self._files_at(old):
+                self._move(file, new)
             if new.is_dir():
                 name, inside = str(old), f"{old}{os.sep}"
                 for directory in [one for one in self._open_files if one == name or one.startswith(inside)]:
-                    for file in list(self._open_files[directory]):
-                        self._move(file, new / file.path.relative_to(old))
+                    for reference in [each for files in self._open_files[directory].values() for each in files]:
+                        below = reference()
+                        if below is not None:
+                            self._move(below, new / below.path.relative_to(old))
 
     def _move(self, file: OsFile, path: Path) -> None:
         self._forget(file)
         file.path = path
         self._remember(file)
 
+    def _files_at(self, path: Path) -> list[OsFile]:
+        references = self._open_files.get(str(path.parent), {}).get(path.name, ())
+        return [file for file in (reference() for reference in references) if file is not None]
+
     def _remember(self, file: OsFile) -> None:
-        self._open_files.setdefault(str(file.path.parent), weakref.WeakSet()).add(file)
+        names = self._open_files.setdefault(str(file.path.parent), {})
+        names[file.path.name] = [weakref.ref(one) for one in (*self._files_at(file.path), file)]
 
     def _forget(self, file: OsFile) -> None:
         directory = str(file.path.parent)
-        siblings = self._open_files.get(directory)
-        if siblings is not None:
-            siblings.discard(file)
-            if not siblings:
-                del self._open_files[directory]
+        names = self._open_files.get(directory, {})
+        others = [weakref.ref(one) for one in self._files_at(file.path) if one is not file]
+        if others:
+            names[file.path.name] = others
+        else:
+            names.pop(file.path.name, None)
+            if not names:
+                self._open_files.pop(directory, None)
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)
