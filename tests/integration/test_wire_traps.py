@@ -21,6 +21,7 @@ from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.api.list_offsets import ListOffsetsRequest
 from ottla.protocol.api.metadata import MetadataRequest
+from ottla.protocol.api.offset_fetch import OffsetFetchRequest
 from ottla.protocol.api.produce import ProduceRequest
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import encode_batch
@@ -240,6 +241,44 @@ def test_19_a_look_up_by_time_finds_the_record_inside_the_batch(
         data = ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[wanted])
         got = wire.call(ListOffsetsRequest(replica_id=-1, topics=[data]), 7).topics[0].partitions[0]
         assert (got.error_code, got.offset, got.timestamp) == (0, offset, stamp), timestamp
+
+
+@pytest.mark.parametrize("version", range(1, 10))
+def test_18_offsets_of_a_group_that_does_not_exist_are_none_and_no_error(wire: Wire, topic: str, version: int) -> None:
+    create(wire, topic)
+    group = f"{topic}-nobody"
+    if version >= 8:
+        asked = OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=[0, 7])
+        answer = wire.call(
+            OffsetFetchRequest(groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=[asked])]),
+            version,
+        ).groups[0]
+    else:
+        asked = OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=[0, 7])
+        answer = wire.call(OffsetFetchRequest(group_id=group, topics=[asked]), version)
+    assert answer.error_code == ErrorCode.NONE
+    assert [
+        (each.partition_index, each.committed_offset, each.committed_leader_epoch, each.metadata, each.error_code)
+        for each in answer.topics[0].partitions
+    ] == [(0, -1, -1, "", 0), (7, -1, -1, "", 0)]
+
+
+def test_21_internal_topics_are_flagged_and_the_metadata_log_is_no_topic(wire: Wire, topic: str) -> None:
+    create(wire, topic)
+    assert wire.call(FindCoordinatorRequest(key=topic, key_type=0), 2).error_code == ErrorCode.NONE
+    answer = wire.call(MetadataRequest(topics=None, allow_auto_topic_creation=False), 12)
+    shown = {each.name: each.is_internal for each in answer.topics}
+    assert shown["__consumer_offsets"] is True
+    assert shown[topic] is False
+    assert "__cluster_metadata" not in shown
+
+
+def test_21_clients_may_not_write_to_internal_topics(wire: Wire, topic: str) -> None:
+    wire.call(FindCoordinatorRequest(key=topic, key_type=0), 2)
+    answer = wire.call(produce_request("__consumer_offsets", batch(1)), 9)
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    listed = wire.call(MetadataRequest(topics=None, allow_auto_topic_creation=False), 12)
+    assert [each.error_code for each in listed.topics if each.name == "__consumer_offsets"] == [ErrorCode.NONE]
 
 
 def test_auto_created_topics_are_usable_at_once(wire: Wire, topic: str) -> None:
