@@ -172,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
             finally:
                 self._turn.end(self._end_turn)
             return
-        self._run_piece(nbytes)
+        self._buffers.keep_arena(self._run_piece(nbytes))
 
     def pause_writing(self) -> None:
         """The client does not take its replies: start nothing more."""
@@ -238,16 +238,15 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- frames ---------------------------------------------------------------------------------------------------
 
-    def _run_piece(self, nbytes: int) -> None:
-        """Start what came into the arena, and keep what is left over."""
+    def _run_piece(self, nbytes: int) -> int:
+        """Start what came into the arena, and keep what is left over; how many bytes the turn looks at in place."""
         piece = self._piece
         assert piece is not None
         self._piece = None
         start = self._start_frames(piece, 0, nbytes)
-        if start:
-            self._buffers.keep_arena(start)
         if start < nbytes and self._closing is None:
             self._keep(piece[start:nbytes])
+        return start
 
     def _start_frames(self, view: memoryview, start: int, end: int) -> int:
         """Start the whole frames of `view[start:end]` as far as they may; where the first unstarted one begins."""

@@ -95,6 +95,7 @@ class Partition:
         "_flush_timer",
         "_gathered_bytes",
         "_services",
+        "_unsynced_config",
         "_waiters",
         "_waits",
         "_watchers",
@@ -129,6 +130,8 @@ class Partition:
         self._deadline_timer: Timer | None = None
         self._flush_timer: Timer | None = None
         self._closed_error: BaseException | None = None
+        self._unsynced_config: TopicConfig | None = None
+        """The log's configuration, when it is known to ask for no sync at all."""
 
     @property
     def topic_id(self) -> UUID:
@@ -186,7 +189,7 @@ class Partition:
             # A bug must not leave the requests of a whole turn without an answer.
             LOG.exception("bug: append to %s-%d failed", self.topic, self.index)
             results = [AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR) for _ in entries]
-        if log.log_end_offset > log.synced_offset:
+        if log.log_end_offset > log.synced_offset and log.config is not self._unsynced_config:
             self._ask_for_sync()
         if log.high_watermark > self.high_watermark:
             self._advance()
@@ -318,6 +321,8 @@ class Partition:
         elif config.flush_ms < NEVER_MS and self._flush_timer is None:
             deadline_ms = self._services.clock.monotonic_ms() + config.flush_ms
             self._flush_timer = self._services.timers.at(deadline_ms, self._flush_by_time)
+        elif config.flush_messages >= NEVER_MS and config.flush_ms >= NEVER_MS:
+            self._unsynced_config = config
 
     def _flush_by_time(self) -> None:
         self._flush_timer = None

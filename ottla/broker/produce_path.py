@@ -151,10 +151,11 @@ class ProduceForm:
 class ProduceForms:
     """The forms of one connection. All have their records' length at the same position: clients name topics alike."""
 
-    __slots__ = ("_forms", "_layout", "_length_at", "_max_frame_bytes")
+    __slots__ = ("_field", "_forms", "_layout", "_length_at", "_max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._forms: dict[bytes, ProduceForm] = {}
+        self._field = (-1, 4, 0)  # the newest length field as a word, its width, and the length
         self._max_frame_bytes = max_frame_bytes
         self._place_length(_FORM_START)
 
@@ -184,7 +185,8 @@ class ProduceForms:
         last_start = end - smallest
         entries: list[tuple[memoryview, int]] = []
         correlation_ids: list[int] = []
-        field, width, length, run_bytes = -1, 4, 0, 0
+        field, width, length = self._field if is_flexible else (-1, 4, 0)
+        run_bytes = 0
         for _ in range(most):
             following = start + _LENGTH_BYTES + frame_bytes
             if following > end or frame_bytes < smallest:
@@ -195,6 +197,7 @@ class ProduceForms:
                 if word != field:
                     field = word
                     width, length = _varint_in(word)
+                    self._field = field, width, length
                 if unpack_tail(view, following - 4)[0] & 0xFFFFFF:
                     break
             first, last = start + length_at + width, following - tail_bytes
