@@ -14,7 +14,7 @@ version 12 on. Below version 10 a client cannot read zstd, so a topic with `comp
 
 Below version 4 a worker makes messages of format v1 or v0 of what was read (`fetch_conversion.py`). Below version 3
 there is no `max_bytes`, and every partition gives at least one message. Old messages in a segment are given to newer
-clients as they are.
+clients as they are. Below version 6 a failing disk is NOT_LEADER_OR_FOLLOWER, as in Kafka.
 
 Differences from Apache Kafka: OFFSET_OUT_OF_RANGE comes with the log start offset and the high watermark, which Kafka
 leaves at -1; there are no followers, so a request with a replica id is served as a consumer's; versions 0-2 give whole
@@ -46,6 +46,7 @@ PartitionData = FetchResponse.PartitionData
 
 READ_COMMITTED = 1
 FIRST_VERSION_WITH_MAX_BYTES = 3
+FIRST_WITH_STORAGE_ERROR = 6
 FIRST_VERSION_WITH_ZSTD = 10
 
 
@@ -361,8 +362,11 @@ class _Fetch:
         topics: list[FetchResponse.FetchableTopicResponse] = []
         topic: FetchResponse.FetchableTopicResponse | None = None
         last_key: str | UUID | None = None
+        knows_no_storage_error = self._context.api_version < FIRST_WITH_STORAGE_ERROR
         for index, target in enumerate(self._targets):
             data = self._results[index]
+            if data.error_code == ErrorCode.KAFKA_STORAGE_ERROR and knows_no_storage_error:
+                data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # older clients do not know the other, nor try again
             piece = self._slices[index]
             if piece is not None and piece.view is not None:
                 data.records = piece.view

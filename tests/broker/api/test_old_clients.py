@@ -320,12 +320,15 @@ def fails() -> bytes:
     raise OSError(5, "the disk failed")
 
 
-@pytest.mark.parametrize("version", range(4))
-def test_a_disk_that_fails_an_old_fetch_is_told(node: Node, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("version", range(8))
+def test_a_disk_that_fails_is_told_in_a_code_that_the_client_knows(
+    node: Node, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     produce(node, batch(3), 9)
     partition = node.catalog.topics["t"].partitions[0]
     monkeypatch.setattr(type(partition), "read", lambda *_, **__: LogSlice(None, 100, load=fails))
-    assert fetch(node, version).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER if version < 6 else ErrorCode.KAFKA_STORAGE_ERROR
+    assert fetch(node, version).error_code == code
 
 
 def test_an_old_fetch_that_is_like_the_one_before_is_converted_too(node: Node) -> None:
