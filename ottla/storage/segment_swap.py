@@ -2,7 +2,7 @@
 
     1  the cleaned files are complete and synced                              *.cleaned
     2  they are renamed, and the names are synced                             *.swap: from here on the swap holds
-    3  `begin`: the old files are renamed, the log reads the new segment      *.deleted
+    3  `begin`: the log reads the new segment; `retire`: the old files go     *.deleted
     4  the names are synced                           else the next step could outlive this one, and segments overlap
     5  `finish`: the new files get their own names
     6  the names are synced
@@ -27,23 +27,22 @@ if TYPE_CHECKING:
     from ottla.storage.log_state import LogState
 
 
-def begin(log: LogState, old: Sequence[Segment], cleaned: CleanedSegment, now_ms: int) -> None:
-    """Step 3: let `log` go on with the cleaned segment, whose files end in `.swap`.
+def begin(log: LogState, old: Sequence[Segment], cleaned: CleanedSegment) -> None:
+    """Let `log` go on with the cleaned segment, whose files end in `.swap`; the old ones are to be retired."""
+    log.put_in_place(old, cleaned.segment)
+
+
+def retire(log: LogState, segment: Segment, cleaned: CleanedSegment, now_ms: int) -> None:
+    """Step 3, for one of the old segments: rename its files. Each file costs a call, so there are steps between many.
 
     Raises:
-        OSError: some old files could not be renamed. The log reads on what it had and must not write any more; the next
-            start finishes the swap.
+        OSError: some could not be renamed. The log must not write any more; the next start finishes the swap.
     """
-    renamed = []
-    for segment in old:
-        paths = [*segment.paths(), layout.txn_index_file(log.directory, segment.base_offset)]
-        if segment.base_offset != cleaned.segment.base_offset:
-            paths.append(layout.snapshot_file(log.directory, segment.base_offset))
-        renamed.append([retention.rename_away(log.files, path) for path in paths if log.files.exists(path)])
-    log.put_in_place(old, cleaned.segment)
-    due_ms = now_ms + log.config.file_delete_delay_ms
-    for segment, paths in zip(old, renamed, strict=True):
-        log.due_unlinks.append(retention.DueUnlink(due_ms, paths, segment))
+    paths = [*segment.paths(), layout.txn_index_file(log.directory, segment.base_offset)]
+    if segment.base_offset != cleaned.segment.base_offset:
+        paths.append(layout.snapshot_file(log.directory, segment.base_offset))
+    renamed = [retention.rename_away(log.files, path) for path in paths if log.files.exists(path)]
+    log.due_unlinks.append(retention.DueUnlink(now_ms + log.config.file_delete_delay_ms, renamed, segment))
 
 
 def finish(cleaned: CleanedSegment) -> None:
