@@ -11,6 +11,14 @@ import pytest
 from ottla.protocol.records.batch import encode_batch, parse_header
 from ottla.protocol.records.legacy import encode_message
 from ottla.protocol.records.record import Record
+from ottla.protocol.stored.group import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    encode_group_key,
+    encode_group_value,
+)
 from ottla.protocol.stored.metadata import TopicRecord, encode_metadata_record
 from ottla.storage.batch_cleaning import BatchCleaning
 from ottla.storage.checkpoint import write_offsets
@@ -122,3 +130,22 @@ def test_the_text_files(tmp_path: Path) -> None:
 
 def test_the_topic_record() -> None:
     assert encode_metadata_record(TopicRecord(name="orders", topic_id=TOPIC_ID)) == shown("topic-record")
+
+
+def test_a_committed_offset() -> None:
+    key = OffsetCommitKey(group="billing", topic="orders", partition=3)
+    value = OffsetCommitValue(offset=42, leader_epoch=0, metadata="", commit_timestamp=1_700_000_000_000)
+    assert (encode_group_key(key), encode_group_value(value)) == (shown("offset-key"), shown("offset-value"))
+
+
+def test_a_group_without_members() -> None:
+    value = GroupMetadataValue(
+        protocol_type="consumer",
+        generation=2,
+        protocol=None,
+        leader=None,
+        current_state_timestamp=1_700_000_000_000,
+        members=[],
+    )
+    key = GroupMetadataKey(group="billing")
+    assert (encode_group_key(key), encode_group_value(value)) == (shown("group-key"), shown("group-value"))
