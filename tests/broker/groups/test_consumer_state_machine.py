@@ -7,19 +7,37 @@ answers, crash, and come back. Topics come, grow and go, time passes, the broker
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
-from kit.consumer_groups import FakeTopics, GroupUnderTest, Member, heartbeat, owned_structs, snapshot
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+)
+from kit.consumer_groups import GROUP, FakeTopics, GroupUnderTest, Member, heartbeat, owned_structs, snapshot
 
+from ottla.broker.groups.effects import Caller, Effects
 from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from ottla.protocol.api.heartbeat import HeartbeatRequest
+from ottla.protocol.api.join_group import JoinGroupRequest
+from ottla.protocol.api.leave_group import LeaveGroupRequest
+from ottla.protocol.api.sync_group import SyncGroupRequest
+from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription, decode_assignment, encode_subscription
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 SESSION_MS = 10_000
 REBALANCE_MS = 4_000
+CLASSIC_GONE = {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID}
 GONE = {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 NAMES = ["red", "green", "blue"]
 EXPRESSIONS = ["red|green", ".*e.*", "b.*", "nothing"]
@@ -59,6 +77,9 @@ class Client(Member):
             self.missed_an_answer = False
             self._note(response)
 
+    def leave(self) -> None:
+        self.group.ask(heartbeat(self.member_id, -1))
+
     def say_into_the_void(self) -> None:
         """A heartbeat that arrives, and whose answer is lost."""
         self.group.ask(heartbeat(self.member_id, self.epoch, topic_partitions=owned_structs(self.owned)))
@@ -82,6 +103,88 @@ class Client(Member):
         return {"rebalance_timeout_ms": REBALANCE_MS, "subscribed_topic_names": self.fields["topics"], **named}
 
 
+class ClassicClient(Client):
+    """A cooperative member of the classic protocol, in a group that is on its way to the other one."""
+
+    is_told_to_join = True
+
+    def join(self) -> ClassicClient:
+        self._join()
+        return self
+
+    def say(self, **fields: object) -> None:
+        """A Heartbeat, which may tell it to join again."""
+        request = HeartbeatRequest(group_id=GROUP, generation_id=self.epoch, member_id=self.member_id)
+        code = self._ask(self.group.group.heartbeat, request, 4).error_code
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self.is_told_to_join = True
+        elif code != ErrorCode.NONE:
+            assert code in CLASSIC_GONE, code
+            self.die()
+
+    def report(self) -> None:
+        """Join again if it was told to, telling what it owns, and fetch the assignment."""
+        self.say()
+        if self.is_alive and self.is_told_to_join:
+            self._join()
+        if self.is_alive:
+            self._sync()
+
+    def keep_up_if_alive(self) -> None:
+        if self.is_alive:
+            self.report()
+            self.revoke()
+            self.take_over()
+
+    def say_into_the_void(self) -> None:
+        self._ask(self.group.group.join, self._join_request(), 9)
+
+    def leave(self) -> None:
+        identity = LeaveGroupRequest.MemberIdentity(member_id=self.member_id)
+        self._ask(self.group.group.leave, LeaveGroupRequest(group_id=GROUP, members=[identity]), 5)
+
+    def _join(self) -> None:
+        answer = self._ask(self.group.group.join, self._join_request(), 9)
+        assert answer.error_code == ErrorCode.NONE
+        self.epoch = answer.generation_id
+        self.is_told_to_join = False
+
+    def _sync(self) -> None:
+        request = SyncGroupRequest(group_id=GROUP, generation_id=self.epoch, member_id=self.member_id, assignments=[])
+        answer = self._ask(self.group.group.sync, request, 3)
+        if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self.is_told_to_join = True
+            return
+        assert answer.error_code == ErrorCode.NONE
+        listed = decode_assignment(answer.assignment).assigned_partitions
+        topics = self.group.topics
+        found = {topics.id_of(entry.topic): frozenset(entry.partitions) for entry in listed}
+        self.assigned = {topic: partitions for topic, partitions in found.items() if topic is not None}
+        if any(self.owned[topic] - self.assigned.get(topic, frozenset()) for topic in self.owned):
+            self.is_told_to_join = True
+
+    def _join_request(self) -> JoinGroupRequest:
+        owned = [
+            ConsumerProtocolSubscription.TopicPartition(topic=name, partitions=sorted(partitions))
+            for topic, partitions in self.owned.items()
+            if (name := self.group.topics.name_of(topic)) is not None
+        ]
+        wanted = ConsumerProtocolSubscription(topics=list(self.fields["topics"]), owned_partitions=owned)
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="cooperative", metadata=encode_subscription(wanted))
+        return JoinGroupRequest(
+            group_id=GROUP,
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            member_id=self.member_id,
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+
+    def _ask(self, method: Callable[..., Effects], request: object, version: int) -> Any:
+        caller = Caller("classic", "/127.0.0.1", None)
+        return self.group.run(method(request, version, caller, "waiter", self.group.now))
+
+
 class ConsumerGroups(RuleBasedStateMachine):
     """The rules; `clients` are those that were not told that they are gone."""
 
@@ -90,7 +193,7 @@ class ConsumerGroups(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.topics = FakeTopics({"red": 4, "green": 2})
-        settings_ = GroupSettings(consumer_session_timeout_ms=SESSION_MS)
+        settings_ = GroupSettings(consumer_session_timeout_ms=SESSION_MS, consumer_migration_policy="upgrade")
         self.group = GroupUnderTest(self.topics, settings_)
         self.all: list[Client] = []
         self.last_epochs = (0, 0)
@@ -112,6 +215,14 @@ class ConsumerGroups(RuleBasedStateMachine):
         if known is not None and known.member_epoch != -2:
             return multiple()  # refused, as the table tests show
         return self._join(subscription, instance_id=instance)
+
+    @precondition(lambda self: not self.group.group.is_empty)
+    @rule(target=clients, names=st.lists(st.sampled_from(NAMES), unique=True))
+    def join_in_the_classic_protocol(self, names: list[str]) -> Client:
+        self.joined += 1
+        client = ClassicClient(self.group, f"m{self.joined}", names)
+        self.all.append(client)
+        return client.join()
 
     def _join(self, subscription: dict[str, object], **fields: object) -> Client:
         self.joined += 1
@@ -154,7 +265,7 @@ class ConsumerGroups(RuleBasedStateMachine):
 
     @rule(client=clients, subscription=subscriptions)
     def subscribe_to_something_else(self, client: Client, subscription: dict[str, object]) -> None:
-        if client.is_alive:
+        if client.is_alive and not isinstance(client, ClassicClient):
             client.fields.update({"subscribed_topic_regex": "", **subscription})
             client.say(
                 subscribed_topic_names=subscription["topics"],
@@ -167,7 +278,7 @@ class ConsumerGroups(RuleBasedStateMachine):
             return
         instance = client.fields.get("instance_id")
         if how == "leaves":
-            self.group.ask(heartbeat(client.member_id, -1))
+            client.leave()
         elif how == "leaves for a while" and instance is not None:
             self.group.ask(heartbeat(client.member_id, -2, instance_id=instance))
         if how == "crashes":
