@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -14,8 +13,7 @@ from typing import Any
 
 PROGRAM = Path(__file__).with_name("group_member.py")
 PATIENCE_S = 45.0
-SESSION_MS = 6_000 if "OTTLA_TEST_BOOTSTRAP" in os.environ else 2_000
-"""As short as the broker allows; Kafka's `group.min.session.timeout.ms` is 6 s."""
+SESSION_MS = 6_000  # the least that `group.min.session.timeout.ms` allows, here and in Kafka
 
 Place = tuple[str, int]
 

@@ -98,7 +98,9 @@ class ClassicGroupLife(RuleBasedStateMachine):
         max_size=st.sampled_from([3, 100, 100]),
     )
     def begin(self, delay_ms: int, evict_ms: int, max_size: int) -> None:
-        self.table = ClassicTable(initial_rebalance_delay_ms=delay_ms, evict_on_disconnect_ms=evict_ms, max_size=max_size)
+        self.table = ClassicTable(
+            initial_rebalance_delay_ms=delay_ms, evict_on_disconnect_ms=evict_ms, max_size=max_size
+        )
 
     # --- clients -----------------------------------------------------------------------------------------------------
 
@@ -278,7 +280,9 @@ class ClassicGroupLife(RuleBasedStateMachine):
         """Kill and load: connections and soft state are gone, records are there."""
         fresh = ClassicTable()
         fresh.settings = self.table.settings
-        fresh.group = ClassicGroup("g", fresh.settings, new_id=lambda: f"r{fresh.now_ms}-{next(self.table._next_waiter)}")
+        fresh.group = ClassicGroup(
+            "g", fresh.settings, new_id=lambda: f"r{fresh.now_ms}-{next(self.table._next_waiter)}"
+        )
         for key, value in self.table.records:
             fresh.group.replay(key, value)
         fresh.now_ms = self.table.now_ms
