@@ -2,7 +2,7 @@
 
 Stored is format v2 only, so a Produce below version 3 is converted before it is gathered (`produce_conversion.py`), and
 a Fetch below version 4 after it is read (`fetch_conversion.py`). Pure functions over bytes, bounded by
-`max.message.bytes`, by `ottla.batch.max.decompressed.bytes` where something is compressed, and by `MAX_FETCH_BYTES`.
+`max.message.bytes`, by `ottla.batch.max.decompressed.bytes` where something is compressed, and by the limits below.
 
 As Kafka 3.9 and before did it (LogValidator, RecordsUtil.downConvert): up, the messages of one set become one batch of
 their common codec, v0's without timestamps; a compressed message must be alone. Down, headers and control batches are
@@ -11,12 +11,13 @@ left out, codecs are kept, and v2's zstd cannot be said in the old formats.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.records.batch import MAGIC, CorruptBatch, DecompressedTooLarge, seal_batch
+from ottla.protocol.records.batch import MAGIC, CorruptBatch, DecompressedTooLarge, decode_batch, seal_batch
 from ottla.protocol.records.compression import Compression
-from ottla.protocol.records.formats import decode_any, iter_any
+from ottla.protocol.records.formats import iter_any
 from ottla.protocol.records.legacy import (
     LEGACY_MAGICS,
     MAGIC_AT,
@@ -43,6 +44,8 @@ FIRST_FETCH_VERSION_WITH_BATCHES: Final = 4
 FIRST_FETCH_VERSION_WITH_V1: Final = 2
 MAX_FETCH_BYTES: Final = 16 * 1024 * 1024
 """Stored bytes that one Fetch of an old client may read, whatever it asks for: each of them is converted."""
+MAX_CONVERTED_RECORDS: Final = 500_000
+"""In one batch or message set. Each is an object in memory while it is converted, and a small message may hold many."""
 
 
 # Produce ------------------------------------------------------------------------------------------------------------
@@ -100,9 +103,11 @@ def _packed(
 def _outer_messages(records: memoryview, config: TopicConfig) -> list[tuple[int, BatchHeader]]:
     """Position and header of each message, checked as Kafka checks what it has not yet looked into."""
     try:
-        messages = list(iter_messages(records))
+        messages = list(islice(iter_messages(records), MAX_CONVERTED_RECORDS + 1))
     except CorruptBatch as error:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    if len(messages) > MAX_CONVERTED_RECORDS:
+        raise Refused(ErrorCode.MESSAGE_TOO_LARGE, f"more than {MAX_CONVERTED_RECORDS} messages in one request")
     magic = messages[0][1].magic
     stamps_itself = config.message_timestamp_type == "LogAppendTime"
     for position, header in messages:
@@ -149,7 +154,11 @@ def _inside(message: memoryview, max_decompressed_bytes: int) -> list[tuple[int,
     """(timestamp, key, value) of the messages in a compressed one."""
     try:
         records = decode_message(
-            message, max_decompressed_bytes=max_decompressed_bytes, check_crc=False, is_from_producer=True
+            message,
+            max_decompressed_bytes=max_decompressed_bytes,
+            max_messages=MAX_CONVERTED_RECORDS,
+            check_crc=False,
+            is_from_producer=True,
         )
     except DecompressedTooLarge as error:
         raise Refused(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
@@ -198,7 +207,8 @@ def to_messages(
     compressed batches no more are opened once `max_decompressed_bytes` came out, which also bounds each of them.
 
     Raises:
-        KafkaError: UNSUPPORTED_COMPRESSION_TYPE for zstd, CORRUPT_MESSAGE, before there is any message to give.
+        KafkaError: UNSUPPORTED_COMPRESSION_TYPE for zstd, MESSAGE_TOO_LARGE for a batch that holds too much to be
+            converted, CORRUPT_MESSAGE; before there is any message to give.
     """
     messages = bytearray()
     next_offset = fetch_offset
@@ -235,7 +245,17 @@ def _records_for(
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "records compressed by zstd cannot be given in old message formats"
         )
-    records = decode_any(batch, max_decompressed_bytes=max_decompressed_bytes)
+    if header.record_count > MAX_CONVERTED_RECORDS:
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {header.record_count} records is not converted")
+    try:
+        if header.magic == MAGIC:
+            records = decode_batch(batch, max_decompressed_bytes=max_decompressed_bytes)
+        else:
+            records = decode_message(
+                batch, max_decompressed_bytes=max_decompressed_bytes, max_messages=MAX_CONVERTED_RECORDS
+            )
+    except DecompressedTooLarge as error:
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
     if header.codec == Compression.NONE:
         records = [record for record in records if record.offset >= fetch_offset]
     if records and records[-1].offset < fetch_offset:  # compaction took what the client asks for

@@ -216,6 +216,15 @@ def test_what_a_compressed_message_may_expand_to_is_bounded():
     assert refusal_of(gzip_message(encode_message(1, 0, 5, None, bytes(MEBI))), config) is ErrorCode.MESSAGE_TOO_LARGE
 
 
+def test_how_many_messages_are_converted_at_once_is_bounded(monkeypatch):
+    monkeypatch.setattr("ottla.broker.conversion.MAX_CONVERTED_RECORDS", 3)
+    plain = [bytes(encode_message(1, 0, 5, None, b"v")) for _ in range(4)]
+    assert len(decode_batch(up(b"".join(plain[:3])))) == 3
+    assert refusal_of(b"".join(plain)) is ErrorCode.MESSAGE_TOO_LARGE
+    assert len(decode_batch(up(gzip_message(b"".join(plain[:3]))))) == 3
+    assert refusal_of(gzip_message(b"".join(plain))) is ErrorCode.MESSAGE_TOO_LARGE
+
+
 # Down ---------------------------------------------------------------------------------------------------------------
 
 
@@ -307,6 +316,24 @@ def test_old_messages_stay_as_they_are_where_that_is_old_enough():
     assert read_by_kafka_python(for_v0.messages, 0) == [
         Record(offset, -1, None, value) for offset, value in enumerate([b"a", b"b", b"c", b"d"])
     ]
+
+
+def too_large_for(data, **limits):
+    with pytest.raises(KafkaError) as caught:
+        down(data, 0, **limits)
+    return caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_batch_that_holds_too_much_is_not_converted(monkeypatch):
+    records = [Record(number, 5, None, bytes(100)) for number in range(4)]
+    batch = encode_batch(records, compression=Compression.GZIP)
+    message = encode_message_set(records, 1, compression=Compression.GZIP)
+    for data in (batch, message):
+        assert too_large_for(data, max_decompressed_bytes=300)
+        assert len(read_by_kafka_python(down(data, 0).messages, 0)) == 4
+    monkeypatch.setattr("ottla.broker.conversion.MAX_CONVERTED_RECORDS", 3)
+    assert too_large_for(batch)
+    assert too_large_for(message)
 
 
 def test_a_cut_at_the_end_of_what_was_read_is_left_for_the_next_fetch():

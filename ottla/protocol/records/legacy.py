@@ -36,7 +36,7 @@ from ottla.protocol.records.batch import (
     BatchHeader,
 )
 from ottla.protocol.records.compression import Compression
-from ottla.protocol.records.errors import CorruptBatch
+from ottla.protocol.records.errors import CorruptBatch, DecompressedTooLarge
 from ottla.protocol.records.legacy_compression import compress_messages, decompress_messages
 from ottla.protocol.records.record import Record
 
@@ -133,6 +133,7 @@ def decode_message(
     message: Buffer,
     *,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    max_messages: int | None = None,
     check_crc: bool = True,
     is_from_producer: bool = False,
 ) -> list[Record]:
@@ -143,7 +144,7 @@ def decode_message(
 
     Raises:
         WrongChecksum: of the outer message (unless `check_crc` is False) or of one inside.
-        DecompressedTooLarge: more than `max_decompressed_bytes` are inside.
+        DecompressedTooLarge: more than `max_decompressed_bytes`, or than `max_messages`, are inside.
         CorruptBatch: anything else that is not sound; codecs that the formats do not have, nested compression.
     """
     view = memoryview(message)
@@ -159,7 +160,7 @@ def decode_message(
     if wrapped is None:
         raise CorruptBatch("a compressed message without a value")
     inside = decompress_messages(header.compression, wrapped, header.magic, max_decompressed_bytes)
-    records = _decode_inside(inside, header, is_from_producer=is_from_producer)
+    records = _decode_inside(inside, header, max_messages, is_from_producer=is_from_producer)
     if not records:
         raise CorruptBatch("a compressed message with none inside")
     if header.magic == 0:
@@ -167,7 +168,9 @@ def decode_message(
     return _with_absolute_offsets(records, header.base_offset)
 
 
-def _decode_inside(inside: bytes, outer: BatchHeader, *, is_from_producer: bool) -> list[Record]:
+def _decode_inside(
+    inside: bytes, outer: BatchHeader, max_messages: int | None, *, is_from_producer: bool
+) -> list[Record]:
     records: list[Record] = []
     stamp = outer.max_timestamp if outer.is_log_append_time else None
     for position, header in iter_messages(inside, allow_partial_tail=not is_from_producer):
@@ -182,6 +185,10 @@ def _decode_inside(inside: bytes, outer: BatchHeader, *, is_from_producer: bool)
         key, value = key_and_value(message, header.magic)
         timestamp = header.max_timestamp if stamp is None or header.magic == 0 else stamp
         records.append(Record(header.base_offset, timestamp, key, value))
+        if len(records) == max_messages:
+            if position + header.size_bytes < len(inside):
+                raise DecompressedTooLarge(f"more than {max_messages} messages are inside a compressed one")
+            break
     return records
 
 
