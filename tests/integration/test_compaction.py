@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Iterator
@@ -22,7 +23,11 @@ WAIT_S = 60
 
 class Cleaning(NamedTuple):
     broker: BrokerProcess
-    http: str
+
+    @property
+    def http(self) -> str:
+        """Where its HTTP port is, as it said when it last started."""
+        return re.findall(r"health and metrics at http://(\S+) ", self.broker.output)[-1]
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +41,11 @@ def cleaning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cleaning]:
         "log.index.interval.bytes": "512",
         "log.segment.delete.delay.ms": "1000",
         "ottla.log.max.open.segments": "16",
+        "offsets.topic.num.partitions": "1",
+        "offsets.topic.segment.bytes": "8192",
     }
     with BrokerProcess(tmp_path_factory.mktemp("cleaning"), overrides=overrides) as broker:
-        found = re.search(r"health and metrics at http://(\S+) ", broker.output)
-        assert found is not None
-        yield Cleaning(broker, found[1])
+        yield Cleaning(broker)
 
 
 def create(cleaning: Cleaning, topic: str) -> None:
@@ -154,3 +159,24 @@ def test_nothing_of_it_is_damage_afterwards(cleaning: Cleaning, topic: str, tmp_
     assert said.status == 0, said.out
     cleaning.broker.start()
     assert read_all(cleaning, topic) == writer.sent
+
+
+def test_committed_offsets_outlive_their_compaction(cleaning: Cleaning, topic: str) -> None:
+    settings = {"bootstrap.servers": cleaning.broker.bootstrap, "group.id": topic, "enable.auto.commit": False}
+    run("topics", "create", topic, "-b", cleaning.broker.bootstrap)
+    place = confluent_kafka.TopicPartition(topic, 0)
+    with closing(confluent_kafka.Consumer(settings)) as consumer:
+        for offset in range(400):
+            (told,) = consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, offset)], asynchronous=False)
+            assert told.error is None
+    said = run("log", "clean", "__consumer_offsets", "--json", "--http", cleaning.http)
+    assert said.status == 0, said.err
+    told = run("log", "explain", "__consumer_offsets-0", "--compaction", "--json", "--http", cleaning.http)
+    offsets = json.loads(told.out)
+    assert offsets["first_dirty_offset"] > 200
+    assert sum(segment["size_bytes"] for segment in offsets["segments"]) < 3 * 8192
+    for _ in range(2):
+        with closing(confluent_kafka.Consumer(settings)) as consumer:
+            assert [one.offset for one in consumer.committed([place], WAIT_S)] == [399]
+        cleaning.broker.kill()
+        cleaning.broker.start()
