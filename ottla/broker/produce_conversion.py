@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("ottla.produce_conversion")
 
-MOST_BYTES_AT_ONCE: Final = 32 * 1024
+MOST_BYTES_AT_ONCE: Final = 16 * 1024
 """Of one request that are converted on the broker's thread: some milliseconds where messages are small."""
 
 

@@ -25,6 +25,7 @@ from ottla.protocol.records.legacy import (
     MIN_HEADER_BYTES,
     decode_message,
     is_cut_short,
+    look_inside,
     message_crc_matches,
     parse_message_header,
 )
@@ -73,14 +74,7 @@ def header_of_whole(
     """
     if not hides_offsets(header):
         return header
-    records = decode_message(batch, max_decompressed_bytes=max_decompressed_bytes, check_crc=False)
-    first = records[0]
-    return header._replace(
-        base_offset=first.offset,
-        last_offset_delta=header.base_offset - first.offset,
-        base_timestamp=first.timestamp,
-        record_count=len(records),
-    )
+    return look_inside(batch, header, max_decompressed_bytes)
 
 
 def iter_any(buffer: Buffer, *, allow_partial_tail: bool = False) -> Iterator[tuple[int, BatchHeader]]:

@@ -168,6 +168,37 @@ def decode_message(
     return _with_absolute_offsets(records, header.base_offset)
 
 
+def look_inside(message: Buffer, header: BatchHeader, max_decompressed_bytes: int) -> BatchHeader:
+    """The header of a compressed message with the first offset, the count and the first timestamp of what is inside.
+
+    Only the inner headers are read: for walks over whole segments. The view may go on behind the message.
+
+    Raises CorruptBatch.
+    """
+    _, wrapped = key_and_value(memoryview(message)[: header.size_bytes], header.magic)
+    inside = memoryview(decompress_messages(header.compression, wrapped or b"", header.magic, max_decompressed_bytes))
+    first = parse_message_header(inside)
+    count = position = 0
+    last_offset = first.base_offset
+    while position < len(inside) and not is_cut_short(inside, position):
+        last_offset, size = _FRONT.unpack_from(inside, position)
+        if size < SMALLEST_SIZE[0]:
+            raise CorruptBatch(f"a message inside a compressed one has a size of {size}")
+        position += size + LENGTH_PREFIX_BYTES
+        count += 1
+    if not count:
+        raise CorruptBatch("a compressed message with none inside")
+    is_relative = header.magic and header.base_offset
+    first_offset = first.base_offset + (header.base_offset - last_offset if is_relative else 0)
+    timestamp = header.max_timestamp if header.is_log_append_time else first.max_timestamp
+    return header._replace(
+        base_offset=first_offset,
+        last_offset_delta=header.base_offset - first_offset,
+        base_timestamp=timestamp,
+        record_count=count,
+    )
+
+
 def _decode_inside(
     inside: bytes, outer: BatchHeader, max_messages: int | None, *, is_from_producer: bool
 ) -> list[Record]:

@@ -119,6 +119,29 @@ def test_a_compressed_message_has_the_offset_of_the_last_one_inside_and_the_newe
     assert (whole.base_offset, whole.last_offset, whole.record_count) == (40, 47, 2)
 
 
+@pytest.mark.parametrize("magic", MAGICS)
+@settings(max_examples=30)
+@given(records=RECORDS, codec=st.sampled_from(CODECS), first=st.integers(1, 2**40), stamp=st.none() | st.just(77))
+def test_a_look_inside_tells_what_decoding_would(magic, records, codec, first, stamp):
+    records = [record._replace(offset=first + 3 * record.offset) for record in records]
+    message = encode_message_set(records, magic, compression=codec, log_append_time_ms=stamp)
+    whole = header_of_whole(message, parse_any_header(message))
+    decoded = decode_message(message)
+    assert (whole.base_offset, whole.last_offset, whole.record_count, whole.base_timestamp) == (
+        decoded[0].offset,
+        decoded[-1].offset,
+        len(decoded),
+        decoded[0].timestamp,
+    )
+
+
+def test_a_look_inside_what_is_broken_is_refused():
+    for value in (None, b"", b"no gzip", zlib.compress(b"", wbits=31), zlib.compress(bytes(40), wbits=31)):
+        message = encode_message(1, 9, 1, None, value, attributes=1)
+        with pytest.raises(CorruptBatch):
+            header_of_whole(message, parse_any_header(message))
+
+
 def test_the_offsets_inside_are_relative_in_v1_and_absolute_in_v0():
     records = [Record(40, 9, None, b"a"), Record(47, 5, None, b"b")]
     for magic, expected in ((0, [40, 47]), (1, [0, 7])):
