@@ -226,6 +226,8 @@ class GroupCoordinator:
         """Run `step` on the group's shard, once there is one."""
 
         def run(error: KafkaError | None) -> None:
+            if pending.done:
+                return  # the client went away while the topic was made
             try:
                 if error is not None:
                     raise error
