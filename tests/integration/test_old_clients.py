@@ -143,7 +143,9 @@ class ProfiledBroker(BrokerProcess):
         return [*super().command(), "--profile", "kafka-2.8"]
 
 
-@pytest.mark.parametrize("client", [KAFKA_PYTHON_2, KAFKA_PYTHON, AIOKAFKA_0_8, LIBRDKAFKA], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "client", [KAFKA_PYTHON_2, KAFKA_PYTHON, AIOKAFKA_0_8, LIBRDKAFKA_2_0, LIBRDKAFKA], ids=lambda one: one.name
+)
 def test_clients_speak_to_the_profile_of_kafka_2_8_as_to_that_release(
     broker_of_2_8: BrokerProcess, topic: str, client: Client
 ) -> None:
