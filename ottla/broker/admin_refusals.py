@@ -84,7 +84,7 @@ def _alter_replica_log_dirs(
 
 def _elect_leaders(request: ElectLeadersRequest, version: int, code: ErrorCode, message: str) -> Response:
     return ElectLeadersResponse(
-        error_code=code,
+        error_code=code if version >= 1 else ErrorCode.NONE,
         replica_election_results=[
             ElectLeadersResponse.ReplicaElectionResult(
                 topic=topic.topic,

@@ -6,13 +6,14 @@ import random
 
 import pytest
 from kit.exchange import Exchange, batch, make_topic, produce_request
-from kit.nodes import pass_time, start_node
-from kit.settings import APPEND, BROKER, DELETE, SET, TOPIC, alter
+from kit.nodes import ask, pass_time, start_node
+from kit.settings import APPEND, BROKER, DELETE, GROUP, SET, TOPIC, alter
 
 from ottla.broker.node import Node
 from ottla.broker.partition import Partition
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
+from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode
 
@@ -146,3 +147,27 @@ def test_a_value_that_another_kafka_wrote_and_nobody_can_read_has_no_effect() ->
     warnings = BrokerConfig.of().set_dynamic(node={"log.retention.ms": "soon", "nope": "1"}, all_nodes={})
     assert len(warnings) == 2
     assert all("no effect" in warning for warning in warnings)
+
+
+def test_a_groups_heartbeat_interval_counts_for_its_next_heartbeat(node: Node) -> None:
+    def heartbeat(member_epoch: int, member_id: str) -> ConsumerGroupHeartbeatResponse:
+        response = ask(
+            node,
+            ConsumerGroupHeartbeatRequest(
+                group_id="g",
+                member_id=member_id,
+                member_epoch=member_epoch,
+                rebalance_timeout_ms=60_000 if member_epoch == 0 else -1,
+                subscribed_topic_names=["t"] if member_epoch == 0 else None,
+                topic_partitions=[] if member_epoch == 0 else None,
+            ),
+            1,
+        )
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        assert response.error_code == ErrorCode.NONE, response.error_message
+        return response
+
+    joined = heartbeat(0, "3eDqNJ8yRf2m0bW1Qe5wVg")
+    assert joined.heartbeat_interval_ms == 5000
+    assert alter(node, GROUP, "g", ("consumer.heartbeat.interval.ms", SET, "7000"))[0] == ErrorCode.NONE
+    assert heartbeat(joined.member_epoch, joined.member_id or "").heartbeat_interval_ms == 7000
