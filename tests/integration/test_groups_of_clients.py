@@ -232,3 +232,19 @@ def test_members_and_commits_outlive_the_broker(
     two = start(library, broker.bootstrap, group, [topic])
     two.wait(has(numbered("last")))
     assert two.values == numbered("last")
+
+
+@pytest.mark.skipif("OTTLA_TEST_BOOTSTRAP" in os.environ, reason="an option of our own")
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_with_the_option_a_killed_member_is_taken_over_from_long_before_its_session_ends(
+    topic: str, group: str, start: Start, library: str, tmp_path: Path
+) -> None:
+    with BrokerProcess(tmp_path / "data", {"ottla.group.evict.on.disconnect.ms": "0"}) as broker:
+        create(broker, topic)
+        one = start(library, broker.bootstrap, group, [topic], session_ms=120_000)
+        one.wait(owns(all_of(topic)))
+        two = start(library, broker.bootstrap, group, [topic], session_ms=120_000)
+        two.wait(owns_count(2))
+        one.wait(owns_count(2))
+        two.kill()
+        one.wait(owns(all_of(topic)))  # the patience of `wait` is less than the session

@@ -102,7 +102,7 @@ class ClassicGroupLife(RuleBasedStateMachine):
             initial_rebalance_delay_ms=delay_ms, evict_on_disconnect_ms=evict_ms, max_size=max_size
         )
 
-    # --- clients -----------------------------------------------------------------------------------------------------
+    # Clients
 
     clients_drawn = st.integers(0, 5)
 
@@ -234,7 +234,7 @@ class ClassicGroupLife(RuleBasedStateMachine):
             del self.open[waiter]
             self.gone.add(waiter)
 
-    # --- lies --------------------------------------------------------------------------------------------------------
+    # Lies
 
     @rule(
         index=clients_drawn,
@@ -269,7 +269,7 @@ class ClassicGroupLife(RuleBasedStateMachine):
             assert self.table.code(waiter) != ErrorCode.NONE
         assert self.table.group.describe() == before
 
-    # --- time and the broker -------------------------------------------------------------------------------------------
+    # Time and the broker
 
     @rule(ms=st.sampled_from([1, 50, 250, 400, 999, 1_000, 2_500]))
     def pass_time(self, ms: int) -> None:
@@ -326,7 +326,7 @@ class ClassicGroupLife(RuleBasedStateMachine):
             self.table.pass_time(ROUND_MS)
         raise AssertionError(f"{self.table.state}: {self.table.group.roster.members}")
 
-    # --- what holds ----------------------------------------------------------------------------------------------------
+    # What holds
 
     @invariant()
     def no_partition_has_two_owners_in_one_generation(self) -> None:
