@@ -117,7 +117,7 @@ class Consumer(PartitionReader[K, V], Generic[K, V]):
     async def unsubscribe(self) -> None:
         """End the subscription and leave the group, or end what `assign` began; nothing is assigned then.
 
-        The listener hears what is revoked. Nothing is committed; `commit` before if it shall be.
+        What was read is committed before, with `enable_auto_commit`, and the listener hears what is revoked.
         """
         cluster, _ = self._started()
         topics = {partition.topic for partition in self._partitions}

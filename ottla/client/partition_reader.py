@@ -104,6 +104,7 @@ class PartitionReader(Generic[K, V]):
                 self._miss_position(assigned)
         if self._current is not None and self._current.partition not in self._partitions:
             self._current = None
+        self._wake_readers()  # one may wait for the position of a partition that is gone
         self._started()[1].wake()
 
     def _miss_position(self, assigned: AssignedPartition) -> None:
@@ -141,7 +142,8 @@ class PartitionReader(Generic[K, V]):
     async def position(self, partition: tuple[str, int]) -> int:
         """Return the offset of the next record of a partition; waits while it is being looked up.
 
-        Raises the KafkaError that made the look-up fail, ClientTimeout after `default_api_timeout_ms`.
+        Raises the KafkaError that made the look-up fail, ClientTimeout after `default_api_timeout_ms`, ValueError for a
+        partition that is not, or no longer, assigned.
         """
         assigned = self._find(partition)
         self._look_up_positions()
@@ -150,6 +152,7 @@ class PartitionReader(Generic[K, V]):
                 while assigned.next_offset < 0:
                     self._raise_failure(assigned)
                     await self._await_data()
+                    assigned = self._find(partition)
         except TimeoutError:
             raise ClientTimeout(f"{assigned.partition}: no position within {self._timeout_ms} ms") from None
         return assigned.next_offset

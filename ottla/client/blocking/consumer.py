@@ -73,7 +73,7 @@ class Consumer(ConsumerMethods[K, V]):
     def unsubscribe(self) -> None:
         """End the subscription and leave the group, or end what `assign` began; nothing is assigned then.
 
-        The listener hears what is revoked. Nothing is committed; `commit` before if it shall be.
+        What was read is committed before, with `enable_auto_commit`, and the listener hears what is revoked.
         """
         self._refuse_in_listener()
         self._await(self._inner.unsubscribe(), self._callbacks.serve)

@@ -150,7 +150,8 @@ class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
     def position(self, partition: tuple[str, int]) -> int:
         """Return the offset of the next record of a partition; waits while it is being looked up.
 
-        Raises the KafkaError that made the look-up fail, ClientTimeout after `default_api_timeout_ms`.
+        Raises the KafkaError that made the look-up fail, ClientTimeout after `default_api_timeout_ms`, ValueError for a
+        partition that is not, or no longer, assigned.
         """
         return self._await(self._inner.position(partition))
 

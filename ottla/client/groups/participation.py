@@ -74,7 +74,7 @@ class Participation:
         self._subscription: Subscription | None = None
         self._membership: Membership | None = None
         self._worker: asyncio.Task[None] | None = None
-        self._fatal: KafkaError | None = None
+        self._fatal: Exception | None = None
         self._topics_of_group: frozenset[str] = frozenset()
         self._wanted: frozenset[str] = frozenset()
         self._committing = asyncio.Lock()
@@ -111,7 +111,7 @@ class Participation:
 
     def wake(self) -> None:
         """Be called by every poll: what ended is begun again."""
-        if self._fatal is not None and self._fatal.code in _FINAL:
+        if self._fatal is not None and _is_final(self._fatal):
             self._on_failure(self._fatal)
         elif self._subscription is not None and self._worker is None:
             self._fatal = None
@@ -228,16 +228,28 @@ class Participation:
                 await self._cluster.know_all(self._options.default_api_timeout_ms)
             self.on_metadata()
             await membership.run()
-        except (KafkaError, MalformedMessage) as failed:
-            fatal = failed if isinstance(failed, KafkaError) else KafkaError(ErrorCode.CORRUPT_MESSAGE, str(failed))
-            logger.warning("group %s: %s", self._coordinator.group_id, fatal)
+        except Exception as failed:  # a refusal or a bug, perhaps of a program's own assignor: a poll raises it
+            is_refusal = isinstance(failed, (KafkaError, MalformedMessage))
+            logger.warning("group %s: %s", self._coordinator.group_id, failed, exc_info=not is_refusal)
             async with self._gate.section():
                 await self._listener.lost(self._partitions.owned())
                 self._partitions.replace([])
+            if not _is_final(failed):
+                await self._leave(membership, "the member failed", for_good=self._options.group_instance_id is None)
             self._membership = self._new_membership()
-            self._fatal = fatal
-            self._on_failure(fatal)
+            self._fatal = failed
+            if isinstance(failed, MalformedMessage):
+                self._fatal = KafkaError(ErrorCode.CORRUPT_MESSAGE, str(failed))
+            self._on_failure(self._fatal)
             self._worker = None
+
+    async def _leave(self, membership: Membership, reason: str, *, for_good: bool) -> None:
+        """Say good-bye, if somebody listens; without it the group waits for the member's session to end."""
+        try:
+            async with asyncio.timeout(CLOSE_LIMIT_MS / 1000):
+                await membership.leave(reason, for_good=for_good)
+        except TimeoutError:
+            logger.info("group %s: leaving took too long", self._coordinator.group_id)
 
     async def _end(self, *, is_closing: bool) -> None:
         """End the membership, as within a poll. What was committed stays; `_give_up` says what is committed before."""
@@ -263,11 +275,7 @@ class Participation:
             for_good = self._options.leave_group_on_close
             if for_good is None or not is_closing:
                 for_good = is_dynamic
-            try:
-                async with asyncio.timeout(CLOSE_LIMIT_MS / 1000):
-                    await membership.leave("the consumer ends its subscription", for_good=for_good)
-            except TimeoutError:
-                logger.info("group %s: leaving took too long", self._coordinator.group_id)
+            await self._leave(membership, "the consumer ends its subscription", for_good=for_good)
 
     async def _give_up(self, *, is_closing: bool) -> None:
         """Commit, tell the listener, and own nothing."""
@@ -311,3 +319,8 @@ class Participation:
         """What nobody expected is raised by the next poll, not lost with its task."""
         if not task.cancelled() and (bug := task.exception()) is not None:
             self._on_failure(bug)
+
+
+def _is_final(failure: Exception) -> bool:
+    """Whether another member goes by the same instance id; this one must neither come back nor leave in its name."""
+    return isinstance(failure, KafkaError) and failure.code in _FINAL

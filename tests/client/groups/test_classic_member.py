@@ -13,6 +13,7 @@ from ottla.protocol.api.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.api.heartbeat import HeartbeatRequest
 from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.protocol.api.leave_group import LeaveGroupRequest
+from ottla.protocol.api.offset_fetch import OffsetFetchRequest
 from ottla.protocol.api.sync_group import SyncGroupRequest
 from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription, decode_subscription, encode_subscription
 
@@ -435,6 +436,38 @@ async def test_an_assignment_that_makes_no_sense_is_raised(group, consumer_of, c
         assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
         cluster.handlers[SYNC] = handler
         assert await consumer.getmany(timeout_ms=60_000)
+
+
+async def test_an_assignor_that_fails_is_raised_and_the_group_does_not_wait_for_the_member(group, consumer_of):
+    from ottla.client import Assignor
+
+    class Failing(Assignor):
+        name = "failing"
+
+        def assign(self, partition_counts, members):
+            raise ZeroDivisionError("nobody there")
+
+    async with consumer_of(partition_assignment_strategy=[Failing]) as consumer:
+        consumer.subscribe(["t"])
+        for times in (1, 2):
+            with pytest.raises(ZeroDivisionError, match="nobody there"):
+                await consumer.getmany(timeout_ms=60_000)
+            assert [one.members[0].member_id for one in group.cluster.seen(LeaveGroupRequest)] == [
+                f"member-{number + 1}" for number in range(times)
+            ]
+
+
+async def test_asking_for_the_position_of_what_is_taken_away_does_not_hang(group, consumer_of):
+    group.silent.add(OffsetFetchRequest)
+    heard = Heard()
+    async with consumer_of() as consumer, reading(consumer):
+        await joined(consumer, heard)
+        asking = asyncio.create_task(consumer.position(("t", 0)))
+        await until(lambda: group.count(OffsetFetchRequest))
+        group.overrides["member-1"] = []
+        group.refuse(BEAT, ErrorCode.REBALANCE_IN_PROGRESS)
+        with pytest.raises(ValueError, match="t-0 is not assigned"):
+            await asking
 
 
 async def test_by_hand_and_by_group_exclude_each_other(group, consumer_of):
