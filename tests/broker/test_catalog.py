@@ -9,14 +9,16 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from kit.nodes import DATA, pass_time, start_node
+from kit.nodes import DATA, ask, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.catalog import NewPartitions, NewTopic, TopicOutcome
+from ottla.broker.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
 from ottla.broker.metadata.image import MetadataError, MetadataImage
 from ottla.broker.metadata.journal import METADATA_DIRECTORY
 from ottla.broker.metadata.scan import scan_log
 from ottla.broker.node import Node
+from ottla.protocol.api.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import decode_batch
 from ottla.protocol.stored.metadata import (
@@ -550,3 +552,28 @@ def test_a_wanted_cluster_id_is_taken_and_kept_and_another_one_is_refused() -> N
     again.stop()
     with pytest.raises(StorageError, match="another-one"):
         start_node(files, clock, ottla_cluster_id="another-one")
+
+
+# --- Features
+
+
+def test_a_directory_of_an_earlier_version_gets_the_features_that_this_one_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.delitem(INITIAL_LEVELS, "group.version")
+        earlier.delitem(SUPPORTED_FEATURES, "group.version")
+        node, files, clock = start_node()
+        assert node.catalog.finalized_features()[1] == {"metadata.version": 27}
+        node.stop()
+    again, _, _ = start_node(files, clock)
+    assert again.catalog.finalized_features()[1] == {"metadata.version": 27, "group.version": 1}
+
+
+def test_a_feature_that_was_taken_back_stays_so() -> None:
+    node, files, clock = start_node()
+    wish = UpdateFeaturesRequest.FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=2)
+    answer = ask(node, UpdateFeaturesRequest(feature_updates=[wish]), 1)
+    assert isinstance(answer, UpdateFeaturesResponse)
+    assert answer.error_code == ErrorCode.NONE
+    node.stop()
+    again, _, _ = start_node(files, clock)
+    assert again.catalog.finalized_features()[1] == {"metadata.version": 27}

@@ -2,7 +2,7 @@
 
 `metadata.version` is the format of the metadata log. `group.version` 1 is the consumer protocol (KIP-848); clients look
 whether it is finalized before they use it. A level is finalized by a FeatureLevelRecord; a directory that lacks one,
-because an earlier Ottla made it, gets it at its next start.
+because an earlier Ottla did not have the feature, gets it at its next start. One that was taken back stays so.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.broker.metadata.image import MetadataError, MetadataImage
+from ottla.broker.metadata.image import METADATA_VERSION_FEATURE, MetadataError, MetadataImage
 from ottla.broker.metadata.journal import METADATA_DIRECTORY, Journal, JournalSettings, bootstrap_records
 from ottla.broker.metadata.registration import Registration, partition_change
 from ottla.protocol.stored.metadata import AbortTransactionRecord, MetadataRecord
@@ -81,11 +81,21 @@ def register(journal: Journal, config: BrokerConfig, directories: Sequence[LogDi
     records: list[MetadataRecord] = []
     if journal.image.transaction is not None:
         records.append(AbortTransactionRecord(reason="the controller that began it has stopped"))
-    records.extend(bootstrap_records(journal.image.features))
+    records.extend(bootstrap_records(known_features(journal.image, config.node_id)))
     epoch = journal.log.log_end_offset + len(records)
     ids = [one.id for one in directories if one.id is not None and not one.is_offline]
     journal.append_now(records + Registration(config.node_id, epoch).records(config, incarnation, ids))
     return epoch
+
+
+def known_features(image: MetadataImage, node_id: int) -> set[str]:
+    """Features whose level is somebody's decision: those that have one, and those that the last run offered.
+
+    A level of 0 leaves no trace but that: a feature that was offered and has no level was taken back, or never wanted.
+    """
+    last_run = image.brokers.get(node_id)
+    offered = set() if last_run is None else {feature.name for feature in last_run.features}
+    return set(image.features) | (offered - {METADATA_VERSION_FEATURE})
 
 
 def wanted_logs(image: MetadataImage, configs: Mapping[str, TopicConfig], node_id: int) -> Iterator[WantedLog]:
