@@ -65,6 +65,13 @@ class Chore:
         """Plan the first step."""
         self._plan(self.interval_ms)
 
+    def set_interval(self, interval_ms: int) -> None:
+        """Step at this interval from now on; a step that is further away is brought forward."""
+        self.interval_ms = max(1, interval_ms)
+        if self._timer is not None and self._timer.deadline_ms > self._node.clock.monotonic_ms() + self.interval_ms:
+            self._timer.cancel()
+            self._plan(self.interval_ms)
+
     def stop(self) -> None:
         """Plan no more."""
         if self._timer is not None:
@@ -167,6 +174,12 @@ class Chores:
         )
 
         self._add("group expiry", config.offsets_retention_check_interval_ms, self._node.groups.expire_some)
+
+    def configuration_changed(self) -> None:
+        """Follow the interval that may change while the broker runs; the others need a restart, as in Kafka."""
+        cleaner = self.chores.get(log_cleaner.CHORE)
+        if cleaner is not None:
+            cleaner.set_interval(self._node.config.log_cleaner_backoff_ms)
 
     def stop(self) -> None:
         """Cancel every planned step."""

@@ -90,6 +90,7 @@ class Node:
         self.catalog.on_topics_changed = self.groups.on_topics_changed
         self.cleaner = LogCleaner(self)
         self.chores = Chores(self)
+        self.catalog.settings.on_broker_changed = self.chores.configuration_changed
         self.dispatcher = RequestDispatcher(self)
         self.bound_listeners: dict[str, tuple[str, int]] = {}
         """The address that each listener is bound to, by its name, once it is."""

@@ -36,6 +36,8 @@ class Settings:
     """See the module's text."""
 
     def __init__(self, catalog: Catalog, config: BrokerConfig) -> None:
+        self.on_broker_changed: Callable[[], None] | None = None
+        """Called when this broker's configuration has changed, before the change is answered."""
         self._catalog = catalog
         self._config = config
 
@@ -110,6 +112,8 @@ class Settings:
             logger.info("configuration changed: %s", _named(outcome))
             if outcome.resource_type == BROKER_RESOURCE:
                 self._read_broker()
+                if self.on_broker_changed is not None:
+                    self.on_broker_changed()
                 topics = dict(self._catalog.topics)
         for outcome in outcomes:
             topic = self._catalog.topics.get(outcome.name)

@@ -173,7 +173,9 @@ class BrokerConfig(
         if fixed:
             raise ConfigError(fixed[0], None, f"Cannot update these configs dynamically: Set({', '.join(fixed)})")
         for key, text in values.items():
-            ALL_BROKER_KEYS[key].read(Given(text, _DYNAMIC))
+            value = ALL_BROKER_KEYS[key].read(Given(text, _DYNAMIC))
+            if key == "log.retention.ms" and value == 0:
+                raise ConfigError(key, text, "must not be 0; -1 keeps records for ever")
 
     # --- loading -----------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from ottla.config.accepted import ACCEPTED_BROKER_KEYS, ACCEPTED_TOPIC_KEYS
 from ottla.config.broker import BrokerConfig
 from ottla.config.declare import INT_MAX, LONG_MAX
 from ottla.config.options import Option
+from ottla.config.resources import ClientMetricsConfig, GroupConfig
 from ottla.config.topic import TopicConfig
 
 _PREFACE = """\
@@ -20,13 +21,15 @@ _PREFACE = """\
 This page is written by `python -m ottla.config.reference`; change the declarations in `ottla/config`, not the page.
 
 Keys, their meaning and the syntax of `server.properties` are those of Apache Kafka 4.1; keys of our own begin with
-`ottla.`. Four sources, each wins over the ones before it, key by key:
+`ottla.`. Five sources, each wins over the ones before it, key by key:
 
 1. the defaults below;
 2. the file given to `ottla serve server.properties` (`ottla/config/server.properties` is a commented example);
 3. environment variables, spelled as for Kafka's own image: `KAFKA_LOG_RETENTION_MS` sets `log.retention.ms` (`_` stands
    for a dot, `__` for `_`, `___` for `-`); `OTTLA_ACKS_ALL` sets `ottla.acks.all`;
-4. `--override key=value`, as often as you like.
+4. `--override key=value`, as often as you like;
+5. what clients set while the broker runs (`ottla configs alter`, Kafka's own tools), for the keys marked ↻: first for
+   all brokers, then for this one. It is kept in the metadata log and in effect at once.
 
 A wrong value stops the start with one line: the key, the value, what is allowed, and where it was set. A key that Ottla
 does not know is a warning. A secret (type PASSWORD) is never shown.
@@ -34,8 +37,9 @@ does not know is a warning. A secret (type PASSWORD) is never shown.
 A key may be set for one listener as `listener.name.NAME.KEY`. So far such keys are read and have no effect: the only
 protocol is PLAINTEXT, and a listener of another protocol is refused rather than served without its protection.
 
-**Default**: in brackets, Apache Kafka's where ours differs. **Topic**: the key by which a topic sets the same for
-itself. Keys marked *no effect* are accepted, checked and shown by DescribeConfigs.
+**Default**: in brackets, Apache Kafka's where ours differs. **↻** behind the type: may be changed while the broker
+runs. **Topic**: the key by which a topic sets the same for itself. Keys marked *no effect* are accepted, checked and
+shown by DescribeConfigs.
 """
 
 _FURTHER = """
@@ -65,6 +69,25 @@ Accepted for a topic, without effect:
 """
 
 
+_RESOURCES = """
+## Keys of a consumer group
+
+Set with `ottla configs alter --group NAME`; the broker's `group.consumer.min.*` and `group.consumer.max.*` bound them.
+
+| Key | Type | Default | Allowed | Meaning |
+|---|---|---|---|---|
+"""
+
+_METRICS = """
+## Keys of a client metrics subscription
+
+Kept, and told by DescribeConfigs (KIP-714).
+
+| Key | Type | Default | Allowed | Meaning |
+|---|---|---|---|---|
+"""
+
+
 def render_reference() -> str:
     """The whole page."""
     topic_keys = {option.inherits.key: option.key for option in TopicConfig.by_key.values() if option.inherits}
@@ -91,17 +114,29 @@ def render_reference() -> str:
     parts += [
         _row(f"`{option.key}`", option.kind.name, option.inert) for option in _sorted(ACCEPTED_TOPIC_KEYS.values())
     ]
+    parts.append(_RESOURCES)
+    parts += [_resource_row(option) for option in GroupConfig.by_key.values()]
+    parts.append(_METRICS)
+    parts += [_resource_row(option) for option in ClientMetricsConfig.by_key.values()]
     return "".join(parts)
 
 
+def _resource_row(option: Option) -> str:
+    default = f"the broker's `{option.inherits.key}`" if option.inherits is not None else _default(option)
+    return _row(f"`{option.key}`", option.kind.name, default, option.allowed, _meaning(option))
+
+
+def _meaning(option: Option) -> str:
+    return f"{option.doc} *No effect*: {option.inert}." if option.inert else option.doc
+
+
 def _broker_row(option: Option, topic_key: str) -> str:
-    meaning = f"{option.doc} *No effect*: {option.inert}." if option.inert else option.doc
     default = _default(option)
     if option.kafka is not None:
         default += f" (Kafka: {option.kafka})"
-    return _row(
-        f"`{option.key}`", option.kind.name, default, option.allowed, f"`{topic_key}`" if topic_key else "", meaning
-    )
+    kind = f"{option.kind.name} ↻" if option.is_dynamic else option.kind.name
+    topic = f"`{topic_key}`" if topic_key else ""
+    return _row(f"`{option.key}`", kind, default, option.allowed, topic, _meaning(option))
 
 
 def _default(option: Option) -> str:

@@ -171,3 +171,11 @@ def test_a_groups_heartbeat_interval_counts_for_its_next_heartbeat(node: Node) -
     assert joined.heartbeat_interval_ms == 5000
     assert alter(node, GROUP, "g", ("consumer.heartbeat.interval.ms", SET, "7000"))[0] == ErrorCode.NONE
     assert heartbeat(joined.member_epoch, joined.member_id or "").heartbeat_interval_ms == 7000
+
+
+def test_the_cleaner_steps_at_its_new_interval() -> None:
+    node, _, clock = start_node(log_cleaner_backoff_ms=3_600_000)
+    before = node.metrics.chore("log cleaner").steps
+    alter(node, BROKER, "1", ("log.cleaner.backoff.ms", SET, "1000"))
+    pass_time(node, clock, 3000)
+    assert node.metrics.chore("log cleaner").steps > before

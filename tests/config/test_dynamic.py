@@ -80,3 +80,9 @@ def test_what_may_not_change_says_so_as_in_kafka(key: str) -> None:
 
 def test_every_accepted_key_says_why_it_has_no_effect() -> None:
     assert all(option.inert for option in ACCEPTED_BROKER_KEYS.values())
+
+
+def test_a_retention_of_nothing_is_refused_as_it_is_at_the_start() -> None:
+    with pytest.raises(ConfigError, match="must not be 0"):
+        BrokerConfig.check_dynamic({"log.retention.ms": "0"})
+    BrokerConfig.check_dynamic({"log.retention.ms": "-1"})
