@@ -17,7 +17,7 @@ nobody to wait for: it ends its turn itself, within the read (`begin_alone`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -128,7 +128,10 @@ class Turn:
         self._waiting_for_end = self._has_looked_again = False
         self._was_pipelined, self.is_pipelined = self.is_pipelined, False
         if own is not None:
-            self._run((own,))
+            try:
+                own()
+            except Exception:
+                LOG.exception("bug: a step at the end of a turn failed")
         if self._senders:
             steps, self._senders = self._senders, []
             self._run(steps)
@@ -142,7 +145,7 @@ class Turn:
             self._note_work()
 
     @staticmethod
-    def _run(steps: Sequence[Step]) -> None:
+    def _run(steps: list[Step]) -> None:
         """Run every step; one that fails is a bug of its own and must not keep the others' replies back."""
         for step in steps:
             try:

@@ -12,7 +12,7 @@ from typing import Final
 from ottla.config.topic import TopicConfig
 from ottla.storage.producer_state import ProducerEntry
 from ottla.storage.segment import Segment
-from ottla.storage.sparse_index import MAX_RELATIVE_OFFSET
+from ottla.storage.sparse_index import MAX_RELATIVE_OFFSET, IndexPlace
 
 NO_TIMESTAMP: Final = -1
 
@@ -40,7 +40,7 @@ class SegmentRun:
     Attributes:
         segment: None until the log has made it (a run behind a roll).
         start: position of the first byte that the run writes; `size_bytes` is where it ends.
-        index_entries: (last offset, position, largest timestamp, its offset) for both indexes.
+        index_entries: for both indexes.
         free_slots: entries that both indexes still take.
         producers: what the run makes of the producers, to be published with it.
     """
@@ -70,7 +70,7 @@ class SegmentRun:
         self.max_offset = base_offset + MAX_RELATIVE_OFFSET
         self.segment = segment
         self.buffers: list[memoryview | bytearray | bytes] = []
-        self.index_entries: list[tuple[int, int, int, int]] = []
+        self.index_entries: list[IndexPlace] = []
         self.producers: dict[int, ProducerEntry] = {}
         self.roll_after_ms = limits.segment_ms
         if segment is None:
@@ -94,6 +94,7 @@ class SegmentRun:
         self,
         batch: memoryview | bytearray | bytes,
         size_bytes: int,
+        first_offset: int,
         last_offset: int,
         max_timestamp_ms: int,
         now_ms: int,
@@ -115,7 +116,7 @@ class SegmentRun:
                 self.largest_timestamp_ms, self.offset_of_largest_timestamp = max_timestamp_ms, last_offset
             if position - self.indexed_position > limits.index_interval_bytes:
                 self.index_entries.append(
-                    (last_offset, position, self.largest_timestamp_ms, self.offset_of_largest_timestamp)
+                    (last_offset, position, self.largest_timestamp_ms, self.offset_of_largest_timestamp, first_offset)
                 )
                 self.indexed_position = position
                 self.free_slots -= 1

@@ -93,10 +93,10 @@ class Log(LogState):
                 continue
             last_offset = next_offset + last_offset_delta
             size_bytes = batch_length + LENGTH_PREFIX_BYTES
-            if not run.add(records, size_bytes, last_offset, max_timestamp, now_ms):
+            if not run.add(records, size_bytes, next_offset, last_offset, max_timestamp, now_ms):
                 run = SegmentRun(self._limits, next_offset, None, now_ms)
                 runs.append(run)
-                run.add(records, size_bytes, last_offset, max_timestamp, now_ms)
+                run.add(records, size_bytes, next_offset, last_offset, max_timestamp, now_ms)
             place_batch(records, 0, next_offset, batch_length, epoch)
             if producer_id >= 0:
                 run.producers[producer_id] = staged[producer_id] = advance(producer, header, next_offset, now_ms)
@@ -129,10 +129,10 @@ class Log(LogState):
             return self._storage_refusal(problem)
         run = self._run_of_active(now_ms)
         runs = [run]
-        if not run.add(batch, len(batch), header.last_offset, header.max_timestamp, now_ms):
+        if not run.add(batch, len(batch), header.base_offset, header.last_offset, header.max_timestamp, now_ms):
             run = SegmentRun(self._limits, header.base_offset, None, now_ms)
             runs.append(run)
-            run.add(batch, len(batch), header.last_offset, header.max_timestamp, now_ms)
+            run.add(batch, len(batch), header.base_offset, header.last_offset, header.max_timestamp, now_ms)
         error = self._write(runs, header.next_offset, now_ms)
         if error is not None:
             return self._storage_refusal(error)

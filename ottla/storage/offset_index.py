@@ -22,7 +22,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.storage.sparse_index import Entries, SparseIndex
+from ottla.storage.sparse_index import Entries, IndexPlace, SparseIndex
 
 
 class OffsetPosition(NamedTuple):
@@ -55,8 +55,8 @@ class OffsetIndex(SparseIndex):
             raise ValueError(f"{self.path}: entry ({offset}, {position}) does not come after {self.last_entry}")
         self._append(relative, position)
 
-    def append_run(self, places: Sequence[tuple[int, int, int, int]]) -> None:
-        """As `append` for each (offset, position, ...) of one write, which grow as a write does.
+    def append_run(self, places: Sequence[IndexPlace]) -> None:
+        """As `append` for each place of one write, whose offsets and positions grow as a write does.
 
         ValueError, and nothing added, unless they come after what is there and fit.
         """
@@ -67,8 +67,12 @@ class OffsetIndex(SparseIndex):
             raise ValueError(f"{self.path}: entry {first[:2]} does not come after {self.last_entry}")
         self._relative(first[0])
         self._relative(last[0])
+        if entries.firsts_from + len(entries.firsts) != len(keys):
+            # Some entries were loaded, or added without their first offsets: what is known begins here.
+            entries.firsts, entries.firsts_from = array("i"), len(keys)
         keys.extend([place[0] - base_offset for place in places])
         positions.extend([place[1] for place in places])
+        entries.firsts.extend([place[4] - base_offset for place in places])
 
     @property
     def last_entry(self) -> OffsetPosition:

@@ -239,23 +239,26 @@ class Segment:
         return (end, next_offset) if end > position else (position, -1)
 
     def quick_cut(self, position: int, stop: int, limit: int) -> tuple[int, int] | None:
-        """`whole_batches` by one look at one header and without waiting: where to end, and the offset behind it.
+        """`whole_batches` by one look at one header at most, and without waiting: where to end, the offset behind it.
 
         The end is the last indexed batch before `stop`, if that is not far from it, or the end of the first batch, if
         that is large. None for everything else, damage and cold bytes among it: `whole_batches` sees to that.
         """
         try:
-            positions = self.offset_index.values_if_loaded()
+            entries = self.offset_index.entries_if_loaded()
         except CorruptIndex:  # the cache dropped it this very moment
             return None
-        if positions is None:
+        if entries is None:
             return None
+        positions = entries.values
         slot = bisect_right(positions, stop) - 1
         at = positions[slot] if slot >= 0 else 0
         if at <= position:
             at = position
         elif (at - position) * 4 < (stop - position) * 3:
             return None
+        elif entries.firsts_from <= slot < entries.firsts_from + len(entries.firsts):
+            return at, self.base_offset + entries.firsts[slot - entries.firsts_from]
         header = self.file.pread_nowait(_LOOK_BYTES, at)
         if header is None:
             return None

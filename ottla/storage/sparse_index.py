@@ -34,14 +34,31 @@ class CorruptIndex(ValueError):
     """An index file whose entries cannot be right; names the file and the entry."""
 
 
-class Entries:
-    """The loaded entries of an index: two columns of equal length."""
+IndexPlace = tuple[int, int, int, int, int]
+"""What a write says of a batch to both indexes: (last offset, position, largest timestamp so far, last offset of the
+batch that holds it, first offset)."""
 
-    __slots__ = ("keys", "values")
+
+class Entries:
+    """The loaded entries of an index: two columns of equal length.
+
+    `firsts` is a third one, in memory only, of what the writer knew besides: the relative first offset of the batch
+    that each entry points at, for the entries from number `firsts_from` on (offset index only; empty where the entries
+    came from a file).
+    """
+
+    __slots__ = ("firsts", "firsts_from", "keys", "values")
 
     def __init__(self, keys: array[int], values: array[int]) -> None:
         self.keys = keys
         self.values = values
+        self.firsts = array("i")
+        self.firsts_from = 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the columns hold."""
+        return sum(len(column) * column.itemsize for column in (self.keys, self.values, self.firsts))
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -185,14 +202,12 @@ class SparseIndex(ABC):
         if entries is None:
             entries = self._entries = self._load()
         if self._sealed and self._cache is not None:
-            self._cache.used(self, len(entries) * (entries.keys.itemsize + entries.values.itemsize))
+            self._cache.used(self, entries.memory_bytes)
         return entries
 
-    def values_if_loaded(self) -> array[int] | None:
-        """The second column, where a look-up needs no reading of the file now; None elsewhere."""
-        if self._entries is None:
-            return None
-        return self._entries.values if not self._sealed else self.entries().values
+    def entries_if_loaded(self) -> Entries | None:
+        """The columns, where a look-up needs no reading of the file now; None elsewhere."""
+        return self._entries if self._entries is None or not self._sealed else self.entries()
 
     def check(self) -> None:
         """Load the file and see that it makes sense. Raises CorruptIndex."""
@@ -289,6 +304,7 @@ class SparseIndex(ABC):
             return
         del entries.keys[keep:]
         del entries.values[keep:]
+        del entries.firsts[max(keep - entries.firsts_from, 0) :]
         if self._flushed > keep:
             self._flushed = keep
             self._open_file().truncate(keep * self.ENTRY_BYTES)

@@ -20,7 +20,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from ottla.storage.sparse_index import Entries, SparseIndex
+from ottla.storage.sparse_index import Entries, IndexPlace, SparseIndex
 
 NO_TIMESTAMP: Final = -1
 """Kafka's RecordBatch.NO_TIMESTAMP."""
@@ -71,13 +71,13 @@ class TimeIndex(SparseIndex):
         self._append(timestamp, relative)
         return True
 
-    def append_run(self, places: Sequence[tuple[int, int, int, int]]) -> None:
-        """As `maybe_append` for each (..., timestamp, its offset) of a write, whose timestamps do not go back."""
+    def append_run(self, places: Sequence[IndexPlace]) -> None:
+        """As `maybe_append` for each place of a write, whose timestamps do not go back."""
         entries = self.entries() if self._entries is None else self._entries
         keys = entries.keys
         if keys and places[-1][2] <= keys[-1]:
             return  # nothing new, as is usual where many batches are of one millisecond
-        for _, _, timestamp, offset in places:
+        for _, _, timestamp, offset, _ in places:
             self.maybe_append(timestamp, offset)
 
     @property
