@@ -4,7 +4,7 @@ The members are connections of one other process. A round is a member that joins
 JoinGroup (or LeaveGroup) that triggers the rebalance to the last SyncGroup answer. Every member asks by a heartbeat
 whether to join anew, at once and again until it is told so: real ones ask every three seconds, which is no broker's
 time. `OTTLA_TEST_BOOTSTRAP=host:port` measures that broker instead, as in
-`scripts/interop/apache-kafka -- scripts/bench-groups`.
+`scripts/interop/apache-kafka -- scripts/bench-groups`. `--protocol consumer` is in `consumer_groups.py`.
 """
 
 from __future__ import annotations
@@ -212,14 +212,18 @@ def main() -> int:
     parser.add_argument("--partitions", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--check", action="store_true", help=f"fail when a rebalance takes {PROMISE_S} s or longer")
+    parser.add_argument("--protocol", choices=["classic", "consumer"], default="classic")
     options = parser.parse_args()
+    measure_protocol = measure
+    if options.protocol == "consumer":
+        from consumer_groups import measure as measure_protocol
     peer = os.environ.get("OTTLA_TEST_BOOTSTRAP")
     if peer:
         host, _, port = peer.partition(",")[0].rpartition(":")
-        longest_s = report(peer, *uvloop.run(measure(host, int(port), options)), options)
+        longest_s = report(peer, *uvloop.run(measure_protocol(host, int(port), options)), options)
     else:
         with Ottla("sync") as server:
-            longest_s = report(server.name, *uvloop.run(measure(server.host, server.port, options)), options)
+            longest_s = report(server.name, *uvloop.run(measure_protocol(server.host, server.port, options)), options)
     if options.check and longest_s >= PROMISE_S:
         print(f"a rebalance took {longest_s:.2f} s; {PROMISE_S} s are promised", file=sys.stderr)
         return 1
