@@ -295,7 +295,7 @@ def test_recovery_may_be_interrupted_anywhere_and_done_again() -> None:
             open_test_log(files, {"segment.bytes": "1024"}, was_clean=False)
             done = True
         except CrashPoint:
-            files.crash_at = None
+            files.crash_at, files.has_crashed = None, False
             # The process died, the page cache did not.
             log = open_test_log(files, {"segment.bytes": "1024"}, was_clean=False, now_ms=NOW_MS + 1)
             assert stored(log) == {offset: b"%d" % offset * 50 for offset in range(4)}
