@@ -11,6 +11,7 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PRINTED = {
     "sensors.py": "east: 21.0 C of 1 readings\nnorth: 19.0 C of 2 readings\nsouth: 24.5 C of 2 readings\n",
+    "workers.py": "each of 2 workers has 2 partitions\n40 jobs were done, 0 of them twice\n",
     "pipeline.py": "first run: 2\nsecond run: 3\nALL THESE WORDS GET LOUD\n",
     "tracing.py": (
         "refused: MESSAGE_TOO_LARGE\n3 arrived, 1 failed\n"
