@@ -58,7 +58,7 @@ class Settings:
         validate_only: bool = False,
     ) -> None:
         """Change configurations; `done` is called once, when the changes are synced and in effect."""
-        planned = ConfigPlan()
+        planned = ConfigPlan([], [])
 
         def plan(image: MetadataImage) -> Sequence[MetadataRecord]:
             nonlocal planned
@@ -78,7 +78,7 @@ class Settings:
         self, wishes: Sequence[QuotaWish], done: Callable[[list[QuotaOutcome]], None], *, validate_only: bool = False
     ) -> None:
         """Set and remove quotas; `done` is called once, when the changes are synced."""
-        planned = QuotaPlan()
+        planned = QuotaPlan([], [])
 
         def plan(image: MetadataImage) -> Sequence[MetadataRecord]:
             nonlocal planned
@@ -94,7 +94,7 @@ class Settings:
         self, wishes: Sequence[FeatureWish], done: Callable[[KafkaError | None], None], *, validate_only: bool = False
     ) -> None:
         """Finalize levels of features, all or none; `done` gets the refusal, or None once the change is synced."""
-        planned = FeaturePlan()
+        planned = FeaturePlan(None, ())
 
         def plan(image: MetadataImage) -> Sequence[MetadataRecord]:
             nonlocal planned

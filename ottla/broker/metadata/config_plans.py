@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.metadata.image import (
     BROKER_RESOURCE,
@@ -59,19 +58,18 @@ _KEYS: dict[int, Mapping[str, Option]] = {
 _OPERATIONS = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
 
-@dataclass(slots=True)
-class ConfigPlan:
+class ConfigPlan(NamedTuple):
     """Outcomes in the order of the wishes, and the records of those that pass."""
 
-    outcomes: list[ConfigOutcome] = field(default_factory=list)
-    records: list[MetadataRecord] = field(default_factory=list)
+    outcomes: list[ConfigOutcome]
+    records: list[MetadataRecord]
 
 
 def plan_configs(
     image: MetadataImage, wishes: Sequence[ConfigWish], config: BrokerConfig, *, validate_only: bool
 ) -> ConfigPlan:
     """Change configurations. A resource that is named twice is refused twice."""
-    plan = ConfigPlan()
+    plan = ConfigPlan([], [])
     times = Counter((wish.resource_type, wish.name) for wish in wishes)
     new_resources = 0
     for wish in wishes:

@@ -11,8 +11,7 @@ here (`transaction.version` and others) are unknown.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.metadata.features import SUPPORTED_FEATURES
 from ottla.broker.metadata.image import METADATA_VERSION_FEATURE, MetadataImage
@@ -26,8 +25,7 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 """Kafka's FeatureUpdate.UpgradeType."""
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureWish:
+class FeatureWish(NamedTuple):
     """A wish that a feature run at a level from now on; 0 ends it."""
 
     name: str
@@ -35,12 +33,11 @@ class FeatureWish:
     upgrade_type: int = UPGRADE
 
 
-@dataclass(slots=True)
-class FeaturePlan:
+class FeaturePlan(NamedTuple):
     """The refusal, or else the records."""
 
-    error: KafkaError | None = None
-    records: list[MetadataRecord] = field(default_factory=list)
+    error: KafkaError | None
+    records: Sequence[MetadataRecord]
 
 
 def plan_features(image: MetadataImage, wishes: Sequence[FeatureWish]) -> FeaturePlan:
@@ -51,10 +48,10 @@ def plan_features(image: MetadataImage, wishes: Sequence[FeatureWish]) -> Featur
         reason = _why_not(wish, current)
         if reason:
             message = f"The update failed for all features since the following feature had an error: {reason}"
-            return FeaturePlan(KafkaError(ErrorCode.INVALID_UPDATE_VERSION, message))
+            return FeaturePlan(KafkaError(ErrorCode.INVALID_UPDATE_VERSION, message), ())
         if wish.level != current:
             records[wish.name] = FeatureLevelRecord(name=wish.name, feature_level=wish.level)
-    return FeaturePlan(records=list(records.values()))
+    return FeaturePlan(None, list(records.values()))
 
 
 def _why_not(wish: FeatureWish, current: int) -> str:

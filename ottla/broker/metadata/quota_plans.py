@@ -9,11 +9,9 @@ Differences: the address is not looked up in the DNS, it has to be one; the numb
 
 from __future__ import annotations
 
-import ipaddress
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.metadata.image import QuotaEntity, quota_record
 from ottla.broker.metadata.wishes import QuotaOutcome, QuotaWish
@@ -40,17 +38,16 @@ _IP_KEYS: Mapping[str, int | None] = {"connection_creation_rate": _INT_MAX}
 """The quotas, each with its largest value if it has to be a whole number (Kafka's QuotaConfig)."""
 
 
-@dataclass(slots=True)
-class QuotaPlan:
+class QuotaPlan(NamedTuple):
     """Outcomes in the order of the wishes, and the records of those that pass."""
 
-    outcomes: list[QuotaOutcome] = field(default_factory=list)
-    records: list[MetadataRecord] = field(default_factory=list)
+    outcomes: list[QuotaOutcome]
+    records: list[MetadataRecord]
 
 
 def plan_quotas(image: MetadataImage, wishes: Sequence[QuotaWish], *, validate_only: bool) -> QuotaPlan:
     """Set and remove quotas. An entity that is named twice, and a key that is, is refused."""
-    plan = QuotaPlan()
+    plan = QuotaPlan([], [])
     entities = [tuple(sorted(dict(wish.entity).items())) for wish in wishes]
     new_entities = 0
     for entity, wish in zip(entities, wishes, strict=True):
@@ -138,6 +135,8 @@ def _keys_of(entity: QuotaEntity) -> Mapping[str, int | None]:
         raise _invalid("Invalid quota entity combination, IP entity should not be combined with User or ClientId")
     address = parts[IP]
     if address is not None:
+        import ipaddress  # two milliseconds of a start, and hardly ever asked for
+
         try:
             ipaddress.ip_address(address)
         except ValueError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config.topic import TopicConfig
@@ -12,8 +13,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 ZERO_ID = UUID(int=0)
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(NamedTuple):
     """A wish to create a topic.
 
     `partitions` and `replication_factor` are -1 for the broker's default. `assignments` are (partition, brokers), as
@@ -36,8 +36,7 @@ class NewPartitions:
     assignments: Sequence[Sequence[int]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TopicOutcome:
+class TopicOutcome(NamedTuple):
     """What became of one wish.
 
     `id` is the zero uuid for a refusal, and for a creation that was only to be validated. `name` is None where a
@@ -77,8 +76,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 """What IncrementalAlterConfigs may do to a key (Kafka's AlterConfigOp.OpType)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigWish:
+class ConfigWish(NamedTuple):
     """A wish about one resource's configuration.
 
     `changes` are (key, operation, value) in the order of the request. With `replaces` they are all that the resource
@@ -91,8 +89,7 @@ class ConfigWish:
     replaces: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigOutcome:
+class ConfigOutcome(NamedTuple):
     """What became of one wish about a configuration; `changed` says whether anything is different now."""
 
     resource_type: int
@@ -102,16 +99,14 @@ class ConfigOutcome:
     changed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaWish:
+class QuotaWish(NamedTuple):
     """A wish about the quotas of one entity, as it came; a value of None removes the quota."""
 
     entity: Sequence[tuple[str, str | None]]
     changes: Sequence[tuple[str, float | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaOutcome:
+class QuotaOutcome(NamedTuple):
     """What became of the wish of the same place."""
 
     error_code: ErrorCode = ErrorCode.NONE
