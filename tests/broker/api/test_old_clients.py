@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatch, LegacyRecordBatchBuilder
 from kit.clock import ManualClock
 from kit.exchange import STAMP_MS, Exchange, batch, fetch_request, make_topic, produce_request
@@ -275,6 +277,56 @@ def test_a_message_larger_than_the_clients_limit_comes_all_the_same(
     answer = Exchange(node).ask(request, version)
     assert isinstance(answer, FetchResponse)
     assert [len(read_old(data, magic_for(version))) for data in answer.responses[0].partitions] == counts
+
+
+WRITTEN = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1, 2, "control"]), st.sampled_from(OLD_CODECS), st.integers(1, 6), st.integers(0, 100)
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    written=WRITTEN, version=st.integers(0, 3), limit=st.integers(1, 2000), segment_bytes=st.sampled_from([1024, 4096])
+)
+def test_an_old_consumer_reads_every_record_once_and_in_order_whatever_its_limit(
+    written: list[tuple[int | str, Compression, int, int]], version: int, limit: int, segment_bytes: int
+) -> None:
+    node, _, _ = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "t", 1, segment_bytes=str(segment_bytes))
+    expected: list[tuple[int, bytes | None]] = []
+    for number, (kind, codec, count, size) in enumerate(written):
+        values = [b"%d/%d" % (number, slot) + b"x" * size for slot in range(count)]
+        if kind == "control":
+            control_batch(node, count)
+            continue
+        if kind == 2:
+            records = bytes(
+                encode_batch([Record(i, STAMP_MS, b"k", v) for i, v in enumerate(values)], compression=codec)
+            )
+            stored = produce(node, records, 9)
+        else:
+            assert isinstance(kind, int)
+            stored = produce(node, message_set(values, kind, codec), 2)
+        assert stored.error_code == 0
+        expected += [(stored.base_offset + slot, value) for slot, value in enumerate(values)]
+    read: list[tuple[int, bytes | None]] = []
+    position = 0
+    while True:
+        request = fetch_request("t", position)
+        request.topics[0].partitions[0].partition_max_bytes = limit
+        answer = Exchange(node).ask(request, version)
+        assert isinstance(answer, FetchResponse)
+        got = [one for one in read_old(answer.responses[0].partitions[0], magic_for(version)) if one.offset >= position]
+        if not got:
+            break
+        read += [(record.offset, record.value) for record in got]
+        position = got[-1].offset + 1
+    assert read == expected
+    node.stop()
 
 
 def control_batch(node: Node, count: int) -> None:
