@@ -16,7 +16,8 @@ from kit.nodes import DATA, start_node
 from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.broker.catalog import NewPartitions, NewTopic
-from ottla.broker.metadata.image import MetadataError
+from ottla.broker.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataError
+from ottla.broker.metadata.wishes import SET, ConfigWish
 from ottla.broker.node import Node
 
 Change = Callable[[Node, list[str]], None]
@@ -203,3 +204,32 @@ def test_an_unreadable_snapshot_refuses_to_start() -> None:
     files.write_atomically(DATA / "__cluster_metadata-0" / path.rpartition("/")[2], bytes(content))
     with pytest.raises(MetadataError, match="snapshot"):
         start_node(files, clock)
+
+
+def alteration(node: Node, answered: list[str]) -> None:
+    """All changes of a request are one batch: two keys of a topic, and one of all brokers."""
+    node.catalog.settings.alter_configs(
+        [
+            ConfigWish(TOPIC_RESOURCE, "old", [("retention.ms", SET, "7"), ("segment.ms", SET, "8")]),
+            ConfigWish(BROKER_RESOURCE, "", [("log.index.interval.bytes", SET, "9")]),
+        ],
+        lambda _: answered.append("yes"),
+    )
+    node.settle()
+
+
+def test_a_crash_at_any_call_of_a_configuration_change_leaves_all_of_it_or_nothing() -> None:
+    seen = set()
+    for call in range(1, calls_of(alteration) + 2):
+        for seed in range(SEEDS_PER_CALL):
+            node, _, answered = crash_during(alteration, call, seed)
+            config = node.catalog.topics["old"].config
+            found = (config.retention_ms, config.segment_ms, config.index_interval_bytes)
+            assert found in ((5, 604_800_000, 4096), (7, 8, 9)), f"call {call}, seed {seed}"
+            partition = node.catalog.partition("old", 0)
+            assert partition is not None
+            assert partition.log.config.retention_ms == config.retention_ms
+            if answered:
+                assert found == (7, 8, 9), f"call {call}, seed {seed}: answered, and not there"
+            seen.add((answered, found[0]))
+    assert {(False, 5), (True, 7)} <= seen

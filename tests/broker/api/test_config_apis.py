@@ -345,3 +345,12 @@ def test_a_topic_that_is_made_anew_has_nothing_of_the_old_one() -> None:
     node.settle()
     create_topic(node)
     assert value_of(node, TOPIC, "orders", "retention.ms")[1] == DEFAULT
+
+
+def test_a_disk_that_takes_no_more_refuses_every_change_and_nothing_is_in_effect() -> None:
+    node = node_with_topic()
+    node.catalog.metadata_log.fail(OSError(5, "Input/output error"))
+    for kind, name, key in ((TOPIC, "orders", "retention.ms"), (BROKER, "1", "log.retention.ms")):
+        assert alter(node, kind, name, (key, SET, "5"))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+    assert value_of(node, TOPIC, "orders", "retention.ms")[1] == DEFAULT
+    assert alter(node, TOPIC, "orders", ("retention.ms", SET, "5"), validate_only=True) == OK
