@@ -14,6 +14,10 @@ the last of all that is cleaned (the end of the log would be forgotten).
 Batches of transactions and control batches stay as they are, and their keys supersede nothing: which of them were
 aborted is not known here. That keeps more than Kafka does and loses nothing.
 
+Messages of Kafka before 0.11 (formats v0 and v1) have no such horizon: their tombstones go from segments that were
+written `delete.retention.ms` before the last clean one or earlier, and no empty batch can stand for them. What stays of
+a compressed message is a compressed message of the same format.
+
 Pure: bytes in, bytes out, in any thread.
 """
 
@@ -28,14 +32,16 @@ from ottla.protocol.records.batch import (
     DELETE_HORIZON_BIT,
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
+    MAGIC,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Compression,
     CorruptBatch,
-    crc_matches,
     seal_batch,
 )
 from ottla.protocol.records.compression import decompress
+from ottla.protocol.records.formats import any_crc_matches
+from ottla.protocol.records.legacy import decode_message, encode_message_set
 from ottla.storage.offset_map import OffsetMap
 from ottla.storage.raw_records import RawRecord, raw_records, with_timestamp_delta
 
@@ -50,7 +56,7 @@ LastOffsetOf = Callable[[int], int | None]
 
 def require_sound(batch: bytes, header: BatchHeader) -> None:
     """Raise CorruptBatch unless the checksum is right: packing damage anew would give it a right one."""
-    if not crc_matches(batch, header):
+    if not any_crc_matches(batch, header):
         raise CorruptBatch(f"the checksum of the batch at offset {header.base_offset} does not match")
 
 
@@ -74,7 +80,11 @@ def put_keys(
     Raises CorruptBatch.
     """
     require_sound(batch, header)
-    if not is_left_alone(header) and header.record_count:
+    if header.magic < MAGIC:
+        for old in decode_message(batch, max_decompressed_bytes=max_decompressed_bytes, check_crc=False):
+            if old.key is not None and old.offset >= start_offset and not offsets.put(old.key, old.offset):
+                return False
+    elif not is_left_alone(header) and header.record_count:
         base_offset, put = header.base_offset, offsets.put
         data = payload_of(batch, header, max_decompressed_bytes)
         for number, record in enumerate(raw_records(data, header.record_count)):
@@ -106,7 +116,11 @@ class BatchCleaning:
         max_decompressed_bytes: int,
         pause: Pause,
     ) -> None:
-        """Args: `end_offset`: where that ends which may be cleaned now; a batch that ends there is never dropped."""
+        """Args:
+        end_offset: where that ends which may be cleaned now; a batch that ends there is never dropped.
+        """
+        self.keeps_old_tombstones = True
+        """Whether tombstones of formats v0 and v1 stay: to be set for each segment."""
         self.records_read = 0
         self.records_kept = 0
         self._offsets = offsets
@@ -120,6 +134,8 @@ class BatchCleaning:
     def apply(self, batch: bytes, header: BatchHeader) -> bytes | bytearray | None:
         """What stays: the batch itself, another one in its place, or None. Raises CorruptBatch."""
         require_sound(batch, header)
+        if header.magic < MAGIC:
+            return self._apply_to_message(batch, header)
         self.records_read += header.record_count
         if is_left_alone(header):
             self.records_kept += header.record_count
@@ -148,6 +164,29 @@ class BatchCleaning:
             if not number % RECORDS_PER_PAUSE:
                 self._pause()
         return kept
+
+    def _apply_to_message(self, message: bytes, header: BatchHeader) -> bytes | bytearray | None:
+        offsets = self._offsets
+        records = decode_message(message, max_decompressed_bytes=self._max_decompressed_bytes, check_crc=False)
+        kept = [
+            record
+            for record in records
+            if record.offset > offsets.latest_offset
+            or (
+                record.key is not None
+                and (record.value is not None or self.keeps_old_tombstones)
+                and record.offset >= offsets.get(record.key)
+            )
+        ]
+        self._pause()
+        self.records_read += len(records)
+        self.records_kept += len(kept)
+        if len(kept) == len(records):
+            return message
+        if not kept:
+            return None
+        stamp_ms = header.max_timestamp if header.is_log_append_time else None
+        return encode_message_set(kept, header.magic, compression=header.compression, log_append_time_ms=stamp_ms)
 
     def _outlives_its_records(self, header: BatchHeader) -> bool:
         if header.next_offset == self._end_offset:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from ottla.protocol.records.batch import parse_header
+from ottla.protocol.records.formats import parse_any_header
 from ottla.storage import layout
 from ottla.storage.files import File, Files, write_all
 from ottla.storage.segment import UNKNOWN, Segment
@@ -88,7 +88,7 @@ class CleanedSegment:
         segment = self.segment
         if segment.size_bytes + len(batch) > MAX_SEGMENT_BYTES:
             raise SegmentTooLarge(f"{segment.path.name}: more than {MAX_SEGMENT_BYTES} bytes stay")
-        segment.index(parse_header(batch), segment.size_bytes)
+        segment.index(parse_any_header(batch), segment.size_bytes)
         segment.size_bytes += len(batch)
         self._waiting.append(batch)
         self._waiting_bytes += len(batch)

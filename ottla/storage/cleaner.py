@@ -28,7 +28,6 @@ from ottla.storage.append_plan import RollLimits
 from ottla.storage.batch_cleaning import BatchCleaning, Pause, put_keys
 from ottla.storage.cleanable import Assessment, LogToAssess, group_segments
 from ottla.storage.cleaned_segment import CleanedSegment, SegmentTooLarge
-from ottla.storage.damage import is_legacy
 from ottla.storage.disk_errors import is_full
 from ottla.storage.layout import SWAP_SUFFIX
 from ottla.storage.offset_map import OffsetMap
@@ -102,6 +101,8 @@ class LogCleaning:
         self.records_read = self.records_kept = 0
         self.map_utilization = 0.0
         self.end_offset = found.first_dirty_offset
+        self._old_horizon_ms = 0
+        """Tombstones of formats v0 and v1 go from segments that were last written then or before."""
 
     def run(self) -> Generator[Work, int, None]:
         """See the module."""
@@ -149,6 +150,11 @@ class LogCleaning:
             offsets.latest_offset = max(offsets.latest_offset, following - 1)
 
     def _group(self, segments: Sequence[Segment], groups: list[list[Segment]]) -> Iterator[int]:
+        clean = [one for one in segments if one.base_offset < self._found.first_dirty_offset]
+        if clean:
+            with _reading(clean[-1]):
+                written_ms = self._log.files.modified_ms(clean[-1].file.path)
+            self._old_horizon_ms = written_ms - self._state.config.delete_retention_ms
         config, end_offset = self._state.config, self._found.first_uncleanable_offset
         for segment in segments:
             with _reading(segment):
@@ -173,7 +179,10 @@ class LogCleaning:
             pause=self._pause,
         )
         cleaned.changes = len(group) > 1
+        modified_ms = self._log.files.modified_ms
         for segment in group:
+            with _reading(segment):
+                decision.keeps_old_tombstones = modified_ms(segment.file.path) > self._old_horizon_ms
             for batch, header in _batches_of(segment, 0):
                 with _reading(segment):
                     kept = decision.apply(batch, header)
@@ -348,16 +357,10 @@ class _reading:  # noqa: N801  # reads as a statement: with _reading(segment)
 
 def _batches_of(segment: Segment, position: int) -> Iterator[tuple[bytes, BatchHeader]]:
     """(bytes, header) of a sealed segment's batches. Raises _Unreadable."""
-    end = position
     try:
-        for at, header, batch in batches(segment.file.pread, position, segment.size_bytes):
+        for _, header, batch in batches(segment.file.pread, position, segment.size_bytes):
             yield batch, header
-            end = at + len(batch)
     except CorruptBatch as error:
-        if is_legacy(segment.file, end, segment.size_bytes):
-            raise _Unreadable(
-                f"{segment.file.path.name}: messages of Kafka before 0.11 at position {end} are not compacted"
-            ) from error
         raise _Unreadable(f"{segment.file.path.name}: {error}") from error
     except OSError as error:
         raise _Unreadable(f"{segment.file.path.name}: {error}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch, parse_header
+from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch
 from ottla.protocol.records.formats import header_of_whole, hides_offsets, parse_any_header
 from ottla.storage.files import File
 
@@ -96,7 +96,7 @@ def batches(read: Reader, position: int, limit: int) -> Iterator[tuple[int, Batc
                 chunk = bytes(read(min(max(SEQUENTIAL_CHUNK_BYTES, wanted), limit - position), position))
                 chunk_position, inside = position, 0
             try:
-                header = parse_header(chunk, inside)
+                header = parse_any_header(chunk, inside)
             except CorruptBatch as error:
                 raise CorruptBatch(f"at position {position}: {error}") from None
             if inside + header.size_bytes <= len(chunk):

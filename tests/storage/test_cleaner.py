@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
-import struct
-import zlib
 
 import pytest
 from kit.cleaning import clean, records_of
 from kit.logs import DIRECTORY, NOW_MS, append, disk, open_test_log, sync
+from kit.old_segments import mixed_segment
 from kit.simulated_files import SimulatedFiles
 
-from ottla.protocol.records.batch import encode_batch
+from ottla.protocol.records.batch import Compression, encode_batch
+from ottla.protocol.records.formats import decode_any, iter_any
+from ottla.protocol.records.legacy import encode_message_set
 from ottla.protocol.records.record import Record
 from ottla.storage import layout
 from ottla.storage.cleanable import LogToAssess, assess
@@ -214,17 +215,78 @@ def test_a_damaged_batch_leaves_the_log_as_it_is() -> None:
     assert log.error is None
 
 
-def test_messages_of_old_kafka_leave_the_log_as_it_is() -> None:
+def with_old_segments(files: SimulatedFiles, **overrides: str) -> tuple[Log, list[Record]]:
+    """A log whose first segment Kafka before 0.11 wrote, in all formats and codecs, behind it one of today."""
+    old = mixed_segment()
+    file = files.open(layout.log_file(DIRECTORY, 0), create=True)
+    file.pwritev([old.data], 0)
+    file.fdatasync()
+    log = open_test_log(files, COMPACT | {key.replace("_", "."): value for key, value in overrides.items()})
+    log.roll(NOW_MS)
+    put(log, [(b"key 1", b"new"), (b"key 2", None), (B, b"1")])
+    log.roll(NOW_MS)
+    sync(log)
+    return log, old.records
+
+
+def test_messages_of_old_kafka_are_compacted_in_their_format() -> None:
     files = disk()
-    log = compacted([(A, b"x" * 100)], [(A, b"2")], files=files)
-    segment = log.segments[0]
-    body = struct.pack(">bbi", 0, 0, -1) + struct.pack(">i", segment.size_bytes - 26) + b"v" * (segment.size_bytes - 26)
-    message = struct.pack(">qiI", 0, 4 + len(body), zlib.crc32(body)) + body
-    assert len(message) == segment.size_bytes
-    segment.file.pwritev([message], 0)
-    with pytest.raises(Uncleanable, match=r"Kafka before 0\.11"):
-        clean(log)
-    assert log.error is None
+    log, old = with_old_segments(files)
+    end_offset = log.log_end_offset
+    everything = records_of_any(log)
+    clean(log)
+    newest = {record.key: record.offset for record in everything}
+    kept = [record for record in everything if newest[record.key] == record.offset]
+    assert records_of_any(log) == kept
+    old_keys = {record.key for record in kept if record.offset < len(old)}
+    assert old_keys == {b"key", *(b"key %d" % number for number in (0, 3, 4, 5, 6))}
+    data = log.segments[0].file.pread(log.segments[0].size_bytes, 0)
+    assert {header.magic for _, header in iter_any(data)} == {1, 2}
+    before = data
+    clean(log)
+    assert log.segments[0].file.pread(log.segments[0].size_bytes, 0) == before
+    for offset in range(end_offset):
+        found = log.read(offset, 1 << 20, end_offset=end_offset).read_blocking()
+        first = next(record for _, one in whole(found) for record in one if record.offset >= offset)
+        assert first == next(record for record in kept if record.offset >= offset)
+    again = open_test_log(files.crash(random.Random(1)), COMPACT, was_clean=False)
+    assert records_of_any(again) == kept
+
+
+def test_tombstones_of_old_kafka_go_by_the_age_of_their_segment() -> None:
+    files = disk()
+    files.now_ms = NOW_MS
+    old = encode_message_set([Record(0, NOW_MS, A, b"1"), Record(1, NOW_MS, A, None)], 1, compression=Compression.GZIP)
+    file = files.open(layout.log_file(DIRECTORY, 0), create=True)
+    file.pwritev([old], 0)
+    file.fdatasync()
+    log = open_test_log(files, COMPACT | {"segment.bytes": "1024"})
+    log.roll(NOW_MS)
+    sync(log)
+    clean(log)
+    assert [(record.offset, record.value) for record in records_of_any(log)] == [(1, None)]
+    files.now_ms = NOW_MS + 1000
+    for key in (B, C):
+        put(log, [(key, b"x" * 900)])
+        log.roll(NOW_MS)
+    sync(log)
+    clean(log, clean_offset=3)
+    assert [record.key for record in records_of_any(log)] == [B, C]
+
+
+def whole(data: bytes) -> list[tuple[int, list[Record]]]:
+    return [
+        (header.last_offset, decode_any(data[start : start + header.size_bytes])) for start, header in iter_any(data)
+    ]
+
+
+def records_of_any(log: Log) -> list[Record]:
+    """Of every segment and format."""
+    data = b"".join(segment.file.pread(segment.size_bytes, 0) for segment in log.segments)
+    found = [record for _, one in whole(data) for record in one]
+    offsets = [record.offset for record in found]
+    assert offsets == sorted(set(offsets))
+    return found
 
 
 def test_a_batch_whose_keys_do_not_fit_the_map_is_said() -> None:
