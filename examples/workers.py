@@ -1,7 +1,7 @@
 """Workers that share a topic: a consumer group, commits by hand, and a listener that commits what is taken away.
 
 Each worker handles records and then commits them, so that a crash repeats some and loses none. While a worker waits for
-the next record, the group may give some of its partitions to another; the listener commits what was done before they go.
+the next record, the group may give some of its partitions to another; the listener commits what was done before that.
 
 python examples/workers.py [HOST:PORT]
 """
