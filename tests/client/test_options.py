@@ -170,3 +170,35 @@ def test_pauses_grow_to_their_limit_and_no_further():
     assert 0.08 <= options.retry_pause_s(1) <= 0.12
     assert 0.32 <= options.retry_pause_s(3) <= 0.48
     assert 0.8 <= options.retry_pause_s(1000) <= 1.2
+
+
+# Groups ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"group_id": ""}, "group_id must be text, and not empty"),
+        ({"group_instance_id": 7}, "group_instance_id must be text"),
+        ({"group_protocol": "streams"}, "group_protocol must be one of classic, consumer"),
+        ({"heartbeat_interval_ms": 6000, "session_timeout_ms": 6000}, "less than session_timeout_ms"),
+        ({"group_protocol": "consumer", "session_timeout_ms": 6000}, "session_timeout_ms is set by the broker"),
+        ({"group_protocol": "consumer", "heartbeat_interval_ms": 6000}, "heartbeat_interval_ms is set by the broker"),
+        (
+            {"group_protocol": "consumer", "partition_assignment_strategy": "range"},
+            "partition_assignment_strategy is set by the broker",
+        ),
+        ({"group_remote_assignor": "uniform"}, "needs group_protocol consumer"),
+        ({"max_poll_interval_ms": 0}, "max_poll_interval_ms must be a number, 1 or more"),
+    ],
+    ids=str,
+)
+def test_options_of_groups_that_make_no_sense_are_refused(given, said):
+    with pytest.raises(ValueError, match=said):
+        Consumer("localhost", **given)
+
+
+def test_options_of_groups_have_kafkas_dotted_names_too():
+    common = {"bootstrap.servers": "localhost", "group.id": "g", "enable.auto.commit": "false"}
+    Consumer({**common, "group.protocol": "consumer", "group.remote.assignor": "range"})
+    Consumer({**common, "partition.assignment.strategy": "sticky,range", "session.timeout.ms": "10000"})
