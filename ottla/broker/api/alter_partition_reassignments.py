@@ -7,6 +7,7 @@ one broker.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -66,8 +67,8 @@ def _reassign(
 def _problem(replicas: Sequence[int], node_id: int) -> str:
     if not replicas:
         return "an empty replica list"
-    for broker in sorted(replicas):
-        if replicas.count(broker) > 1:
-            return f"the broker {broker} more than once"
+    twice = [broker for broker, times in Counter(replicas).items() if times > 1]
+    if twice:
+        return f"the broker {min(twice)} more than once"
     unknown = [broker for broker in replicas if broker != node_id]
     return f"broker {unknown[0]}, but no such broker is registered" if unknown else ""

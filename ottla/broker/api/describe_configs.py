@@ -25,8 +25,12 @@ if TYPE_CHECKING:
 
 
 def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
-    """Answer at once; each resource succeeds or fails for itself."""
-    return DescribeConfigsResponse(results=[_describe(resource, request, context) for resource in request.resources])
+    """Answer at once; each resource succeeds or fails for itself.
+
+    One that is named more than once is told once, for its last keys: a name is much shorter than what is told of it.
+    """
+    unique = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
+    return DescribeConfigsResponse(results=[_describe(resource, request, context) for resource in unique.values()])
 
 
 def _describe(

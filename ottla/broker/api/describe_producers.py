@@ -20,12 +20,12 @@ ProducerState = DescribeProducersResponse.ProducerState
 
 
 def handle(request: DescribeProducersRequest, context: Context) -> DescribeProducersResponse:
-    """Answer at once."""
+    """Answer at once; a partition that is named more than once is told once, for a name is shorter than an answer."""
     return DescribeProducersResponse(
         topics=[
             DescribeProducersResponse.TopicResponse(
                 name=topic.name,
-                partitions=[_describe(topic.name, index, context) for index in topic.partition_indexes],
+                partitions=[_describe(topic.name, index, context) for index in dict.fromkeys(topic.partition_indexes)],
             )
             for topic in request.topics
         ]

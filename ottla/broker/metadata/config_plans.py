@@ -55,6 +55,7 @@ _KEYS: dict[int, Mapping[str, Option]] = {
     BROKER_RESOURCE: ALL_BROKER_KEYS,
     CLIENT_METRICS_RESOURCE: ClientMetricsConfig.by_key,
 }
+_NAMED_FREELY = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE)
 _OPERATIONS = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
 
@@ -71,7 +72,7 @@ def plan_configs(
     """Change configurations. A resource that is named twice is refused twice."""
     plan = ConfigPlan([], [])
     times = Counter((wish.resource_type, wish.name) for wish in wishes)
-    new_resources = 0
+    room = MAX_CONFIGURED_RESOURCES - sum(kind in _NAMED_FREELY for kind, _ in image.configs)
     for wish in wishes:
         resource = (wish.resource_type, wish.name)
         try:
@@ -82,9 +83,13 @@ def plan_configs(
             own = image.configs.get(resource, {})
             wanted = _wanted(wish, own, config)
             _check_values(wish, own, wanted, config)
-            if not own and wanted and wish.resource_type in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
-                new_resources += 1
-                _check_room(image, new_resources)
+            if not own and wanted and wish.resource_type in _NAMED_FREELY:
+                if room <= 0:
+                    message = (
+                        f"{MAX_CONFIGURED_RESOURCES} groups and client metrics subscriptions are configured already"
+                    )
+                    raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+                room -= 1
         except KafkaError as error:
             plan.outcomes.append(ConfigOutcome(*resource, error.code, error.message))
             continue
@@ -132,16 +137,8 @@ def check_node_id(name: str, node_id: int) -> None:
     """Raise KafkaError unless `name` is this broker's id."""
     if not (name.isascii() and name.removeprefix("-").isdigit() and len(name) <= 11):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name[:40]}")
-    if int(name) != node_id:
+    if name != str(node_id):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
-
-
-def _check_room(image: MetadataImage, new_resources: int) -> None:
-    kinds = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE)
-    present = sum(kind in kinds for kind, _ in image.configs)
-    if present + new_resources > MAX_CONFIGURED_RESOURCES:
-        message = f"{MAX_CONFIGURED_RESOURCES} groups and client metrics subscriptions have a configuration already"
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
 
 def _wanted(wish: ConfigWish, own: Mapping[str, str], config: BrokerConfig) -> dict[str, str]:

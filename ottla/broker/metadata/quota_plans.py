@@ -10,6 +10,7 @@ Differences: the address is not looked up in the DNS, it has to be one; the numb
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -49,10 +50,11 @@ def plan_quotas(image: MetadataImage, wishes: Sequence[QuotaWish], *, validate_o
     """Set and remove quotas. An entity that is named twice, and a key that is, is refused."""
     plan = QuotaPlan([], [])
     entities = [tuple(sorted(dict(wish.entity).items())) for wish in wishes]
+    times = Counter(entities)
     new_entities = 0
     for entity, wish in zip(entities, wishes, strict=True):
         try:
-            if entities.count(entity) > 1 or len({key for key, _ in wish.changes}) < len(wish.changes):
+            if times[entity] > 1 or len({key for key, _ in wish.changes}) < len(wish.changes):
                 raise _invalid(f"Ignoring duplicate entity {_shown(entity)}")
             keys = _keys_of(entity)
             for key, value in wish.changes:

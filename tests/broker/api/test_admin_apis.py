@@ -18,6 +18,7 @@ from ottla.protocol.api.alter_partition_reassignments import (
 )
 from ottla.protocol.api.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from ottla.protocol.api.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.protocol.api.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from ottla.protocol.api.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from ottla.protocol.api.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
@@ -493,3 +494,17 @@ def test_a_type_of_resource_that_is_not_known_is_refused(node: Node, kind: int) 
     with pytest.raises(KafkaError) as refused:
         resources(node, [2, kind])
     assert refused.value.code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_short_request_has_no_endless_answer(node: Node) -> None:
+    Exchange(node).ask(produce_request("t", batch(1, producer_id=7, producer_epoch=0, base_sequence=0)), 9)
+    asked = DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0] * 1000)
+    response = ask(node, DescribeProducersRequest(topics=[asked]), 0)
+    assert isinstance(response, DescribeProducersResponse)
+    assert len(response.topics[0].partitions) == 1
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=2, resource_name="t", configuration_keys=None
+    )
+    described = ask(node, DescribeConfigsRequest(resources=[resource] * 1000), 4)
+    assert isinstance(described, DescribeConfigsResponse)
+    assert len(described.results) == 1

@@ -107,6 +107,7 @@ def test_what_a_topic_cannot_have_is_refused_and_changes_nothing(
         (TOPIC, "", ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."),
         (TOPIC, "__cluster_metadata", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic"),
         (BROKER, "2", ErrorCode.INVALID_REQUEST, "Unexpected broker id, expected 1, but received 2"),
+        (BROKER, "01", ErrorCode.INVALID_REQUEST, "Unexpected broker id, expected 1, but received 01"),
         (BROKER, "x", ErrorCode.INVALID_REQUEST, "Node id must be an integer, but it is: x"),
         (GROUP, "", ErrorCode.INVALID_REQUEST, "Default group resources are not allowed."),
         (CLIENT_METRICS, "", ErrorCode.INVALID_REQUEST, "Subscription name can't be empty"),
