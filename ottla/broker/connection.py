@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 import struct
 from collections import deque
@@ -168,7 +169,9 @@ class Connection(asyncio.BufferedProtocol):
             # Nobody else sends: the turn need not wait for the loop to come around.
             self._planned = True
             try:
-                self._run_piece(nbytes)
+                self._buffers.keep_arena(self._run_piece(nbytes))
+                if self._turn.is_pipelined or self._turn.was_pipelined:
+                    self._look_again()
             finally:
                 self._turn.end(self._end_turn)
             return
@@ -237,6 +240,19 @@ class Connection(asyncio.BufferedProtocol):
         return f"{host}:{self.peer.port} on {self.peer.listener}"
 
     # -- frames ---------------------------------------------------------------------------------------------------
+
+    def _look_again(self) -> None:
+        """Read what the client of a pipeline has sent meanwhile; a turn that the loop ends has it look once more."""
+        if self._fd == NO_DESCRIPTOR or self._own_view is not None or self._pause or self._closing is not None:
+            return
+        self._piece = piece = self._buffers.arena_piece()
+        try:
+            nbytes = os.readv(self._fd, [piece])
+        except OSError:  # nothing there, or lost: the loop meets it again, and the end of the stream too
+            nbytes = 0
+        if nbytes:
+            self._shared.metrics.bytes_received += nbytes
+            self._buffers.keep_arena(self._run_piece(nbytes))
 
     def _run_piece(self, nbytes: int) -> int:
         """Start what came into the arena, and keep what is left over; how many bytes the turn looks at in place."""

@@ -10,8 +10,8 @@ that `looked()` is called once every ready socket was read (`loop.call_soon` in 
 
 Two cases know better than the loop when a turn should end. Where clients have several requests under way, the rest of
 them is arriving while the first are read: the turn looks at the sockets once more before it ends, which makes of two
-appends and two sends one. And a connection that has been the only one to send for a while, one request at a time, has
-nobody to wait for: it ends its turn itself, within the read (`begin_alone`).
+appends and two sends one. And a connection that has been the only one to send for a while has nobody to wait for: it
+looks again, and ends its turn, itself, within the read (`begin_alone`).
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Turn:
         "_now_ms",
         "_senders",
         "_waiting_for_end",
-        "_was_pipelined",
         "is_pipelined",
         "number",
         "on_work",
+        "was_pipelined",
     )
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
@@ -54,7 +54,8 @@ class Turn:
         self._waiting_for_end = False
         self.is_pipelined = False
         """Whether a single read of this turn brought more than one request; connections set it."""
-        self._was_pipelined = False
+        self.was_pipelined = False
+        """Whether a read of the turn before did."""
         self._has_looked_again = False
         self.number = 0
         """Of this turn: once it is another one, nothing looks at what was received in the one before."""
@@ -100,7 +101,7 @@ class Turn:
 
     def begin_alone(self) -> bool:
         """Begin a turn that the caller ends itself, without `on_work`; False where the loop has to end it."""
-        if self._waiting_for_end or self._was_pipelined:
+        if self._waiting_for_end:
             return False
         self._waiting_for_end = True
         return True
@@ -109,7 +110,7 @@ class Turn:
         """Every socket that was ready has been read: end the turn, or ask for one more look first."""
         if not self._waiting_for_end:
             return  # somebody else has ended it
-        if not self._has_looked_again and (self.is_pipelined or self._was_pipelined) and self.on_work is not None:
+        if not self._has_looked_again and (self.is_pipelined or self.was_pipelined) and self.on_work is not None:
             self._has_looked_again = True
             self.on_work()
         else:
@@ -126,7 +127,7 @@ class Turn:
             steps, self._after_append = self._after_append, []
             self._run(steps)
         self._waiting_for_end = self._has_looked_again = False
-        self._was_pipelined, self.is_pipelined = self.is_pipelined, False
+        self.was_pipelined, self.is_pipelined = self.is_pipelined, False
         if own is not None:
             try:
                 own()
