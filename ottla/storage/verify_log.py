@@ -63,7 +63,7 @@ class PartitionVerification:
         for slot, base_offset in enumerate(self._bases):
             self._counts.segments += 1
             following = self._bases[slot + 1] if slot + 1 < len(self._bases) else None
-            yield from self._segment(base_offset, following)
+            yield from self._settled(base_offset, following)
         if self._gaps > 1:
             yield Finding(Severity.NOTE, self._directory, f"{self._gaps} gaps between offsets in all")
         yield from self._epochs.end(self.log_end_offset)
@@ -71,6 +71,23 @@ class PartitionVerification:
         yield from self._other_files()
 
     # --- segments ----------------------------------------------------------------------------------------------------
+
+    def _settled(self, base_offset: int, following: int | None) -> Iterator[Finding]:
+        """The findings in a segment, unless a running broker replaces it meanwhile: then they mean nothing."""
+        path = layout.log_file(self._directory, base_offset)
+        try:
+            size_bytes = self._files.size(path)
+            found = list(self._segment(base_offset, following))
+            is_settled = not found or following is None or self._files.size(path) == size_bytes
+            if found and following is not None:
+                self._files.size(layout.log_file(self._directory, following))
+        except FileNotFoundError:
+            is_settled = False
+        if is_settled:
+            yield from found
+        else:
+            words = "a running broker has replaced it meanwhile: not looked at"
+            yield Finding(Severity.NOTE, path, words, offset=base_offset)
 
     def _segment(self, base_offset: int, following: int | None) -> Iterator[Finding]:
         path = layout.log_file(self._directory, base_offset)

@@ -382,3 +382,27 @@ def test_a_metadata_snapshot_with_a_wrong_checksum_is_damage() -> None:
     name = next(one for one in files.list_directory(place) if one.endswith(".checkpoint"))
     flip(files, place / name, HEADER_BYTES + 3)
     assert place / name in {one.path for one in damages(files)}
+
+
+def test_segments_that_a_running_broker_replaces_meanwhile_are_no_damage() -> None:
+    """The cleaner joins two segments after their names were read."""
+    files = left_behind(configs=(("cleanup.policy", "compact"),))
+    looking = Verification(files, DATA, ORDERS).run()
+    first, second = logs_of(files)[:2]
+    real, calls = files.size, []
+
+    def size(path: Path) -> int:
+        if path == first and not calls:
+            calls.append(path)
+            joined = files.read_bytes(first) + files.read_bytes(second)
+            for old in (first, second):
+                for suffix in (".log", ".index", ".timeindex"):
+                    files.unlink(old.with_suffix(suffix))
+            files.open(first, create=True).pwritev([joined], 0)
+        return real(path)
+
+    files.size = size  # type: ignore[method-assign]  # the broker's hand
+    found = list(looking)
+    assert calls
+    assert {one.severity for one in found} <= {Severity.NOTE}
+    assert [one.path for one in found if "replaced it meanwhile" in one.problem] == [first, second]
