@@ -18,7 +18,7 @@ from uuid import UUID
 from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataImage, PartitionState, TopicState, partition_record
 from ottla.broker.metadata.wishes import ZERO_ID, NewPartitions, NewTopic, TopicOutcome, refused
 from ottla.config.errors import ConfigError
-from ottla.config.topic import TopicConfig
+from ottla.config.topic import ALL_TOPIC_KEYS, TopicConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import ConfigRecord, RemoveTopicRecord, TopicRecord
 from ottla.storage.layout import CLUSTER_METADATA_TOPIC, collision_key, topic_name_problem
@@ -260,12 +260,19 @@ def _check_configs(wish: NewTopic, broker: BrokerConfig) -> tuple[dict[str, str]
         if key in given:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"the key {key} is given more than once")
         given[key] = value
+    nulls = [key for key, value in given.items() if value is None]
+    if nulls:
+        message = f"Null value not supported for topic configs: {','.join(nulls)}"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+    unknown = sorted(given.keys() - ALL_TOPIC_KEYS.keys())
+    if unknown:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {unknown[0]}")
     try:
         TopicConfig.validate(given)
         overrides = {key: value for key, value in given.items() if value is not None}
         return overrides, TopicConfig.resolve(overrides, broker)
     except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        raise KafkaError(ErrorCode.INVALID_CONFIG, error.for_client()) from error
 
 
 def _check_growth(topic: TopicState, wish: NewPartitions, rules: Rules) -> int:

@@ -397,3 +397,20 @@ def test_impossible_pages_are_an_invalid_request(limit: int, cursor: tuple[str, 
     with pytest.raises(KafkaError) as caught:
         describe(node, limit=limit, cursor=cursor)
     assert caught.value.code is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("no.such.key", "1", "Unknown topic config name: no.such.key"),
+        ("retention.ms", "soon", "Invalid value soon for configuration retention.ms: must be an integer"),
+        ("retention.ms", None, "Null value not supported for topic configs: retention.ms"),
+    ],
+)
+def test_a_configuration_that_cannot_be_is_refused_in_words_that_begin_as_kafkas(
+    key: str, value: str | None, message: str
+) -> None:
+    node, _, _ = start_node()
+    result = create(node, "a", **{key: value})  # type: ignore[arg-type]  # null is what is tested
+    assert result.error_code == ErrorCode.INVALID_CONFIG
+    assert (result.error_message or "").startswith(message)
