@@ -13,7 +13,6 @@ from ottla.broker.groups.effects import Caller, Effects, GroupRecord, Now
 from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.message import Struct
 from ottla.protocol.stored.group import decode_group_record, encode_group_key, encode_group_value
 
 GROUP = "group"
@@ -219,7 +218,6 @@ __all__ = [
     "FakeTopics",
     "GroupUnderTest",
     "Member",
-    "Struct",
     "heartbeat",
     "join_request",
     "owned_structs",

@@ -16,6 +16,7 @@ from uuid import UUID
 from ottla.broker.groups.classic_answers import NO_MEMBER_ID, LeaveResult, join_refused, leavers, left, sync_refused
 from ottla.broker.groups.consumer_member import NOT_GIVEN, ConsumerMember, MemberState
 from ottla.broker.groups.member_timers import Limit
+from ottla.broker.groups.partitions import count
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_KNOWN_MEMBER_IDS = 4
 """From this version of JoinGroup on a dynamic member comes back with the id that it was given (KIP-394)."""
 NEWEST_ASSIGNMENT_VERSION = 3
+MAX_CHARACTER_BYTES = 4
+PARTITION_BYTES = 4
+ROOM_BYTES = 64
+"""For lengths and numbers beside what is counted."""
 
 ClassicMetadata = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata
 
@@ -114,6 +119,20 @@ def leave(group: ConsumerGroup, request: LeaveGroupRequest, api_version: int, wa
     return effects
 
 
+def classic_record_bytes(group: ConsumerGroup, members: list[ConsumerMember]) -> int:
+    """At most how large the one record of a classic group of these members would be."""
+    size_bytes = len(group.group_id) * MAX_CHARACTER_BYTES + ROOM_BYTES
+    for member in members:
+        assert member.classic is not None
+        texts = (member.member_id, member.instance_id or "", member.client_id, member.client_host)
+        target = group.durable.target_of(member.member_id)
+        names = (group.topics.name_of(topic_id) or "" for topic_id in target)
+        size_bytes += sum(map(len, texts)) * MAX_CHARACTER_BYTES + ROOM_BYTES
+        size_bytes += max(len(protocol.metadata) for protocol in member.classic.supported_protocols)
+        size_bytes += sum(len(name) + ROOM_BYTES for name in names) + count(target) * PARTITION_BYTES
+    return size_bytes
+
+
 def first_protocol(member: ConsumerMember) -> ConsumerGroupMemberMetadataValue.ClassicProtocol:
     """The protocol that a classic member prefers, the one that its answers name."""
     assert member.classic is not None
@@ -163,17 +182,13 @@ def _join(
     subscription = _subscription(request)
     existing = group.durable.member_of_instance(instance_id)
 
-    step = group.begin_step(now)
-    if existing is not None and existing.member_id != member_id:
-        member = step.replace_static_member(existing, member_id)
-        group.timers.forget(existing.member_id)
-    else:
-        member = group.durable.members.get(member_id) or ConsumerMember(member_id)
     timeout_ms = request.rebalance_timeout_ms
     if timeout_ms == NOT_GIVEN:
         timeout_ms = request.session_timeout_ms
+    member = existing or group.durable.members.get(member_id) or ConsumerMember(member_id)
     updated = replace(
         member,
+        member_id=member_id,
         instance_id=member.instance_id if instance_id is None else instance_id,
         rack_id=subscription.rack_id or member.rack_id,
         rebalance_timeout_ms=timeout_ms,
@@ -182,6 +197,13 @@ def _join(
         client_host=caller.client_host,
         classic=_classic_metadata(request),
     )
+    group.check_size(updated)
+
+    step = group.begin_step(now)
+    if existing is not None and existing.member_id != member_id:
+        member = step.replace_static_member(existing, member_id)
+        updated = replace(updated, member_epoch=member.member_epoch, previous_member_epoch=member.previous_member_epoch)
+        group.timers.forget(existing.member_id)
     step.catch_up(is_changed=step.update_member(member, updated))
     joined = step.reconcile(member_id, partitions_by_id(subscription.owned_partitions, group.topics))
 

@@ -24,7 +24,7 @@ from ottla.broker.groups.consumer_member import (
     ConsumerMember,
     MemberState,
 )
-from ottla.broker.groups.consumer_records import group_tombstones
+from ottla.broker.groups.consumer_records import group_tombstones, member_record
 from ottla.broker.groups.consumer_state import ConsumerState
 from ottla.broker.groups.consumer_step import ConsumerStep, TopicWatch
 from ottla.broker.groups.effects import Caller, Effects, GroupRecord, Now, Waiter
@@ -34,6 +34,7 @@ from ottla.broker.groups.member_timers import Limit, MemberTimers
 from ottla.broker.groups.target_assignment import preferred_assignor
 from ottla.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.stored.group import encode_group_key, encode_group_value
 from ottla.storage.kafka_uuid import random_uuid, uuid_to_text
 
 if TYPE_CHECKING:
@@ -267,6 +268,19 @@ class ConsumerGroup(Group):
                 f"The consumer group has reached its maximum capacity of {most} members.",
             )
 
+    def check_size(self, member: ConsumerMember) -> None:
+        """Raise UNKNOWN_SERVER_ERROR, as Kafka does, for a member whose records the log would not take.
+
+        What a member says of itself may take half of a record, so that what it is assigned has room beside its id.
+        """
+        key, value = member_record(self.group_id, member)
+        assert value is not None
+        size_bytes = len(encode_group_key(key)) + len(encode_group_value(value))
+        if size_bytes > self.settings.record_max_bytes // 2:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"the member's record would have {size_bytes} bytes, which is too large"
+            )
+
     def begin_session(self, member: ConsumerMember, now: Now) -> None:
         """A member showed life."""
         if member.classic is None:
@@ -299,7 +313,9 @@ class ConsumerGroup(Group):
         staying = [member for member_id, member in self.durable.members.items() if member_id not in leaving]
         if not staying or not all(member.uses_classic_protocol for member in staying):
             return False
-        if self.settings.consumer_migration_policy not in DOWNGRADE_POLICIES or len(staying) > self.settings.max_size:
+        is_allowed = self.settings.consumer_migration_policy in DOWNGRADE_POLICIES
+        size_bytes = classic_in_consumer.classic_record_bytes(self, staying)
+        if not is_allowed or len(staying) > self.settings.max_size or size_bytes > self.settings.record_max_bytes:
             LOG.info("group %s: cannot become a classic group by the policy or its size", self.group_id)
             return False
         self.downgrade = Downgrade(leaving, rebalances)

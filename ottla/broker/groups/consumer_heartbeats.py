@@ -8,6 +8,7 @@ Source: `consumerGroupHeartbeat` and `consumerGroupLeave` of Kafka 4.1's `GroupM
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ottla.broker.groups.consumer_checks import check_member_epoch
@@ -47,6 +48,9 @@ def _heartbeat(
     owned = None if request.topic_partitions is None else from_structs(request.topic_partitions)
     found, replaced = _find(group, request, member_id, owned)
     _check_expression(found, request.subscribed_topic_regex)
+    wanted = replace(found.told_by(request, caller.client_id, caller.client_host), member_id=member_id)
+    if wanted != found:
+        group.check_size(wanted)
 
     step = group.begin_step(now)
     before = found if replaced is None else step.replace_static_member(replaced, member_id)

@@ -69,6 +69,8 @@ def upgrade(
         return consumer, Effects(records=classic.tombstones())
     _check_upgrade(classic, settings)
     members = [_consumer_member(classic, member, topics) for member in classic.members.values()]
+    for member in members:
+        _check_size(consumer, classic, member)
 
     group_id, epoch = classic.group_id, classic.generation_id
     step = consumer.begin_step(now)
@@ -122,6 +124,13 @@ def _check_upgrade(classic: ClassicGroup, settings: GroupSettings) -> None:
         reason = "the group size exceeds the consumer group maximum size"
     if reason is not None:
         raise _cannot_upgrade(classic, reason)
+
+
+def _check_size(consumer: ConsumerGroup, classic: ClassicGroup, member: ConsumerMember) -> None:
+    try:
+        consumer.check_size(member)
+    except KafkaError as error:
+        raise _cannot_upgrade(classic, error.message or "a member's record would be too large") from error
 
 
 def _consumer_member(classic: ClassicGroup, member: ClassicMember, topics: TopicView) -> ConsumerMember:

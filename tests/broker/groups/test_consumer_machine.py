@@ -401,6 +401,21 @@ def test_a_member_of_the_same_id_that_rejoins_takes_its_static_place(group: Grou
 # --- Records
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [{"subscribed_topic_names": ["x" * 600]}, {"rack_id": "r" * 600}, {"instance_id": "i" * 600}],
+    ids=["names", "rack", "instance id"],
+)
+def test_a_member_that_the_log_would_not_take_is_refused(topics: FakeTopics, fields: dict[str, object]) -> None:
+    group = with_settings(topics, record_max_bytes=1_000)
+    a = Member(group, "a").join()
+    changes = {"rebalance_timeout_ms": 1, **fields}
+    if "instance_id" not in fields:
+        assert group.refused(heartbeat("a", 1, **changes)) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert group.refused(join_request("b", ["t"], **fields)) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert a.heartbeat().epoch == 1
+
+
 def test_what_an_older_kafka_wrote_of_topics_is_taken_away(topics: FakeTopics, group: GroupUnderTest) -> None:
     Member(group, "a").join()
     key = ConsumerGroupPartitionMetadataKey(group_id=GROUP)

@@ -163,8 +163,9 @@ def test_an_upgrade_ends_a_rebalance_that_is_under_way(topics: FakeTopics) -> No
         ({}, {"metadata": b"\xff"}),
         ({}, {"owns": assignment(0, user_data=b"sticky")}),
         ({}, {"owns": b"\x00"}),
+        ({"record_max_bytes": 200}, {}),
     ],
-    ids=["policy", "disabled", "size", "protocol type", "subscription", "user data", "assignment"],
+    ids=["policy", "disabled", "size", "protocol type", "subscription", "user data", "assignment", "record"],
 )
 def test_a_group_that_cannot_be_upgraded_stays_as_it_is(
     topics: FakeTopics, settings: dict[str, Any], classic: dict[str, Any]
@@ -233,15 +234,15 @@ def test_a_classic_group_that_came_from_a_downgrade_replays(topics: FakeTopics) 
         assert record[1] is None
 
 
-@pytest.mark.parametrize("settings", [{"consumer_migration_policy": "upgrade"}, {"max_size": 0}])
+@pytest.mark.parametrize(
+    "settings", [{"consumer_migration_policy": "upgrade"}, {"max_size": 0}, {"record_max_bytes": 0}]
+)
 def test_a_group_that_may_not_be_downgraded_stays_a_consumer_group(
     topics: FakeTopics, settings: dict[str, Any]
 ) -> None:
-    under_test = GroupUnderTest(topics, settings=GroupSettings(**settings))
-    classic = Classic(GroupSettings())
-    under_test.group, effects = upgrade(classic.group, under_test.settings, topics, NOW)
-    under_test.run(effects)
+    under_test, classic = migrating(topics)
     Member(under_test, "n").join()
+    under_test.group.settings = GroupSettings(**settings)
     under_test.accepted(heartbeat("n", -1))
     assert under_test.group.downgrade is None
     assert list(under_test.group.durable.members) == [classic.member_id]
@@ -295,10 +296,11 @@ def test_a_static_classic_member_that_comes_back_in_the_new_protocol_keeps_its_p
         (join("", protocol_type="connect"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         (join("", protocols=[]), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         (join("known", b"\x00"), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (join("known", subscription() + bytes(1 << 20)), ErrorCode.UNKNOWN_SERVER_ERROR),
         (join("known", group_instance_id="nobody"), ErrorCode.UNKNOWN_MEMBER_ID),
         (join(""), ErrorCode.MEMBER_ID_REQUIRED),
     ],
-    ids=["type", "no protocols", "malformed", "unknown instance", "no id"],
+    ids=["type", "no protocols", "malformed", "too large", "unknown instance", "no id"],
 )
 def test_a_join_that_is_no_good_changes_nothing(
     topics: FakeTopics, request_: JoinGroupRequest, code: ErrorCode
