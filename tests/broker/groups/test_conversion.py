@@ -163,7 +163,7 @@ def test_an_upgrade_ends_a_rebalance_that_is_under_way(topics: FakeTopics) -> No
         ({}, {"metadata": b"\xff"}),
         ({}, {"owns": assignment(0, user_data=b"sticky")}),
         ({}, {"owns": b"\x00"}),
-        ({"record_max_bytes": 200}, {}),
+        ({"record_max_bytes": 170}, {}),
     ],
     ids=["policy", "disabled", "size", "protocol type", "subscription", "user data", "assignment", "record"],
 )
