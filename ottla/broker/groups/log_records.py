@@ -41,7 +41,7 @@ def encode_batches(
             builder = BatchBuilder()
         builder.append(now_ms, key_bytes, value_bytes)
         if builder.size_bytes > max_bytes:
-            raise RecordTooLarge(f"a {type(key).__name__} of {builder.size_bytes} bytes")
+            raise RecordTooLarge(f"a record of {builder.size_bytes} bytes ({type(key).__name__})")
     if builder.record_count:
         batches.append(builder.seal(compression=compression))
     return batches

@@ -376,7 +376,7 @@ class Shard:
                 records, now_ms=now_ms, max_bytes=self._largest_batch_bytes(), compression=services.compression
             )
         except RecordTooLarge as error:
-            logger.error("group %s: %s is more than max.message.bytes of %s takes", group_id, error, log.name)
+            logger.error("group %s: %s is more than max.message.bytes of %s", group_id, error, log.name)
             settled(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
             self.die(error)
             return

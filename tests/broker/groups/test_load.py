@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from kit.group_requests import (
 from kit.nodes import DATA, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 
-from ottla.broker.groups.home import LOAD_AT_START_BYTES, OFFSETS_TOPIC, java_hash
+from ottla.broker.groups.home import LOAD_AT_START_BYTES, OFFSETS_TOPIC, RELOAD_INTERVAL_MS, java_hash
 from ottla.broker.node import Node
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.api.list_groups import ListGroupsRequest
@@ -274,6 +275,16 @@ def test_a_cold_log_is_read_by_workers_and_loaded_all_the_same() -> None:
     node, files, clock = node_on(data, settle=False)
     files.cold.append("*.log")
     pass_time(node, clock, 100, step_ms=1)
+    assert committed(node, "g39") == rounds - 1
+
+
+def test_a_load_that_could_not_read_is_done_again() -> None:
+    data, rounds = large_log()
+    node, files, clock = node_on(data, settle=False)
+    files.fail("pread*", f"*{OFFSETS_TOPIC}-0/*.log", error=errno.EIO)
+    pass_time(node, clock, 10, step_ms=1)
+    assert code_of(begin(node, commit_request("g1", {0: 1}), COMMIT_VERSION)) is ErrorCode.NOT_COORDINATOR
+    pass_time(node, clock, RELOAD_INTERVAL_MS + 200, step_ms=1)
     assert committed(node, "g39") == rounds - 1
 
 

@@ -37,8 +37,11 @@ from kit.simulated_files import SimulatedFiles
 from ottla.broker.context import Peer
 from ottla.broker.exposition import Exposition
 from ottla.broker.groups.home import OFFSETS_TOPIC, RELOAD_INTERVAL_MS
+from ottla.broker.groups.shard import GROUPS_PER_STEP
 from ottla.broker.metadata.image import GROUP_RESOURCE
 from ottla.broker.node import Node
+from ottla.config.topic import TopicConfig
+from ottla.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.api.list_groups import ListGroupsRequest
@@ -374,3 +377,100 @@ def test_a_scrape_shows_groups_offsets_and_what_loading_brought(life: Life) -> N
     text = Exposition(node).render().decode()
     assert "ottla_group_loads_total 1.0" in text
     assert "kafka_coordinator_group_groupmetadatamanager_numgroups 3.0" in text
+
+
+# Limits and failures -------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_that_the_disk_keeps_waiting_is_refused_in_time_and_kept_all_the_same() -> None:
+    node, _, clock = start_node(ottla_acks_all="sync", offsets_commit_timeout_ms=500)
+    make_topic(node, "t")
+    commit(node, "g", {0: 1})
+    pending = begin(node, commit_request("g", {0: 2}), COMMIT_VERSION)
+    node.turn.end()
+    clock.advance(499)
+    node.timers.run_due(clock.monotonic_ms())
+    assert not pending.done
+    clock.advance(2)
+    node.timers.run_due(clock.monotonic_ms())
+    assert code_of(pending) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    node.settle()
+    assert committed(node, "g") == 2
+
+
+def limit_batches(node: Node, most_bytes: int) -> None:
+    topic = node.catalog.topics[OFFSETS_TOPIC]
+    partition = topic.partitions[0]
+    assert partition is not None
+    overrides = {**topic.overrides, "max.message.bytes": str(most_bytes)}
+    partition.log.configure(TopicConfig.resolve(overrides, node.config))
+
+
+def test_what_takes_more_than_a_batch_takes_several_and_is_kept_and_removed_whole(life: Life) -> None:
+    node, files, clock = life
+    make_topic(node, "wide", 30)
+    limit_batches(node, 1_000)
+    end = log_end(node)
+    assert commit(node, "g", {index: index for index in range(30)}, topic="wide", metadata="x" * 100) == 0
+    assert log_end(node) == end + 30
+    node.stop()
+    node, _, _ = start_node(files, clock)
+    assert [committed(node, "g", index, topic="wide") for index in range(30)] == list(range(30))
+    limit_batches(node, 1_000)
+    assert delete_group(node, "g") == ErrorCode.NONE
+    node.stop()
+    node, _, _ = start_node(files, clock)
+    assert group_ids(node) == {"warm"}
+
+
+def test_a_record_that_no_batch_takes_refuses_its_step_and_the_groups_are_loaded_again(life: Life) -> None:
+    node, _, clock = life
+    limit_batches(node, 500)
+    waiting = begin(node, commit_request("g", {0: 3}), COMMIT_VERSION)
+    large = begin(node, commit_request("g", {1: 4}, metadata="x" * 400), COMMIT_VERSION)
+    node.settle()
+    assert code_of(large) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert code_of(waiting) is ErrorCode.NOT_COORDINATOR
+    pass_time(node, clock, RELOAD_INTERVAL_MS)
+    pass_time(node, clock, 20, step_ms=1)
+    assert (committed(node, "g", 0), committed(node, "g", 1), committed(node, "warm")) == (3, -1, 1)
+
+
+def test_groups_of_an_offline_partition_have_no_coordinator_and_the_others_do() -> None:
+    node, files, _ = start_node(ottla_acks_all="sync", offsets_topic_num_partitions=2, log_dirs="/data,/other")
+    make_topic(node, "t")
+    commit(node, "warm", {0: 1})
+    directories = [node.log_manager.directory_of(OFFSETS_TOPIC, index) for index in (0, 1)]
+    assert directories[0] is not directories[1], "the two partitions share no disk"
+    lost, kept = (next(g for g in "abcdefgh" if node.groups.home.partition_of(g) == index) for index in (0, 1))
+    assert directories[0] is not None
+    files.fail("fdatasync", f"{directories[0].path}/*", error=errno.EIO)
+    failed = begin(node, commit_request(lost, {0: 1}), COMMIT_VERSION)
+    node.settle()
+    assert code_of(failed) is ErrorCode.NOT_COORDINATOR
+    answer = ask(node, FindCoordinatorRequest(key_type=0, coordinator_keys=[lost, kept]), 4)
+    assert isinstance(answer, FindCoordinatorResponse)
+    assert [each.error_code for each in answer.coordinators] == [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NONE]
+    assert commit(node, kept, {0: 5}) == ErrorCode.NONE
+    assert lost not in group_ids(node)
+
+
+def test_a_client_that_goes_away_while_the_topic_is_made_leaves_nothing_behind() -> None:
+    node, _, _ = start_node()
+    make_topic(node, "t")
+    peer = Peer()
+    pending = begin(node, join_request("g"), JOIN_VERSION, peer)
+    pending.cancel()
+    node.settle()
+    assert group_ids(node) == set()
+    assert peer.on_end is None
+
+
+def test_expiry_goes_over_many_groups_in_steps(life: Life) -> None:
+    node, _, _ = life
+    for number in range(2 * GROUPS_PER_STEP + 50):
+        commit(node, f"g{number}", {0: 1})
+    steps = 1
+    while node.groups.expire_some():
+        steps += 1
+    assert steps == 3
