@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
-from ottla.protocol.records.batch import decode_batch, encode_batch, set_log_append_time
+from ottla.protocol.records.batch import decode_batch, encode_batch, iter_batches, parse_header, set_log_append_time
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.records.control import ControlType, encode_control_key
 from ottla.protocol.records.record import Record
@@ -22,6 +22,8 @@ from ottla.spark import arrow, batches, record_bounds
 from ottla.spark.arrow import RecordDecoder
 from ottla.spark.batches import AbortedTransaction, Chunk, survey
 from ottla.spark.varints import PADDING_BYTES
+from ottla.storage.batch_cleaning import BatchCleaning
+from ottla.storage.offset_map import OffsetMap
 
 HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 SCHEMA = pa.schema(
@@ -240,3 +242,32 @@ def test_an_empty_chunk_has_no_batches() -> None:
     found = survey(Chunk(np.zeros(PADDING_BYTES, np.uint8), 0, 0))
     assert len(found.headers) == 0
     assert list(itertools.chain(RecordDecoder(SCHEMA, "t", 0).decode(found, 0, END))) == []
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_batches_that_were_compacted_show_what_is_left_of_them(codec: Compression) -> None:
+    """Offsets that are missing, a delete horizon in the place of the base timestamp, batches of a header alone."""
+    stamp_ms = 1_700_000_000_000
+    newest = OffsetMap(1000, 0.9, 10)
+    newest.latest_offset = 100
+    for key, offset in ((b"a", 2), (b"b", 4), (b"c", 99), (b"d", 9)):
+        newest.put(key, offset)
+    cleaning = BatchCleaning(
+        newest,
+        now_ms=stamp_ms,
+        delete_retention_ms=60_000,
+        end_offset=8,
+        last_offset_of=lambda _: None,
+        max_decompressed_bytes=1 << 20,
+        pause=lambda: None,
+    )
+    keys = [b"a", b"c", b"a", b"c", b"b", b"c", b"c", b"c", b"c", b"d"]
+    values = [None if offset == 4 else b"value %d" % offset for offset in range(10)]
+    records = [Record(offset, stamp_ms + offset, keys[offset], values[offset], ()) for offset in range(10)]
+    data = b""
+    for first, last in ((0, 3), (3, 6), (6, 8), (8, 10)):
+        batch = bytes(encode_batch(records[first:last], compression=codec))
+        data += cleaning.apply(batch, parse_header(batch)) or b""
+    assert [header.record_count for _, header in iter_batches(data)] == [1, 1, 0, 1]
+    assert decode(data).to_pylist() == rows_of([records[2], records[4], records[9]])
+    assert decode(data, first=3, end=9).to_pylist() == rows_of([records[4]])
