@@ -163,7 +163,7 @@ class ConsumerGroup(Group):
         """Fence members whose time is over."""
         due = self.timers.pop_due(now.monotonic_ms)
         for member_id, limit in due.items():
-            LOG.info("group %s: member %s is fenced: %s", self.group_id, member_id, limit.value)
+            LOG.info("group %r: member %r is fenced: %s", self.group_id, member_id, limit.value)
         return self.remove([member_id for member_id in due if member_id in self.durable.members], now)
 
     def on_disconnect(self, connection: object, now: Now) -> Effects:
@@ -316,7 +316,7 @@ class ConsumerGroup(Group):
         is_allowed = self.settings.consumer_migration_policy in DOWNGRADE_POLICIES
         size_bytes = classic_in_consumer.classic_record_bytes(self, staying)
         if not is_allowed or len(staying) > self.settings.max_size or size_bytes > self.settings.record_max_bytes:
-            LOG.info("group %s: cannot become a classic group by the policy or its size", self.group_id)
+            LOG.info("group %r: cannot become a classic group by the policy or its size", self.group_id)
             return False
         self.downgrade = Downgrade(leaving, rebalances)
         return True

@@ -178,7 +178,7 @@ class ConsumerStep:
         try:
             return matching(expression, names)
         except KafkaError as error:
-            LOG.error("group %s: %s", self._state.group_id, error.message)
+            LOG.error("group %r: %s", self._state.group_id, error.message)
             return frozenset()
 
     def _resolve(self, expression: str, topics: frozenset[str]) -> None:
