@@ -237,7 +237,8 @@ class PartitionReader(Generic[K, V]):
             while record is None:
                 self._current = None
                 self._started()
-                await self._gate.passed()
+                if self._gate.is_wanted:
+                    await self._gate.passed()
                 self._started()
                 for assigned in self._in_turn():
                     if self._fill(assigned):
@@ -278,7 +279,8 @@ class PartitionReader(Generic[K, V]):
         with self._gate.polling():
             self._current = None
             while True:
-                await self._gate.passed()
+                if self._gate.is_wanted:
+                    await self._gate.passed()
                 self._started()
                 taken = self._take_many(chosen, limit)
                 if taken and self._interceptors:

@@ -13,8 +13,8 @@ Pure asyncio: no clock, no sockets. Not for threads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 
 class PollGate:
@@ -39,16 +39,18 @@ class PollGate:
         """Whether a section waits or is under way."""
         return self._sections > 0
 
-    @contextmanager
-    def polling(self) -> Iterator[None]:
-        """Be a reader that asks for records."""
+    def polling(self) -> PollGate:
+        """Be a reader that asks for records, for as long as the `with` block of what is returned runs."""
+        return self
+
+    def __enter__(self) -> None:  # not a generator's: a poll for few records would feel it
         self.polls += 1
         self._readers += 1
-        self._tell()
-        try:
-            yield
-        finally:
-            self._readers -= 1
+        if self._sections:
+            self._tell()
+
+    def __exit__(self, *_: object) -> None:
+        self._readers -= 1
 
     async def passed(self) -> None:
         """Wait until no section waits or is under way.
