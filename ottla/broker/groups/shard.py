@@ -24,9 +24,9 @@ from ottla.broker.groups.consumer import ConsumerGroup
 from ottla.broker.groups.deadlines import Deadlines
 from ottla.broker.groups.effects import Effects, Now
 from ottla.broker.groups.group import Group, GroupType
-from ottla.broker.groups.log_records import RecordTooLarge, encode_batches
+from ottla.broker.groups.group_log import GroupLog
 from ottla.broker.groups.offsets import Offsets
-from ottla.broker.groups.writes import Settled, Write, release
+from ottla.broker.groups.writes import Settled, release
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.group import (
     ConsumerGroupMetadataKey,
@@ -35,7 +35,6 @@ from ottla.protocol.stored.group import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from ottla.storage.append import AppendEntry
 
 if TYPE_CHECKING:
     from ottla.broker.groups.effects import Caller, GroupRecord, Reply, Waiter
@@ -53,12 +52,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PRODUCE_VERSION = 13
-"""Our own batches are judged as those of the newest clients are."""
 GROUPS_PER_STEP = 100
 """Groups that one step of a start or of the expiry looks at: a millisecond of work."""
 FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCHS = 9
-_BATCH_SLACK_BYTES = 128
 
 
 class Shard:
@@ -71,9 +67,7 @@ class Shard:
         self.is_dead = False
         self._services = services
         self._on_dead = on_dead
-        self._writes: dict[Write, None] = {}
-        self._newest_write: dict[str, Write] = {}
-        """The newest records of each group that are not durable yet."""
+        self._log = GroupLog(partition, services, self.die)
         self._deadlines: Deadlines[str] = Deadlines()
         self._timer: Timer | None = None
         self._beginning: Iterator[Group] | None = None
@@ -110,7 +104,7 @@ class Shard:
     def begin_some(self) -> bool:
         """Everything is replayed: sessions begin, in some groups at a time; whether groups are left over."""
         if self._beginning is None:
-            self._services.settings.record_max_bytes = self._largest_batch_bytes() - 2 * _BATCH_SLACK_BYTES
+            self._services.settings.record_max_bytes = self._log.record_max_bytes
             self._beginning = iter(list(self.groups.values()))
         now = self._now()
         for _ in range(GROUPS_PER_STEP):
@@ -261,7 +255,7 @@ class Shard:
         self._replay_offsets(offset_tombstones)
         del self.groups[group.group_id]
         self._deadlines.cancel(group.group_id)
-        self._write(group.group_id, [*offset_tombstones, *group.tombstones()], [])
+        self._write(group.group_id, [*offset_tombstones, *group.tombstones()])
 
     def _replay_offsets(self, records: Sequence[GroupRecord]) -> None:
         for key, value in records:
@@ -287,7 +281,7 @@ class Shard:
                 if records:
                     self._replay_offsets(records)
                     self._services.counters.offset_deletions += len(records)
-                    self._write(group_id, records, [])
+                    self._write(group_id, records)
         for group in list(self.groups.values()):
             if isinstance(group, ConsumerGroup):
                 self._finish(group, group.on_metadata_change(now), now)
@@ -326,7 +320,7 @@ class Shard:
             self._remove(group, records)
         elif records:
             self._replay_offsets(records)
-            self._write(group_id, records, [])
+            self._write(group_id, records)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -353,55 +347,12 @@ class Shard:
             self._plan(group)
 
     def when_durable(self, group_id: str | None, settled: Settled) -> None:
-        """Tell `settled` once all that was written of a group (None: of all groups) so far is durable, at once if so.
+        """As `GroupLog.when_durable`."""
+        self._log.when_durable(group_id, settled)
 
-        With NOT_COORDINATOR when that will never be.
-        """
-        write = next(reversed(self._writes), None) if group_id is None else self._newest_write.get(group_id)
-        if write is None:
-            settled(None)
-        else:
-            write.when_durable(settled)
-
-    def _write(self, group_id: str, records: Sequence[GroupRecord], replies: Sequence[Reply]) -> None:
-        """Gather the records of a step; the turn's flush appends them."""
-        services, log = self._services, self.partition.log
-        settled = release(replies)
-        if self.is_dead:
-            settled(KafkaError(ErrorCode.NOT_COORDINATOR))
-            return
-        now_ms = services.clock.wall_ms()
-        try:
-            batches = encode_batches(
-                records, now_ms=now_ms, max_bytes=self._largest_batch_bytes(), compression=services.compression
-            )
-        except RecordTooLarge as error:
-            logger.error("group %s: %s is more than max.message.bytes of %s", group_id, error, log.name)
-            settled(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
-            self.die(error)
-            return
+    def _write(self, group_id: str, records: Sequence[GroupRecord], replies: Sequence[Reply] = ()) -> None:
         self._count_rebalances(records)
-        deadline_ms = services.clock.monotonic_ms() + services.commit_timeout_ms
-        write = Write(self, self.partition, group_id, len(batches), deadline_ms)
-        write.when_durable(settled)
-        self._writes[write] = None
-        self._newest_write[group_id] = write
-        for index, batch in enumerate(batches):
-            self.partition.gather(AppendEntry(memoryview(batch), PRODUCE_VERSION), write, index)
-
-    def _largest_batch_bytes(self) -> int:
-        config = self.partition.log.config
-        return min(config.max_message_bytes, config.segment_bytes) - _BATCH_SLACK_BYTES
-
-    def write_ended(self, write: Write) -> None:
-        """Its records are durable."""
-        self._writes.pop(write, None)
-        if self._newest_write.get(write.group_id) is write:
-            del self._newest_write[write.group_id]
-
-    def write_failed(self, error: BaseException) -> None:
-        """The log did not take what the groups rest on."""
-        self.die(error)
+        self._log.write(group_id, records, replies)
 
     def die(self, error: BaseException) -> None:
         """Give everything up: everybody who waits gets NOT_COORDINATOR. Nothing of the log changes."""
@@ -412,13 +363,9 @@ class Shard:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        refusal = KafkaError(ErrorCode.NOT_COORDINATOR, str(error))
-        for write in list(self._writes):
-            write.tell(refusal)
+        self._log.close(KafkaError(ErrorCode.NOT_COORDINATOR, str(error)))
         for group in list(self.groups.values()):
             release(group.on_unload().replies)(None)
-        self._writes.clear()
-        self._newest_write.clear()
         self.groups.clear()
         self._on_dead(self)
 

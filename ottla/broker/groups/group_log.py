@@ -1,0 +1,112 @@
+"""The log of one shard as its groups see it: append what a step asks for, and say when that is durable.
+
+The batches of a step are gathered in the partition, whose flush at the end of the turn appends those of all steps in
+one call. Whoever looks at a group waits for the newest records of it; a group whose records are durable waits for
+nothing. A record that the log does not take is told to the shard (`on_failure`), once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.groups.log_records import RecordTooLarge, encode_batches
+from ottla.broker.groups.writes import Settled, Write, release
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.append import AppendEntry
+
+if TYPE_CHECKING:
+    from ottla.broker.groups.effects import GroupRecord, Reply
+    from ottla.broker.groups.services import GroupServices
+    from ottla.broker.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+PRODUCE_VERSION = 13
+"""Our own batches are judged as those of the newest clients are."""
+BATCH_SLACK_BYTES = 128
+"""Left free in a batch: a record's size is bounded before its header and the rounding of varints are known."""
+
+
+class GroupLog:
+    """What was written of each group and is not durable yet. `close` ends it; nothing is written any more then."""
+
+    def __init__(
+        self, partition: Partition, services: GroupServices, on_failure: Callable[[BaseException], None]
+    ) -> None:
+        self._partition = partition
+        self._services = services
+        self._on_failure = on_failure
+        self._writes: dict[Write, None] = {}
+        self._newest: dict[str, Write] = {}
+        self._is_closed = False
+
+    @property
+    def record_max_bytes(self) -> int:
+        """The largest record that `write` surely takes."""
+        return self._batch_max_bytes - 2 * BATCH_SLACK_BYTES
+
+    @property
+    def _batch_max_bytes(self) -> int:
+        config = self._partition.log.config
+        return min(config.max_message_bytes, config.segment_bytes) - BATCH_SLACK_BYTES
+
+    def write(self, group_id: str, records: Sequence[GroupRecord], replies: Sequence[Reply]) -> None:
+        """Append the records of a step; its replies go when they are durable.
+
+        With UNKNOWN_SERVER_ERROR, as in Kafka, where a record is larger than any batch; the groups are unloaded then.
+        """
+        services = self._services
+        settled = release(replies)
+        if self._is_closed:
+            settled(KafkaError(ErrorCode.NOT_COORDINATOR))
+            return
+        try:
+            batches = encode_batches(
+                records,
+                now_ms=services.clock.wall_ms(),
+                max_bytes=self._batch_max_bytes,
+                compression=services.compression,
+            )
+        except RecordTooLarge as error:
+            logger.error("group %s: %s is more than max.message.bytes of its topic", group_id, error)
+            settled(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
+            self._on_failure(error)
+            return
+        deadline_ms = services.clock.monotonic_ms() + services.commit_timeout_ms
+        write = Write(self, self._partition, group_id, len(batches), deadline_ms)
+        write.when_durable(settled)
+        self._writes[write] = None
+        self._newest[group_id] = write
+        for index, batch in enumerate(batches):
+            self._partition.gather(AppendEntry(memoryview(batch), PRODUCE_VERSION), write, index)
+
+    def when_durable(self, group_id: str | None, settled: Settled) -> None:
+        """Tell `settled` once all that was written of a group (None: of all groups) so far is durable, at once if so.
+
+        With NOT_COORDINATOR when that will never be.
+        """
+        write = next(reversed(self._writes), None) if group_id is None else self._newest.get(group_id)
+        if write is None:
+            settled(None)
+        else:
+            write.when_durable(settled)
+
+    def close(self, refusal: KafkaError) -> None:
+        """Refuse everybody who waits, now and later."""
+        self._is_closed = True
+        writes, self._writes = self._writes, {}
+        self._newest.clear()
+        for write in writes:
+            write.tell(refusal)
+
+    def write_ended(self, write: Write) -> None:
+        """Its records are durable (`WriteOwner`)."""
+        self._writes.pop(write, None)
+        if self._newest.get(write.group_id) is write:
+            del self._newest[write.group_id]
+
+    def write_failed(self, error: BaseException) -> None:
+        """The log did not take what the groups rest on (`WriteOwner`)."""
+        self._on_failure(error)
