@@ -207,6 +207,9 @@ class Consumer(PartitionReader[K, V], Generic[K, V]):
             self._participation.wake()
             self._look_up_positions()
 
+    def _group_metrics(self) -> dict[str, float]:
+        return self._participation.measured() if self._participation is not None else {}
+
     def _look_up_positions(self) -> None:
         if self._participation is not None:
             self._participation.start_reading(self._partitions.values())

@@ -176,3 +176,31 @@ class ConsumerMetrics:
         }
         found |= {f"records-lag{{topic={topic},partition={index}}}": lag for (topic, index), lag in lags.items()}
         return found
+
+
+class GroupMetrics:
+    """What a member of a group counts."""
+
+    def __init__(self, now: float) -> None:
+        self.commit_latency_ms = Spread(now)
+        self.failed_commits = Spread(now)
+        self.heartbeat_latency_ms = Spread(now)
+        self.rebalances = Spread(now)
+        self.revoked = Spread(now)
+        self.lost = Spread(now)
+
+    def snapshot(self, now: float) -> dict[str, float]:
+        """Return the numbers by name."""
+        return {
+            "commit-total": self.commit_latency_ms.count,
+            "commit-rate": self.commit_latency_ms.rate(now),
+            "commit-latency-avg": self.commit_latency_ms.average(now),
+            "commit-latency-max": self.commit_latency_ms.largest(now),
+            "failed-commit-total": self.failed_commits.count,
+            "heartbeat-total": self.heartbeat_latency_ms.count,
+            "heartbeat-rate": self.heartbeat_latency_ms.rate(now),
+            "heartbeat-response-time-max": self.heartbeat_latency_ms.largest(now),
+            "rebalance-total": self.rebalances.count,
+            "partitions-revoked-total": self.revoked.total,
+            "partitions-lost-total": self.lost.total,
+        }

@@ -197,6 +197,7 @@ class PartitionReader(Generic[K, V]):
             **self._metrics.snapshot(now, {partition: lag for partition, lag in lags.items() if lag >= 0}),
             "assigned-partitions": len(self._partitions),
             "metadata-age": now - cluster.asked_at,
+            **self._group_metrics(),
         }
 
     def pause(self, *partitions: tuple[str, int]) -> None:
@@ -321,6 +322,10 @@ class PartitionReader(Generic[K, V]):
 
     def _before_poll(self) -> None:
         """Called as a poll begins."""
+
+    def _group_metrics(self) -> dict[str, float]:
+        """Called for what a group adds to the metrics."""
+        return {}
 
     def _look_up_positions(self) -> None:
         """Called where a position may have to be looked up that only a group knows."""

@@ -28,12 +28,13 @@ def test_the_tables_of_options_are_those_of_the_declarations():
 
 
 def test_every_metric_is_on_the_page():
-    from ottla.client.metrics import ConnectionMetrics, ConsumerMetrics, ProducerMetrics
+    from ottla.client.metrics import ConnectionMetrics, ConsumerMetrics, GroupMetrics, ProducerMetrics
 
     names = [
         *ConnectionMetrics(0).snapshot(0),
         *ProducerMetrics(0).snapshot(0),
         *ConsumerMetrics(0).snapshot(0, {}),
+        *GroupMetrics(0).snapshot(0),
     ]
     rows = PAGE[PAGE.index("| client | names |") :].split("\n\n")[0]
     told = set()

@@ -287,7 +287,9 @@ class ClassicMember(Membership):
             group_instance_id=asked.group_instance_id,
         )
         timeout_ms = min(context.options.request_timeout_ms, context.options.session_timeout_ms)
+        asked_at = context.now()
         answer = await context.coordinator.ask(request, HeartbeatResponse, lane=MEMBERSHIP_LANE, timeout_ms=timeout_ms)
+        context.metrics.heartbeat_latency_ms.add((context.now() - asked_at) * 1000, context.now())
         code = ErrorCode.of(answer.error_code)
         if code == ErrorCode.NONE or self.identity != asked or not self._is_beating:
             return  # an answer about a generation that is over says nothing

@@ -167,7 +167,9 @@ class ConsumerProtocolMember(Membership):
         member_id = "" if is_joining and version < _FIRST_VERSION_WITH_OWN_IDS else self._member_id
         facts = self._facts()
         request = self._state.request(member_id, self._epoch, facts)
+        asked_at = context.now()
         answer = await context.coordinator.send(connection, request, ConsumerGroupHeartbeatResponse, version)
+        context.metrics.heartbeat_latency_ms.add((context.now() - asked_at) * 1000, context.now())
         if self._epoch == NO_EPOCH:
             return  # it has been left meanwhile
         code = ErrorCode.of(answer.error_code)

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from ottla.client.errors import KafkaError, RebalanceListenerFailed
+from ottla.client.metrics import GroupMetrics
 from ottla.client.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -38,24 +39,31 @@ class RebalanceListener:
 
 
 class ListenerCalls:
-    """Calls the listener of the moment, and keeps the first failure for the next poll."""
+    """Calls the listener of the moment; what it raises goes to `on_failure`, for the next poll."""
 
-    def __init__(self, on_failure: Callable[[KafkaError], None]) -> None:
+    def __init__(
+        self, on_failure: Callable[[KafkaError], None], metrics: GroupMetrics, now: Callable[[], float]
+    ) -> None:
         self.listener: RebalanceListener | None = None
         self._on_failure = on_failure
+        self._metrics = metrics
+        self._now = now
 
     async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Tell what was added; an empty list is told too, as the end of a rebalance."""
+        self._metrics.rebalances.add(1, self._now())
         if self.listener is not None:
             await self._call("on_assigned", self.listener.on_assigned, partitions)
 
     async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Tell what goes, if anything does."""
+        self._metrics.revoked.add(len(partitions), self._now())
         if self.listener is not None and partitions:
             await self._call("on_revoked", self.listener.on_revoked, partitions)
 
     async def lost(self, partitions: Sequence[TopicPartition]) -> None:
         """Tell what is gone, if anything is."""
+        self._metrics.lost.add(len(partitions), self._now())
         if self.listener is not None and partitions:
             await self._call("on_lost", self.listener.on_lost, partitions)
 

@@ -13,6 +13,7 @@ from ottla.client.groups.commits import MemberIdentity
 from ottla.client.groups.coordinator import Coordinator
 from ottla.client.groups.listeners import ListenerCalls
 from ottla.client.groups.poll_gate import PollGate
+from ottla.client.metrics import GroupMetrics
 from ottla.client.structs import OffsetAndMetadata, TopicPartition
 
 
@@ -50,6 +51,7 @@ class GroupContext:
     want_topics: Callable[[Iterable[str]], None]
     """Keep the metadata of these topics beside those subscribed to: the other members' topics, for the leader."""
     now: Callable[[], float]
+    metrics: GroupMetrics
 
     @property
     def rebalance_timeout_ms(self) -> int:

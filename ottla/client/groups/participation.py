@@ -25,6 +25,7 @@ from ottla.client.groups.poll_gate import PollGate
 from ottla.client.groups.start_positions import StartPositions
 from ottla.client.groups.subscription import Subscription
 from ottla.client.interceptors import tell_commit
+from ottla.client.metrics import GroupMetrics
 from ottla.client.structs import GroupMetadata, OffsetAndMetadata, TopicPartition
 from ottla.protocol.errors import ErrorCode, MalformedMessage
 
@@ -58,7 +59,8 @@ class Participation:
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._coordinator = Coordinator(cluster, options.group_id)
-        self._listener = ListenerCalls(on_failure)
+        self._metrics = GroupMetrics(self._loop.time())
+        self._listener = ListenerCalls(on_failure, self._metrics, self._loop.time)
         self._context = GroupContext(
             cluster,
             self._coordinator,
@@ -69,6 +71,7 @@ class Participation:
             self.commit_consumed,
             self._want_topics_of_group,
             self._loop.time,
+            self._metrics,
         )
         self._positions = positions(self._coordinator, lambda: self._identity or NOBODY)
         self._subscription: Subscription | None = None
@@ -148,6 +151,10 @@ class Participation:
 
     # Commits ----------------------------------------------------------------------------------------------------
 
+    def measured(self) -> dict[str, float]:
+        """Return what was measured, by Kafka's metric names."""
+        return self._metrics.snapshot(self._loop.time())
+
     def metadata(self) -> GroupMetadata:
         """Return who this consumer is in the group."""
         member_id, generation, _, _ = self._identity or NOBODY
@@ -175,7 +182,14 @@ class Participation:
                 raise
 
         async with self._committing:  # an older one that is tried again must not come after a newer one
-            await self._cluster.retry(attempt, timeout_ms)
+            begun_at = self._loop.time()
+            try:
+                await self._cluster.retry(attempt, timeout_ms)
+            except KafkaError:
+                self._metrics.failed_commits.add(1, self._loop.time())
+                raise
+            now = self._loop.time()
+            self._metrics.commit_latency_ms.add((now - begun_at) * 1000, now)
         tell_commit(self._options.interceptors, offsets)
 
     async def committed(

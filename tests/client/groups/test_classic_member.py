@@ -290,6 +290,21 @@ async def test_a_listener_may_not_read_nor_close(group, consumer_of):
         await until(lambda: len(refused) == 4)
 
 
+async def test_what_a_member_does_is_counted(group, consumer_of):
+    heard = Heard()
+    async with consumer_of() as consumer, reading(consumer) as found:
+        await joined(consumer, heard)
+        await until(lambda: len(found.records) == 40)
+        group.refuse(BEAT, ErrorCode.REBALANCE_IN_PROGRESS)
+        await until(lambda: len(heard.events) == 3)
+        await until(lambda: consumer.metrics()["heartbeat-total"] > 1)
+        measured = consumer.metrics()
+        assert (measured["rebalance-total"], measured["partitions-revoked-total"]) == (2, 4)
+        assert (measured["commit-total"], measured["failed-commit-total"]) == (1, 0)
+        assert measured["commit-latency-max"] > 0
+        assert (measured["assigned-partitions"], measured["partitions-lost-total"]) == (4, 0)
+
+
 # The program falls silent ---------------------------------------------------------------------------------------------
 
 
