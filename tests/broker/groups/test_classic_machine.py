@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kit.classic_groups import ClassicTable
 
 from ottla.broker.groups.classic import ClassicGroup
+from ottla.broker.groups.classic_rebalance import Awaited
 from ottla.protocol.errors import ErrorCode
 
 PARTITIONS = frozenset(range(6))
@@ -39,25 +40,25 @@ class Client:
         self.version = version
         self.instance = instance
         self.protocols = protocols
-        self.runs = 0
+        self.connect()
         self.restart()
 
     def restart(self) -> None:
         """A new process: nothing is remembered but the configuration."""
-        self.runs += 1
+        self.connect()
         self.is_running = False
         self.has_given_up = False
         self.member_id = ""
         self.generation = -1
         self.metadata = b"0"
-        self.waiter: int | None = None
         self.is_joined = False
         self.to_assign: tuple[str, ...] = ()
         self.owned: frozenset[int] | None = None
 
-    @property
-    def connection(self) -> str:
-        return f"{self.name}-{self.runs}"
+    def connect(self) -> None:
+        """A new connection. The group knows connections by identity."""
+        self.connection = object()
+        self.waiter: int | None = None
 
 
 def encode_owned(partitions: frozenset[int]) -> bytes:
@@ -87,7 +88,7 @@ class ClassicGroupLife(RuleBasedStateMachine):
         ]
         self.table = ClassicTable()
         self.gone: set[int] = set()
-        self.open: dict[int, str] = {}
+        self.open: dict[int, object] = {}
         self.generation = 0
         self.snapshot: Any = None
         self.record_count = 0
@@ -106,10 +107,18 @@ class ClassicGroupLife(RuleBasedStateMachine):
 
     clients_drawn = st.integers(0, 5)
 
-    @rule(index=clients_drawn)
-    def go_on(self, index: int) -> None:
-        """A client does the next thing that a consumer would do."""
-        self.act(self.clients[index])
+    @rule(indexes=st.lists(clients_drawn, min_size=1, max_size=8))
+    def go_on(self, indexes: list[int]) -> None:
+        """Clients do the next thing that a consumer would do, one after the other."""
+        for index in indexes:
+            self.act(self.clients[index])
+
+    @rule(indexes=st.lists(clients_drawn, min_size=2, max_size=6))
+    def begin_a_rebalance(self, indexes: list[int]) -> None:
+        """From a stable group to one in which some wait and some do not."""
+        self.go_on(list(range(len(self.clients))) * 3)
+        self.change_metadata(indexes[0])
+        self.go_on(indexes[1:])
 
     @rule(index=clients_drawn)
     def change_metadata(self, index: int) -> None:
@@ -124,19 +133,15 @@ class ClassicGroupLife(RuleBasedStateMachine):
         client = self.clients[index]
         connection = client.connection
         client.restart()
-        self.forget_connection(connection)
-        if is_noticed:
-            self.table.disconnect(connection)
+        self.forget_connection(connection, is_noticed)
 
     @rule(index=clients_drawn)
     def lose_connection(self, index: int) -> None:
         """The client lives on and connects anew; what it had sent and not got an answer for it sends again."""
         client = self.clients[index]
         connection = client.connection
-        client.runs += 1
-        self.forget_connection(connection)
-        client.waiter = None
-        self.table.disconnect(connection)
+        client.connect()
+        self.forget_connection(connection, True)
 
     @rule(index=clients_drawn)
     def leave(self, index: int) -> None:
@@ -229,10 +234,13 @@ class ClassicGroupLife(RuleBasedStateMachine):
                 ErrorCode.MEMBER_ID_REQUIRED,
             ), code
 
-    def forget_connection(self, connection: str) -> None:
-        for waiter in [waiter for waiter, of in self.open.items() if of == connection]:
+    def forget_connection(self, connection: object, is_noticed: bool) -> None:
+        for waiter in [waiter for waiter, of in self.open.items() if of is connection]:
             del self.open[waiter]
-            self.gone.add(waiter)
+            if is_noticed:
+                self.gone.add(waiter)
+        if is_noticed:
+            self.table.disconnect(connection)
 
     # Lies
 
@@ -269,6 +277,32 @@ class ClassicGroupLife(RuleBasedStateMachine):
             assert self.table.code(waiter) != ErrorCode.NONE
         assert self.table.group.describe() == before
 
+    @rule(index=clients_drawn, delta=st.sampled_from([-1, 1]))
+    def sync_for_another_generation(self, index: int, delta: int) -> None:
+        """A member that missed a rebalance, or leads a generation that is over, assigns everything to itself."""
+        member_id = self.clients[index].member_id
+        if member_id in self.table.group.members:
+            before = self.table.group.describe()
+            waiter = self.table.sync(
+                member_id, self.table.generation + delta, {member_id: bytes(PARTITIONS)}, connection="late"
+            )
+            assert self.table.code(waiter) == ErrorCode.ILLEGAL_GENERATION
+            assert self.table.group.describe() == before
+
+    @rule()
+    def all_members_do_nothing_but_heartbeat(self) -> None:
+        """Sessions do not end, yet no phase outlasts the rebalance timeout: who does not join or sync is removed.
+
+        Static members that all do not join are waited for as long as they live, as in Kafka.
+        """
+        for _ in range(30):
+            self.table.pass_time(SESSION_MS / 2)
+            for member_id in list(self.table.group.members):
+                self.table.heartbeat(member_id, connection="heartbeats")
+        members = self.table.group.members.values()
+        awaits_static = members and all(member.is_static and member.join_wait is None for member in members)
+        assert self.table.state in ("Stable", "Empty") or awaits_static
+
     # Time and the broker
 
     @rule(ms=st.sampled_from([1, 50, 250, 400, 999, 1_000, 2_500]))
@@ -291,8 +325,7 @@ class ClassicGroupLife(RuleBasedStateMachine):
         self.gone |= self.open.keys()
         self.open.clear()
         for client in self.clients:
-            client.runs += 1
-            client.waiter = None
+            client.connect()
         self.table = fresh
         self.generation = fresh.generation
         fresh.take(fresh.group.on_load(fresh.now))
@@ -373,12 +406,31 @@ class ClassicGroupLife(RuleBasedStateMachine):
         assert roster.pending_syncs <= roster.members.keys()
         is_empty = self.table.state == "Empty"
         assert bool(roster.members) <= (not is_empty)
-        if self.table.state in ("PreparingRebalance", "CompletingRebalance"):
-            assert self.table.group.next_deadline_ms is not None
+
+    @invariant()
+    def whoever_is_late_will_be_noticed(self) -> None:
+        group, deadlines = self.table.group, self.table.group._deadlines
+        assert ((Awaited.JOINS, "") in deadlines) == (group.state == "PreparingRebalance")
+        assert ((Awaited.SYNCS, "") in deadlines) == bool(group.roster.pending_syncs)
+        for member_id in group.roster.pending_joins:
+            assert (Awaited.MEMBER, member_id) in deadlines
+        for member in group.members.values():
+            assert member.needs_no_heartbeat or (Awaited.MEMBER, member.member_id) in deadlines
+
+    @invariant()
+    def requests_are_parked_only_in_their_phase(self) -> None:
+        group = self.table.group
+        for member in group.members.values():
+            if group.state != "PreparingRebalance":
+                assert member.join_wait is None
+            if group.state != "CompletingRebalance":
+                assert member.sync_wait is None
+            else:
+                assert (member.sync_wait is None) == (member.member_id in group.roster.pending_syncs)
 
     @invariant()
     def only_who_waits_is_unanswered(self) -> None:
-        """Members wait for nobody's answer but their own; a waiter of an ended connection may be forgotten."""
+        """A request is answered or parked; one whose connection ended is not parked any more."""
         roster = self.table.group.roster
         parked = {
             wait.waiter
@@ -387,6 +439,7 @@ class ClassicGroupLife(RuleBasedStateMachine):
             if wait is not None
         }
         assert {waiter for waiter in self.open if self.table.is_waiting(waiter)} <= parked
+        assert not parked & self.gone
 
     def all_answered(self) -> None:
         assert not [waiter for waiter in self.open if self.table.is_waiting(waiter)]

@@ -150,6 +150,12 @@ def test_the_newest_record_counts() -> None:
     assert table.group.roster.supports(table.group.members["b"].protocols)
 
 
+def test_the_leader_is_the_one_that_the_record_names() -> None:
+    table = loaded(value(member("a"), member("b"), leader="b"))
+    waiters = [table.join("b"), table.join("a")]
+    assert [table.joined(waiter).leader for waiter in waiters] == ["b", "b"]
+
+
 def test_a_tombstone_ends_it() -> None:
     table = loaded(value(member("a")), None)
     assert (table.state, table.group.members, table.group.is_stored) == ("Dead", {}, False)
