@@ -70,7 +70,7 @@ class GroupLog:
                 compression=services.compression,
             )
         except RecordTooLarge as error:
-            logger.error("group %s: %s is more than max.message.bytes of its topic", group_id, error)
+            logger.error("group %r: %s is more than max.message.bytes of its topic", group_id, error)
             settled(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
             self._on_failure(error)
             return

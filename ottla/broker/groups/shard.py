@@ -316,7 +316,7 @@ class Shard:
         )
         self._services.counters.offset_expirations += len(records)
         if is_all and group.is_empty and group.next_deadline_ms is None:
-            logger.info("group %s is removed: it is empty and its offsets have expired", group_id)
+            logger.info("group %r is removed: it is empty and its offsets have expired", group_id)
             self._remove(group, records)
         elif records:
             self._replay_offsets(records)

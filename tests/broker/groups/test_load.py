@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from kit.cleaning import clean
 from kit.clock import ManualClock
 from kit.group_requests import (
     COMMIT_VERSION,
@@ -18,12 +19,15 @@ from kit.group_requests import (
     commit,
     commit_request,
     committed,
+    delete_group,
     describe,
     fetch_request,
     group_ids,
+    join,
     join_request,
     make_topic,
     settled,
+    sync,
 )
 from kit.nodes import DATA, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
@@ -315,3 +319,29 @@ def test_a_node_that_stops_while_it_loads_stops() -> None:
 )
 def test_the_hash_of_a_group_is_javas(text: str, expected: int) -> None:
     assert java_hash(text) == expected
+
+
+# Compaction ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_that_was_compacted_holds_the_same_groups_and_offsets() -> None:
+    node, files, clock = start_node(offsets_topic_segment_bytes=4096)
+    make_topic(node, "t", 4)
+    joined = join(node, "members")
+    sync(node, "members", joined)
+    for round_number in range(200):
+        assert commit(node, f"g{round_number % 7}", {0: round_number, 1: -1}) == ErrorCode.NONE
+    assert delete_group(node, "g6") == ErrorCode.NONE
+    partition = node.catalog.partition(OFFSETS_TOPIC, 0)
+    assert partition is not None
+    partition.log.roll(clock.wall_ms())
+    node.settle()
+    before = partition.log.size_bytes
+    clean(partition.log, now_ms=clock.wall_ms())
+    assert partition.log.size_bytes < before / 5
+    expected = {f"g{group}": committed(node, f"g{group}") for group in range(7)}
+    node.stop()
+    node, _, _ = start_node(files, clock, offsets_topic_segment_bytes=4096)
+    assert {f"g{group}": committed(node, f"g{group}") for group in range(7)} == expected
+    assert group_ids(node) == {"members", *(f"g{group}" for group in range(6))}
+    assert [member.member_id for member in describe(node, "members").members] == [joined.member_id]
