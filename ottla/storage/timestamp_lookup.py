@@ -60,15 +60,33 @@ def newest(
             largest_ms = max(largest_ms, _largest_between(segment, start_offset, end_offset, max_decompressed_bytes))
     except CorruptBatch as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-    if largest_ms < 0:
-        return None
-    return first_at_or_after(
-        segments,
-        largest_ms,
-        start_offset=start_offset,
-        end_offset=end_offset,
-        max_decompressed_bytes=max_decompressed_bytes,
-    )
+    found = None
+    while found is None and largest_ms >= 0:
+        found = first_at_or_after(
+            segments,
+            largest_ms,
+            start_offset=start_offset,
+            end_offset=end_offset,
+            max_decompressed_bytes=max_decompressed_bytes,
+        )
+        if found is None:
+            largest_ms = _largest_below(segments, largest_ms, start_offset, end_offset)
+    return found
+
+
+def _largest_below(segments: Iterable[Segment], below_ms: int, start_offset: int, end_offset: int) -> int:
+    """The largest timestamp of batches that hold records, below one that only an empty batch has (the cleaner leaves
+    the header of some).
+    """
+    largest_ms = -1
+    for segment in segments:
+        if segment.base_offset >= end_offset:
+            break
+        for _, header in walk(segment.file.pread, 0, segment.size_bytes, SEQUENTIAL_CHUNK_BYTES):
+            is_between = start_offset <= header.last_offset and header.base_offset < end_offset
+            if is_between and header.record_count and header.max_timestamp < below_ms:
+                largest_ms = max(largest_ms, header.max_timestamp)
+    return largest_ms
 
 
 def _largest_between(segment: Segment, start_offset: int, end_offset: int, max_decompressed_bytes: int) -> int:
@@ -124,7 +142,9 @@ def _first_in_batch(
     *,
     max_decompressed_bytes: int,
 ) -> FoundRecord | None:
+    # Of a batch that was cleaned the header may tell no first record, or a delete horizon instead of its time.
     is_whole = header.record_count == header.last_offset_delta + 1 and not hides_offsets(header)
+    is_whole = is_whole and not header.has_delete_horizon
     if is_whole and header.is_log_append_time:
         return FoundRecord(max(header.base_offset, start_offset), header.max_timestamp)
     if is_whole and header.base_timestamp >= timestamp_ms and header.base_offset >= start_offset:

@@ -98,6 +98,18 @@ def check_reads(log: Log, expected: list[Record]) -> None:
         assert first == (found[0] if found else None)
 
 
+def check_times(log: Log, expected: list[Record]) -> None:
+    """A look-up by time finds the first record that is there and young enough; the largest timestamp is a record's."""
+    for stamp_ms in sorted({record.timestamp for record in expected})[:12]:
+        for asked_ms in (stamp_ms, stamp_ms + 1):
+            found = log.offset_for_timestamp(asked_ms, end_offset=log.log_end_offset)
+            first = next((record for record in expected if record.timestamp >= asked_ms), None)
+            assert (found and found[:2]) == (first and (first.offset, first.timestamp))
+    newest = max(expected, key=lambda record: (record.timestamp, -record.offset), default=None)
+    found = log.offset_of_max_timestamp(end_offset=log.log_end_offset)
+    assert (found and found[:2]) == (newest and (newest.offset, newest.timestamp))
+
+
 def log_bytes(log: Log) -> bytes:
     return b"".join(segment.file.pread(segment.size_bytes, 0) for segment in log.segments)
 
@@ -116,6 +128,7 @@ def test_cleaning_keeps_the_newest_record_of_each_key_and_nothing_else(batches, 
     assert first.end_offset == end_offset
     check_indexes(log)
     check_reads(log, expected)
+    check_times(log, expected)
 
     # once more, nothing new: not a byte changes
     held = log_bytes(log)
@@ -139,8 +152,10 @@ def test_cleaning_keeps_the_newest_record_of_each_key_and_nothing_else(batches, 
     before = records_of(log)
     clean(log, clean_offset=end_offset, now_ms=NOW_MS + RETENTION_MS + 1)
     newest = survivors(before, log.log_end_offset)
-    assert records_of(log) == [one for one in newest if one.value is not None or one.offset >= end_offset]
+    expected = [one for one in newest if one.value is not None or one.offset >= end_offset]
+    assert records_of(log) == expected
     check_indexes(log)
+    check_times(log, expected)
 
     # and all are gone when their time is over
     clean(log, now_ms=NOW_MS + 3 * RETENTION_MS)
