@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 from kit.clock import ManualClock
+from kit.exchange import Exchange
 from kit.group_requests import (
     COMMIT_VERSION,
     FETCH_VERSION,
@@ -44,6 +45,7 @@ from ottla.config.topic import TopicConfig
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.api.join_group import JoinGroupResponse
 from ottla.protocol.api.list_groups import ListGroupsRequest
 from ottla.protocol.api.offset_commit import OffsetCommitResponse
 from ottla.protocol.api.offset_fetch import OffsetFetchResponse
@@ -153,6 +155,43 @@ def test_the_steps_of_one_turn_reach_the_log_in_one_write(life: Life) -> None:
         begin(node, commit_request(group, {0: 1, 1: 2}), COMMIT_VERSION)
     node.settle()
     assert appends == [3]
+
+
+def test_requests_of_one_connection_start_at_once_and_are_answered_in_order(life: Life) -> None:
+    node, _, _ = life
+    client = Exchange(node)
+    sent = [
+        client.send(commit_request("g", {0: 1}), COMMIT_VERSION),
+        client.send(commit_request("g", {0: 2}), COMMIT_VERSION),
+        client.send(fetch_request("warm", [0]), FETCH_VERSION),
+        client.send(fetch_request("g", [0]), FETCH_VERSION),
+    ]
+    client.end_turn()
+    assert client.replies() == []  # the answer about another group is there and waits its turn
+    node.settle()
+    replies = client.replies()
+    assert [correlation_id for correlation_id, _ in replies] == sent
+    last = replies[-1][1]
+    assert isinstance(last, OffsetFetchResponse)
+    assert last.groups[0].topics[0].partitions[0].committed_offset == 2
+
+
+def test_nothing_starts_behind_a_parked_join(life: Life) -> None:
+    node, _, _ = life
+    joined = join(node, "g")
+    sync(node, "g", joined)
+    client = Exchange(node)
+    newcomer = client.ask(join_request("g"), JOIN_VERSION)
+    assert isinstance(newcomer, JoinGroupResponse)
+    client.send(join_request("g", newcomer.member_id), JOIN_VERSION)
+    client.send(commit_request("other", {0: 9}), COMMIT_VERSION)
+    node.settle()
+    assert client.replies() == []
+    assert committed(node, "other") == -1
+    begin(node, join_request("g", joined.member_id), JOIN_VERSION)
+    node.settle()
+    assert [type(reply) for _, reply in client.replies()] == [JoinGroupResponse, OffsetCommitResponse]
+    assert committed(node, "other") == 9
 
 
 # A failing disk ------------------------------------------------------------------------------------------------------
