@@ -91,10 +91,11 @@ class ClassicMember(Membership):
         if self._assigned_counts is not None and self._counts(self._assigned_counts) != self._assigned_counts:
             self._join_again("partitions came or went")
 
-    def on_commit_refused(self, identity: MemberIdentity) -> None:
-        """The group rebalances, or has forgotten this member; which of them, the next heartbeat or round tells."""
-        if identity == self.identity:
-            self._join_again("a commit was refused")
+    def on_commit_refused(self, identity: MemberIdentity, code: ErrorCode) -> None:
+        """The group rebalances, or has forgotten this member. That it was fenced, the next heartbeat tells, too."""
+        if identity == self.identity and code != ErrorCode.FENCED_INSTANCE_ID:
+            self._hear(code)
+            self._join_again(f"a commit was refused: {code.message}")
 
     async def leave(self, reason: str, *, for_good: bool) -> None:
         """Send LeaveGroup, if the group knows this member; one that will be back just falls silent."""
@@ -168,7 +169,7 @@ class ClassicMember(Membership):
     async def _join(self) -> list[TopicPartition]:
         """Send JoinGroup and SyncGroup, and return what this member is to own."""
         context = self._context
-        self._reason = None
+        reason, self._reason = self._reason, None
         topics = self._topics
         connection = await context.coordinator.connection(MEMBERSHIP_LANE)
         version = connection.version_for(JoinGroupRequest)
@@ -179,7 +180,7 @@ class ClassicMember(Membership):
         timeout_ms = max(context.options.request_timeout_ms, context.rebalance_timeout_ms + _JOIN_GRACE_MS)
         self._is_beating = False
         while True:
-            request = join_request(context, self._member_id, self._generation, topics, owned, previous)
+            request = join_request(context, self._member_id, self._generation, topics, owned, previous, reason)
             answer = await context.coordinator.send(connection, request, JoinGroupResponse, version, timeout_ms)
             if answer.error_code != ErrorCode.MEMBER_ID_REQUIRED or self._member_id == answer.member_id:
                 break

@@ -40,8 +40,9 @@ def join_request(
     topics: Iterable[str],
     owned: Sequence[TopicPartition],
     previous: tuple[Sequence[TopicPartition], int],
+    reason: str | None,
 ) -> JoinGroupRequest:
-    """Return the request; every assignor comes with what it wants the leader to know."""
+    """Return the request: every assignor comes with what it wants the leader to know; the reason is for logs."""
     by_topic = _by_topic(owned)
     names = sorted(topics)
     protocols = [
@@ -69,6 +70,7 @@ def join_request(
         group_instance_id=context.options.group_instance_id,
         protocol_type=CONSUMER_PROTOCOL_TYPE,
         protocols=protocols,
+        reason=reason[:_MAX_REASON_CHARACTERS] if reason else None,
     )
 
 

@@ -80,7 +80,7 @@ class ConsumerProtocolMember(Membership):
         if self._target is not None:
             self._changed.set()
 
-    def on_commit_refused(self, identity: MemberIdentity) -> None:
+    def on_commit_refused(self, identity: MemberIdentity, code: ErrorCode) -> None:
         """The next heartbeat tells the epoch, or that there is none any more; it shall be soon."""
         self._is_urgent.set()
 
@@ -186,7 +186,7 @@ class ConsumerProtocolMember(Membership):
         self._state.answered()
         self._epoch = answer.member_epoch
         self._member_id = answer.member_id or self._member_id
-        self._interval_s = answer.heartbeat_interval_ms / 1000
+        self._interval_s = max(answer.heartbeat_interval_ms, context.options.retry_backoff_ms) / 1000
         if answer.assignment is not None:
             self._target = {topic.topic_id: frozenset(topic.partitions) for topic in answer.assignment.topic_partitions}
             self._changed.set()

@@ -42,6 +42,8 @@ async def find_coordinator(cluster: Cluster, group_id: str) -> int:
         request = FindCoordinatorRequest(key=group_id)
     answer = await connection.send(request, FindCoordinatorResponse, version)
     found = next((one for one in answer.coordinators if one.key == group_id), None)
+    if found is None and version >= _FIRST_VERSION_WITH_KEYS and not answer.error_code:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {group_id}: the broker said nothing of it")
     code = ErrorCode.of(answer.error_code if found is None else found.error_code)
     node_id = answer.node_id if found is None else found.node_id
     if code:

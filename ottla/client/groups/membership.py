@@ -15,6 +15,7 @@ from ottla.client.groups.listeners import ListenerCalls
 from ottla.client.groups.poll_gate import PollGate
 from ottla.client.metrics import GroupMetrics
 from ottla.client.structs import OffsetAndMetadata, TopicPartition
+from ottla.protocol.errors import ErrorCode
 
 
 class Partitions(Protocol):
@@ -80,7 +81,7 @@ class Membership(ABC):
         """Hear that the cluster's metadata is new."""
 
     @abstractmethod
-    def on_commit_refused(self, identity: MemberIdentity) -> None:
+    def on_commit_refused(self, identity: MemberIdentity, code: ErrorCode) -> None:
         """Hear that the group did not take a commit of that identity because of who it is."""
 
     @abstractmethod

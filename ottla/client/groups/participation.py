@@ -176,7 +176,7 @@ class Participation:
                 await commit_once(self._coordinator, identity, offsets)
             except CommitFailed as failed:
                 if self._membership is not None:
-                    self._membership.on_commit_refused(identity)
+                    self._membership.on_commit_refused(identity, failed.code)
                 if failed.code == ErrorCode.STALE_MEMBER_EPOCH:  # a heartbeat will bring the new one
                     raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, failed.message) from None
                 raise

@@ -30,11 +30,12 @@ BY_HAND = {"enable_auto_commit": False}
 
 
 async def member(consumer):
-    """Subscribe and poll until the first assignment is there."""
+    """Subscribe and poll until the first assignment is there; return what the listener hears."""
     heard = Heard()
     consumer.subscribe(["t"], listener=heard)
     async with reading(consumer):
         await until(lambda: heard.events)
+    return heard
 
 
 # Where reading begins -------------------------------------------------------------------------------------------------
@@ -192,19 +193,33 @@ async def test_a_commit_that_is_refused_for_good_is_raised(group, consumer_of, c
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.FENCED_INSTANCE_ID,
     ],
 )
 async def test_a_commit_of_a_member_that_is_none_any_more_fails_and_it_joins_again(group, consumer_of, code):
     group.refuse(COMMIT, code)
     async with consumer_of(**BY_HAND) as consumer:
-        await member(consumer)
+        heard = await member(consumer)
         with pytest.raises(CommitFailed) as refused:
             await consumer.commit({T0: 3})
         assert refused.value.code is code
         joins = group.count(JoinGroupRequest)
         async with reading(consumer):
             await until(lambda: group.count(JoinGroupRequest) > joins)
+            await until(lambda: len(heard.events) == 3)
+        given_up = "revoked" if code is ErrorCode.REBALANCE_IN_PROGRESS else "lost"
+        assert [what for what, _ in heard.events] == ["assigned", given_up, "assigned"]
+
+
+async def test_a_commit_of_a_fenced_member_fails_and_it_does_not_fence_the_other(group, consumer_of):
+    group.refuse(COMMIT, ErrorCode.FENCED_INSTANCE_ID)
+    async with consumer_of(**BY_HAND, group_instance_id="i") as consumer:
+        await member(consumer)
+        with pytest.raises(CommitFailed):
+            await consumer.commit({T0: 3})
+        group.refuse(HeartbeatRequest, ErrorCode.FENCED_INSTANCE_ID)
+        async with reading(consumer) as found:
+            await until(lambda: len(found.failures) > 1)
+        assert group.count(JoinGroupRequest) == 1
 
 
 async def test_who_is_no_member_cannot_commit(group, consumer_of):
