@@ -10,6 +10,7 @@ from kit.cleaning import records_of
 from kit.clock import ManualClock
 from kit.nodes import DATA, pass_time, start_node
 
+from ottla.broker.exposition import Exposition
 from ottla.broker.metadata.wishes import NewTopic
 from ottla.broker.node import Node
 from ottla.broker.partition import Partition
@@ -200,6 +201,12 @@ def test_a_log_that_cannot_be_cleaned_is_said_once_and_left_alone(caplog: pytest
     assert partition.log.error is None
     assert partition.log.size_bytes == size_bytes
     assert len(records_of(other.log)) < 10
+    scraped = Exposition(node).render().decode()
+    manager = "kafka_log_logcleanermanager"
+    assert f'{manager}_uncleanable_partitions_count{{logDirectory="/data"}} 1.0' in scraped
+    assert f'{manager}_uncleanable_bytes{{logDirectory="/data"}} {float(size_bytes)}' in scraped
+    assert "ottla_log_cleaner_cleanings_total 1.0" in scraped
+    assert "ottla_log_cleaner_failures_total 1.0" in scraped
     assert node.cleaner.ask("t")[ONE].state == "waiting"
     pass_backoff(node, clock)
     assert node.cleaner.told[ONE].state == "failed"

@@ -10,6 +10,7 @@ from kit.logs import NOW_MS, append, disk, open_test_log, sync
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import Compression, decode_batch, encode_batch, iter_batches
 from ottla.protocol.records.record import Record
+from ottla.storage.explain import explain_offset
 from ottla.storage.log import Log
 from ottla.storage.verify_findings import Counts, Promises
 from ottla.storage.verify_log import PartitionVerification
@@ -71,6 +72,11 @@ def survivors(records: list[Record], end_offset: int, *, tombstones: bool = True
         if record.offset >= end_offset
         or (newest[record.key] == record.offset and (tombstones or record.value is not None))
     ]
+
+
+def newest_of(records: list[Record]) -> list[Record]:
+    """The last record of each key."""
+    return survivors(records, records[-1].offset + 1)
 
 
 def check_indexes(log: Log) -> None:
@@ -168,6 +174,10 @@ def test_cleaning_keeps_the_newest_record_of_each_key_and_nothing_else(batches, 
     looked = PartitionVerification(files, log.directory, promises, Counts(), lambda _: None)
     assert list(looked.run()) == []
     assert looked.log_end_offset == end_offset
+    held = [one for one in newest_of(before) if one.value is not None]
+    for offset in range(end_offset):
+        told = explain_offset(files, log.directory.parent, "orders", 0, offset)
+        assert (told.record and told.record.record) == next((one for one in held if one.offset >= offset), None)
 
 
 @settings(max_examples=30, deadline=None)
