@@ -216,6 +216,29 @@ def test_records_that_cannot_be_used_are_skipped_counted_and_kept(caplog: pytest
     assert files.read_bytes(LOG_FILE)[: len(data)] == data
 
 
+@pytest.mark.parametrize("damaged_byte", [70, 17, 8, 16])
+def test_damage_in_the_middle_is_passed_over_and_said(damaged_byte: int, caplog: pytest.LogCaptureFixture) -> None:
+    """In the records, the checksum, the length and the magic of a batch that lies below the recovery point."""
+    node, files, clock = start_node(offsets_topic_segment_bytes=1024)
+    make_topic(node, "t", 4)
+    for group in ("early", "hit", *(f"late{number}" for number in range(20))):
+        assert commit(node, group, {0: 7}) == ErrorCode.NONE
+    node.stop()
+    (first, header), (second, _), *_ = iter_batches(files.read_bytes(LOG_FILE))
+    assert (first, second) == (0, header.size_bytes)
+    file = files.open(LOG_FILE, writable=True)
+    place = second + damaged_byte
+    file.pwritev([bytes([file.pread(1, place)[0] ^ 0x55])], place)
+    file.fdatasync()
+    file.close()
+    node, _, _ = start_node(files, clock, offsets_topic_segment_bytes=1024)
+    assert committed(node, "early") == 7
+    assert committed(node, "hit") == -1
+    assert committed(node, "late19") == 7
+    assert node.metrics.groups.skipped_records == 1
+    assert f"{OFFSETS_TOPIC}-0" in caplog.text
+
+
 def test_the_oldest_kind_of_offset_key_is_the_same_offset() -> None:
     old, new = offset_record("g", 1), offset_record("g", 2)
     assert old.key is not None
