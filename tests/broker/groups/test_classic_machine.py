@@ -461,7 +461,7 @@ def durable(group: ClassicGroup) -> object:
 
 TestClassicGroupLife = ClassicGroupLife.TestCase
 TestClassicGroupLife.settings = settings(
-    max_examples=60,
+    max_examples=120,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
