@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import xxhash
+
 from ottla.protocol.records.compression import Compression, compress, decompress
 from ottla.protocol.records.errors import CorruptBatch
 
@@ -58,39 +60,4 @@ def _with_header_checksum(frame: bytes, *, covers_magic_number: bool) -> bytes:
     if len(frame) <= end:
         raise CorruptBatch("lz4 data is cut short")
     covered = frame[0 if covers_magic_number else _LZ4_DESCRIPTOR_AT : end]
-    return frame[:end] + bytes((xxhash32(covered) >> 8 & 0xFF,)) + frame[end + 1 :]
-
-
-_PRIME_1: Final = 2654435761
-_PRIME_2: Final = 2246822519
-_PRIME_3: Final = 3266489917
-_PRIME_4: Final = 668265263
-_PRIME_5: Final = 374761393
-_MASK: Final = 0xFFFF_FFFF
-
-
-def xxhash32(data: bytes) -> int:
-    """XXH32 with seed 0, in the plain form for the few bytes of a frame header (github.com/Cyan4973/xxHash)."""
-    size = len(data)
-    lanes = [_PRIME_1 + _PRIME_2 & _MASK, _PRIME_2, 0, -_PRIME_1 & _MASK]
-    at = 0
-    while size - at >= 16:
-        for lane in range(4):
-            word = int.from_bytes(data[at : at + 4], "little")
-            lanes[lane] = _rotate(lanes[lane] + word * _PRIME_2, 13) * _PRIME_1 & _MASK
-            at += 4
-    state = _PRIME_5 if at == 0 else sum(_rotate(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True))
-    state = state + size & _MASK
-    while size - at >= 4:
-        state = _rotate(state + int.from_bytes(data[at : at + 4], "little") * _PRIME_3, 17) * _PRIME_4 & _MASK
-        at += 4
-    for byte in data[at:]:
-        state = _rotate(state + byte * _PRIME_5, 11) * _PRIME_1 & _MASK
-    state = (state ^ state >> 15) * _PRIME_2 & _MASK
-    state = (state ^ state >> 13) * _PRIME_3 & _MASK
-    return state ^ state >> 16
-
-
-def _rotate(value: int, bits: int) -> int:
-    value &= _MASK
-    return (value << bits | value >> 32 - bits) & _MASK
+    return frame[:end] + bytes((xxhash.xxh32_intdigest(covered) >> 8 & 0xFF,)) + frame[end + 1 :]

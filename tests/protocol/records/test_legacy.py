@@ -26,7 +26,6 @@ from ottla.protocol.records.legacy import (
     iter_messages,
     parse_message_header,
 )
-from ottla.protocol.records.legacy_compression import xxhash32
 from ottla.protocol.records.record import Record
 
 BUILDERS = [KafkaPythonBuilder, AiokafkaBuilder]
@@ -184,13 +183,6 @@ def test_an_lz4_frame_of_v0_is_read_with_the_right_header_checksum_too():
     right = lz4.frame.compress(bytes(encode_message(0, 0, -1, None, b"hi")), block_linked=False, store_size=True)
     message = encode_message(0, 0, -1, None, right, attributes=int(Compression.LZ4))
     assert decode_message(message) == [Record(0, -1, None, b"hi")]
-
-
-@settings(max_examples=60)
-@given(data=st.binary(max_size=100))
-def test_our_xxhash32_is_the_one_that_ends_an_lz4_frame(data):
-    frame = lz4.frame.compress(data, content_checksum=True)
-    assert xxhash32(data) == int.from_bytes(frame[-4:], "little")
 
 
 # Bad input ----------------------------------------------------------------------------------------------------------
