@@ -321,17 +321,6 @@ async def test_a_program_that_asks_for_nothing_leaves_the_group_until_it_does_ag
         assert heard.events[1:] == [("lost", ALL), ("assigned", ALL)]
 
 
-async def test_taking_records_one_by_one_is_asking_for_them(group, consumer_of):
-    heard = Heard()
-    async with consumer_of(max_poll_interval_ms=200) as consumer:
-        consumer.subscribe(["t"], listener=heard)
-        for _ in range(40):
-            await consumer.getone()
-            beats = group.count(BEAT)
-            await until(lambda beats=beats: group.count(BEAT) > beats + 1)
-        assert group.count(LeaveGroupRequest) == 0
-
-
 # The end --------------------------------------------------------------------------------------------------------------
 
 
