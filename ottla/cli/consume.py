@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from ottla.cli.client_options import bootstrap_server
+from ottla.cli.entry import EXIT_INTERRUPTED, EXIT_TERMINATED
 from ottla.cli.failures import Failure, client_errors, closed_pipe_ends_quietly, reader_is_gone
 from ottla.cli.show import json_bytes, parse_time, printable, show_time
 
@@ -160,7 +161,10 @@ def consume(
             asyncio.run(reading.run(servers))
     except KeyboardInterrupt:
         progress.end()
-        raise SystemExit(130) from None
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    except asyncio.CancelledError:
+        progress.end()
+        raise SystemExit(EXIT_TERMINATED) from None
     finally:
         progress.end()
 
@@ -226,9 +230,18 @@ class _Reading:
             await self._read(consumer, chosen)
 
     async def _run_in_group(self, servers: str, group: _Group) -> None:
-        """Read what the group assigns; what was printed is committed from time to time, and at the end."""
+        """Read what the group assigns; what was printed is committed from time to time, and at the end.
+
+        SIGTERM ends it like Ctrl-C, so that the group need not wait for the session of one who is gone.
+        """
+        import asyncio
+        import signal
+
         from ottla.client import Consumer
 
+        reading = asyncio.current_task()
+        if reading is not None and sys.platform != "win32":
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, reading.cancel)
         async with Consumer(
             servers,
             client_id="ottla-consume",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -282,3 +285,18 @@ def test_consuming_as_a_member_goes_on_where_the_group_was(
 def test_a_group_knows_where_it_was(broker: BrokerProcess, more: tuple[str, str]) -> None:
     refused = run(broker, "consume", "t", "--group", "g", *more, status=2)
     assert "go without --group" in " ".join(refused.stderr.split())
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_member_that_is_stopped_commits_what_it_printed_and_leaves(
+    broker: BrokerProcess, filled: str, group: str, number: signal.Signals, status: int
+) -> None:
+    command = [sys.executable, "-m", "ottla", "consume", filled, "-B", "--group", group, "-b", broker.bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as consuming:
+        assert consuming.stdout is not None
+        assert sorted(int(consuming.stdout.readline()) for _ in range(20)) == list(range(20))
+        consuming.send_signal(number)
+        assert consuming.wait(60) == status
+    (told,) = objects(broker, "groups", "describe", group)
+    assert (told["state"], told["members"]) == ("Empty", [])
+    assert committed(broker, group) == [10, 10]
