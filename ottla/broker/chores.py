@@ -173,7 +173,10 @@ class Chores:
             "producer expiry", config.producer_id_expiration_check_interval_ms, self._sweep(self._expire_producers)
         )
 
-        self._add("group expiry", config.offsets_retention_check_interval_ms, self._node.groups.expire_some)
+        self._add("group expiry", config.offsets_retention_check_interval_ms, self._expire_groups)
+
+    def _expire_groups(self) -> bool:
+        return self._node.has_groups and self._node.groups.expire_some()
 
     def configuration_changed(self) -> None:
         """Follow the interval that may change while the broker runs; the others need a restart, as in Kafka."""

@@ -254,11 +254,12 @@ class Server:
             human_bytes(size_bytes),
             elapsed_ms,
         )
-        groups = node.groups
-        if group_count := groups.count_by_state().total():
-            LOG.info("%d groups with %d committed offsets", group_count, groups.offset_count)
-        if groups.loads_under_way:
-            LOG.info("%d partitions of groups are still being loaded", groups.loads_under_way)
+        if node.has_groups:
+            groups = node.groups
+            if group_count := groups.count_by_state().total():
+                LOG.info("%d groups with %d committed offsets", group_count, groups.offset_count)
+            if groups.loads_under_way:
+                LOG.info("%d partitions of groups are still being loaded", groups.loads_under_way)
         recovered = [log for log in logs if log.recovery.scanned_bytes or log.recovery.truncated_bytes]
         if recovered:
             LOG.info(

@@ -17,6 +17,9 @@ NOT_AT_START = {
     "crcmod",  # only where crc32c has no wheel
     "ottla.broker.http",
     "ottla.broker.exposition",
+    "ottla.broker.groups.coordinator",  # only where there are groups, or somebody asks for one
+    "ottla.broker.api.describe_configs",  # handlers come with their first request, but for the four of a first produce
+    "re2",
     "ottla.client",
     "ottla.spark",
     "ottla.storage.verify",

@@ -63,6 +63,19 @@ _MODULES: dict[ApiKey, str] = {
     ApiKey.LIST_CONFIG_RESOURCES: "list_config_resources",
 }
 
-HANDLERS: dict[ApiKey, Handler] = {
-    key: import_module(f"{__name__}.{module}").handle for key, module in _MODULES.items()
-}
+_AT_START = {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS}
+"""What every client begins with; the others are imported by their first request, so that a start need not wait."""
+
+
+def _handler(key: ApiKey) -> Handler:
+    name = f"{__name__}.{_MODULES[key]}"
+    if key in _AT_START:
+        return import_module(name).handle  # type: ignore[no-any-return]  # the table is where types meet
+
+    def handle(request: Any, context: Context) -> Any:
+        return import_module(name).handle(request, context)
+
+    return handle
+
+
+HANDLERS: dict[ApiKey, Handler] = {key: _handler(key) for key in _MODULES}

@@ -18,6 +18,7 @@ from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.groups.shard import Shard
 from ottla.broker.groups.shard_load import ShardLoad
 from ottla.broker.groups.topics import CatalogTopics
+from ottla.broker.metadata.plans import OFFSETS_TOPIC
 from ottla.broker.metadata.wishes import NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.compression import Compression
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-OFFSETS_TOPIC = "__consumer_offsets"
 RELOAD_INTERVAL_MS = 1_000
 MAX_MESSAGE_BYTES = 10 << 20
 """The record of a classic group holds all of its members: Kafka's default of 1 MiB ends at some hundreds of them."""
