@@ -81,9 +81,14 @@ class Client(Member):
         self.group.ask(heartbeat(self.member_id, -1))
 
     def say_into_the_void(self) -> None:
-        """A heartbeat that arrives, and whose answer is lost."""
+        """A heartbeat that arrives, and whose answer is lost.
+
+        It said that it does not own what it was told and has not taken over yet, so that may be somebody else's by
+        now (as in Kafka, where the epoch fences what it does all the same): it does not hold it any more.
+        """
         self.group.ask(heartbeat(self.member_id, self.epoch, topic_partitions=owned_structs(self.owned)))
         self.missed_an_answer = True
+        self.assigned = self.owned
 
     def report(self) -> None:
         self.say(topic_partitions=owned_structs(self.owned))
@@ -214,7 +219,8 @@ class ConsumerGroups(RuleBasedStateMachine):
         known = self.group.group.durable.member_of_instance(instance)
         if known is not None and known.member_epoch != -2:
             return multiple()  # refused, as the table tests show
-        return self._join(subscription, instance_id=instance)
+        # It says all of it: null would keep the expression of its former run, as in Kafka.
+        return self._join({"subscribed_topic_regex": "", **subscription}, instance_id=instance)
 
     @precondition(lambda self: not self.group.group.is_empty)
     @rule(target=clients, names=st.lists(st.sampled_from(NAMES), unique=True))
