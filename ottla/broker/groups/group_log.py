@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.groups.log_records import RecordTooLarge, encode_batches
 from ottla.broker.groups.writes import Settled, Write, release
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode, KafkaError, UnencodableMessage
 from ottla.storage.append import AppendEntry
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ class GroupLog:
     def write(self, group_id: str, records: Sequence[GroupRecord], replies: Sequence[Reply]) -> None:
         """Append the records of a step; its replies go when they are durable.
 
-        With UNKNOWN_SERVER_ERROR, as in Kafka, where a record is larger than any batch; the groups are unloaded then.
+        With UNKNOWN_SERVER_ERROR, as in Kafka, where a record is larger than any batch or cannot be written at all; the
+        groups are unloaded then, for their state rests on it already.
         """
         services = self._services
         settled = release(replies)
@@ -69,8 +70,8 @@ class GroupLog:
                 max_bytes=self._batch_max_bytes,
                 compression=services.compression,
             )
-        except RecordTooLarge as error:
-            logger.error("group %r: %s is more than max.message.bytes of its topic", group_id, error)
+        except (RecordTooLarge, UnencodableMessage) as error:
+            logger.error("group %r: a record cannot be written: %s", group_id, error)
             settled(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
             self._on_failure(error)
             return

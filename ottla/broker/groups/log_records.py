@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class RecordTooLarge(Exception):
-    """One record alone is larger than the topic's `max.message.bytes`."""
+    """One record alone is larger than the `max.message.bytes` of its topic."""
 
 
 def encode_batches(
@@ -41,7 +41,9 @@ def encode_batches(
             builder = BatchBuilder()
         builder.append(now_ms, key_bytes, value_bytes)
         if builder.size_bytes > max_bytes:
-            raise RecordTooLarge(f"a record of {builder.size_bytes} bytes ({type(key).__name__})")
+            raise RecordTooLarge(
+                f"{builder.size_bytes} bytes ({type(key).__name__}) are more than max.message.bytes of its topic"
+            )
     if builder.record_count:
         batches.append(builder.seal(compression=compression))
     return batches

@@ -26,6 +26,8 @@ NO_EXPIRY = -1
 NO_RETENTION_ASKED = -1
 NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1
+LAST_TIMESTAMP_MS = (1 << 63) - 1
+"""The last moment that a record can name."""
 
 
 class CommittedOffset(NamedTuple):
@@ -100,12 +102,15 @@ class Offsets:
 
         As in Kafka the limit of `offset.metadata.max.bytes` counts characters of UTF-16, the offset itself is not
         judged, and a missing text is an empty one. OffsetCommit 2-4 may ask for a retention of its own, version 1 gives
-        each offset a commit time.
+        each offset a commit time. A retention beyond the end of time is for ever; in Kafka the sum overflows, and the
+        offset expires at once.
         """
         records: list[GroupRecord] = []
         response = OffsetCommitResponse(topics=[])
         retention_ms = request.retention_time_ms
-        expire_timestamp_ms = NO_EXPIRY if retention_ms == NO_RETENTION_ASKED else now_ms + retention_ms
+        expire_timestamp_ms = (
+            NO_EXPIRY if retention_ms == NO_RETENTION_ASKED else min(now_ms + retention_ms, LAST_TIMESTAMP_MS)
+        )
         for topic in request.topics:
             results = []
             for asked in topic.partitions:

@@ -302,6 +302,12 @@ def test_offsets_of_a_group_that_had_members_expire_since_it_is_empty(node: Node
     assert group_ids(node) == set()
 
 
+def test_a_retention_beyond_the_end_of_time_is_for_ever(node: Node, clock: ManualClock) -> None:
+    assert commit(node, "g", {0: 1}, version=3, retention_ms=(1 << 63) - 1) == ErrorCode.NONE
+    pass_time(node, clock, 100 * MINUTE_MS, step_ms=MINUTE_MS)
+    assert committed(node, "g") == 1
+
+
 @pytest.mark.parametrize("version", [2, 3, 4])
 def test_old_commits_may_ask_for_a_retention_of_their_own(node: Node, clock: ManualClock, version: int) -> None:
     commit(node, "g", {0: 1}, version=version, retention_ms=5 * MINUTE_MS)

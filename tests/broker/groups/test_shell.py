@@ -228,6 +228,17 @@ def test_a_full_disk_refuses_and_the_groups_are_back_with_what_was_acknowledged(
     assert committed(node, "g") == 7
 
 
+def test_a_record_that_cannot_be_written_leaves_nothing_in_memory(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    node, _, clock = life
+    before = log_end(node)
+    monkeypatch.setattr("ottla.broker.groups.offsets.LAST_TIMESTAMP_MS", 1 << 64)
+    refused = begin(node, commit_request("warm", {0: 9}, retention_ms=(1 << 63) - 1), 3)
+    assert code_of(refused) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert log_end(node) == before
+    pass_time(node, clock, 3 * RELOAD_INTERVAL_MS)
+    assert committed(node, "warm") == 1
+
+
 # Crashes -------------------------------------------------------------------------------------------------------------
 
 
