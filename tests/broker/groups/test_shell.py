@@ -235,7 +235,7 @@ def test_a_record_that_cannot_be_written_leaves_nothing_in_memory(life: Life, mo
     refused = begin(node, commit_request("warm", {0: 9}, retention_ms=(1 << 63) - 1), 3)
     assert code_of(refused) == ErrorCode.UNKNOWN_SERVER_ERROR
     assert log_end(node) == before
-    pass_time(node, clock, 3 * RELOAD_INTERVAL_MS)
+    pass_time(node, clock, 10 * RELOAD_INTERVAL_MS)
     assert committed(node, "warm") == 1
 
 
