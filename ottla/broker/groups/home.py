@@ -59,6 +59,8 @@ class GroupHome:
         self._node = node
         self._shards: list[Shard | None] = []
         self._loads: dict[int, ShardLoad] = {}
+        self._deleted_meanwhile: dict[int, set[str]] = {}
+        """Topics that were deleted while a partition loads."""
         self._waiting: list[Made] = []
         self._reload_timer: Timer | None = None
         self._is_closed = False
@@ -171,6 +173,7 @@ class GroupHome:
             self._plan_reload()
             return
         shard = Shard(partition, self.services, self._died)
+        self._deleted_meanwhile.pop(index, None)
         load = self._loads[index] = ShardLoad(self._node, shard, lambda error: self._loaded(index, shard, error))
         load.start()
 
@@ -182,6 +185,7 @@ class GroupHome:
             self._plan_reload()
             return
         self._shards[index] = shard
+        shard.on_topics_changed(self._deleted_meanwhile.pop(index, ()))
 
     def _died(self, shard: Shard) -> None:
         if shard in self._shards:
@@ -212,9 +216,12 @@ class GroupHome:
             for load in self._loads.values():
                 load.cancel()
             self._shards, self._loads = [], {}
+            self._deleted_meanwhile.clear()
             for shard in gone:
                 shard.die(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted"))
             return
+        for index in self._loads:
+            self._deleted_meanwhile.setdefault(index, set()).update(deleted)
         for shard in self.usable_shards():
             shard.on_topics_changed(deleted)
 

@@ -112,6 +112,7 @@ class Shard:
             if group is None:
                 self._beginning = None
                 return False
+            self._forget_topics(group.group_id, self._missing_topics(group.group_id))
             self._finish(group, group.on_load(now), now)
         return True
 
@@ -277,14 +278,26 @@ class Shard:
         now = self._now()
         if deleted:
             for group_id in list(self.offsets.groups()):
-                records = self.offsets.tombstones_of_topics(group_id, deleted)
-                if records:
-                    self._replay_offsets(records)
-                    self._services.counters.offset_deletions += len(records)
-                    self._write(group_id, records)
+                self._forget_topics(group_id, deleted)
         for group in list(self.groups.values()):
             if isinstance(group, ConsumerGroup):
                 self._finish(group, group.on_metadata_change(now), now)
+
+    def _missing_topics(self, group_id: str) -> list[str]:
+        """The topics that a group has offsets of and that are not there any more.
+
+        A topic is gone as soon as the metadata say so; its offsets' tombstones are written after that, and a crash may
+        come between. A new topic of the same name must not be read from where the old one was left.
+        """
+        topics = self._services.topics
+        return [topic for topic in self.offsets.of(group_id) if topics.id_of(topic) is None]
+
+    def _forget_topics(self, group_id: str, deleted: Collection[str]) -> None:
+        records = self.offsets.tombstones_of_topics(group_id, deleted)
+        if records:
+            self._replay_offsets(records)
+            self._services.counters.offset_deletions += len(records)
+            self._write(group_id, records)
 
     def expire_some(self) -> bool:
         """Remove what is too old in some groups, and groups that nothing is left of; whether groups are left over."""

@@ -42,6 +42,7 @@ from ottla.broker.groups.shard import GROUPS_PER_STEP
 from ottla.broker.metadata.image import GROUP_RESOURCE
 from ottla.broker.node import Node
 from ottla.config.topic import TopicConfig
+from ottla.protocol.api.delete_topics import DeleteTopicsRequest
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -287,6 +288,37 @@ def test_a_clean_restart_keeps_groups_and_offsets(life: Life) -> None:
     node, _, _ = start_node(files, clock)
     assert committed(node, "g", 2) == 22
     assert [member.member_id for member in describe(node, "g").members] == [joined.member_id]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_topic_that_was_deleted_before_a_power_cut_leaves_no_offset_to_a_new_one_of_its_name(
+    life: Life, seed: int
+) -> None:
+    node, files, clock = life
+    assert commit(node, "g", {0: 77}) == ErrorCode.NONE
+    deletion = begin(node, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 5)
+    while not deletion.done:
+        node.turn.end()
+        node.syncer.run_one()
+    survivor, _, _ = start_node(files.crash(random.Random(seed)), clock)
+    make_topic(survivor, "t")
+    assert committed(survivor, "g") == -1
+
+
+def test_a_topic_that_is_deleted_and_made_again_while_the_groups_load_has_no_offset(life: Life) -> None:
+    node, files, clock = life
+    assert commit(node, "g", {0: 77}) == ErrorCode.NONE
+    files.fail("pwritev", error=errno.ENOSPC)
+    begin(node, commit_request("g", {0: 78}), COMMIT_VERSION)
+    node.settle()
+    while not node.groups.loads_under_way:
+        clock.advance(RELOAD_INTERVAL_MS)
+        node.run_due()
+    ask(node, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 5)
+    make_topic(node, "t")
+    assert node.groups.loads_under_way
+    pass_time(node, clock, 10 * RELOAD_INTERVAL_MS)
+    assert committed(node, "g") == -1
 
 
 # Connections, timers, topics -----------------------------------------------------------------------------------------
