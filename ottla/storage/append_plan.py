@@ -7,12 +7,13 @@ has written all of it, nothing of it is visible anywhere; a failed write just dr
 
 from __future__ import annotations
 
+from array import array
 from typing import Final
 
 from ottla.config.topic import TopicConfig
 from ottla.storage.producer_state import ProducerEntry
 from ottla.storage.segment import Segment
-from ottla.storage.sparse_index import MAX_RELATIVE_OFFSET, IndexPlace
+from ottla.storage.sparse_index import MAX_RELATIVE_OFFSET
 
 NO_TIMESTAMP: Final = -1
 
@@ -40,7 +41,8 @@ class SegmentRun:
     Attributes:
         segment: None until the log has made it (a run behind a roll).
         start: position of the first byte that the run writes; `size_bytes` is where it ends.
-        index_entries: for both indexes.
+        index_offsets, index_positions, index_firsts: columns of the offset index's new entries (`append_run` there).
+        time_entries: (timestamp, offset) of the time index's.
         free_slots: entries that both indexes still take.
         producers: what the run makes of the producers, to be published with it.
     """
@@ -50,7 +52,9 @@ class SegmentRun:
         "buffers",
         "first_timestamp_ms",
         "free_slots",
-        "index_entries",
+        "index_firsts",
+        "index_offsets",
+        "index_positions",
         "indexed_position",
         "largest_timestamp_ms",
         "limits",
@@ -62,6 +66,8 @@ class SegmentRun:
         "since_ms",
         "size_bytes",
         "start",
+        "time_entries",
+        "timed_ms",
     )
 
     def __init__(self, limits: RollLimits, base_offset: int, segment: Segment | None, now_ms: int) -> None:
@@ -70,7 +76,9 @@ class SegmentRun:
         self.max_offset = base_offset + MAX_RELATIVE_OFFSET
         self.segment = segment
         self.buffers: list[memoryview | bytearray | bytes] = []
-        self.index_entries: list[IndexPlace] = []
+        self.index_offsets, self.index_positions, self.index_firsts = array("i"), array("i"), array("i")
+        self.time_entries: list[tuple[int, int]] = []
+        self.timed_ms = NO_TIMESTAMP
         self.producers: dict[int, ProducerEntry] = {}
         self.roll_after_ms = limits.segment_ms
         if segment is None:
@@ -115,9 +123,13 @@ class SegmentRun:
             if max_timestamp_ms > self.largest_timestamp_ms:
                 self.largest_timestamp_ms, self.offset_of_largest_timestamp = max_timestamp_ms, last_offset
             if position - self.indexed_position > limits.index_interval_bytes:
-                self.index_entries.append(
-                    (last_offset, position, self.largest_timestamp_ms, self.offset_of_largest_timestamp, first_offset)
-                )
+                base_offset = self.base_offset
+                self.index_offsets.append(last_offset - base_offset)
+                self.index_positions.append(position)
+                self.index_firsts.append(first_offset - base_offset)
+                if self.largest_timestamp_ms > self.timed_ms:
+                    self.timed_ms = self.largest_timestamp_ms
+                    self.time_entries.append((self.timed_ms, self.offset_of_largest_timestamp))
                 self.indexed_position = position
                 self.free_slots -= 1
         else:
@@ -136,11 +148,14 @@ class SegmentRun:
         self.buffers.clear()
         segment.first_timestamp_ms = self.first_timestamp_ms
         segment.set_largest_timestamp(self.largest_timestamp_ms, self.offset_of_largest_timestamp)
-        if self.index_entries:
+        if self.index_offsets:
             segment.indexed_position = self.indexed_position
-            segment.offset_index.append_run(self.index_entries)
-            segment.time_index.append_run(self.index_entries)
-            self.index_entries.clear()
+            segment.offset_index.append_run(self.index_offsets, self.index_positions, self.index_firsts)
+            del self.index_offsets[:], self.index_positions[:], self.index_firsts[:]
+            if self.time_entries:
+                for timestamp_ms, offset in self.time_entries:
+                    segment.time_index.maybe_append(timestamp_ms, offset)
+                self.time_entries.clear()
             if self.free_slots <= 0:  # counted down by `add`, which takes an entry of each kind for granted
                 segment.count_free_slots()
                 self.free_slots = min(segment.free_slots)

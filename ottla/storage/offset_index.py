@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from ottla.storage.sparse_index import Entries, IndexPlace, SparseIndex
+from ottla.storage.sparse_index import Entries, SparseIndex
 
 
 class OffsetPosition(NamedTuple):
@@ -55,24 +55,25 @@ class OffsetIndex(SparseIndex):
             raise ValueError(f"{self.path}: entry ({offset}, {position}) does not come after {self.last_entry}")
         self._append(relative, position)
 
-    def append_run(self, places: Sequence[IndexPlace]) -> None:
-        """As `append` for each place of one write, whose offsets and positions grow as a write does.
+    def append_run(self, offsets: array[int], positions: array[int], firsts: array[int]) -> None:
+        """As `append` for each batch of one write, whose offsets and positions grow as a write does.
 
-        ValueError, and nothing added, unless they come after what is there and fit.
+        Columns of equal length: relative last offsets, positions, relative first offsets. ValueError, and nothing
+        added, unless they come after what is there and fit.
         """
-        entries = self._open_to_append(len(places))
-        keys, positions, base_offset = entries.keys, entries.values, self.base_offset
-        first, last = places[0], places[-1]
-        if keys and (first[0] - base_offset <= keys[-1] or first[1] <= positions[-1]):
-            raise ValueError(f"{self.path}: entry {first[:2]} does not come after {self.last_entry}")
-        self._relative(first[0])
-        self._relative(last[0])
+        entries = self._open_to_append(len(offsets))
+        keys = entries.keys
+        if keys and (offsets[0] <= keys[-1] or positions[0] <= entries.values[-1]):
+            first = OffsetPosition(self.base_offset + offsets[0], positions[0])
+            raise ValueError(f"{self.path}: entry {first} does not come after {self.last_entry}")
+        if offsets[0] < 0:
+            raise ValueError(f"{self.path}: offset {self.base_offset + offsets[0]} cannot be in this segment")
         if entries.firsts_from + len(entries.firsts) != len(keys):
             # Some entries were loaded, or added without their first offsets: what is known begins here.
             entries.firsts, entries.firsts_from = array("i"), len(keys)
-        keys.extend([place[0] - base_offset for place in places])
-        positions.extend([place[1] for place in places])
-        entries.firsts.extend([place[4] - base_offset for place in places])
+        keys.extend(offsets)
+        entries.values.extend(positions)
+        entries.firsts.extend(firsts)
 
     @property
     def last_entry(self) -> OffsetPosition:

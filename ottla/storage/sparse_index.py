@@ -34,11 +34,6 @@ class CorruptIndex(ValueError):
     """An index file whose entries cannot be right; names the file and the entry."""
 
 
-IndexPlace = tuple[int, int, int, int, int]
-"""What a write says of a batch to both indexes: (last offset, position, largest timestamp so far, last offset of the
-batch that holds it, first offset)."""
-
-
 class Entries:
     """The loaded entries of an index: two columns of equal length.
 

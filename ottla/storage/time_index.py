@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ottla.storage.sparse_index import Entries, IndexPlace, SparseIndex
+from ottla.storage.sparse_index import Entries, SparseIndex
 
 NO_TIMESTAMP: Final = -1
 """Kafka's RecordBatch.NO_TIMESTAMP."""
@@ -70,15 +70,6 @@ class TimeIndex(SparseIndex):
             raise ValueError(f"{self.path}: the index is full ({self.max_entries - 1} entries)")
         self._append(timestamp, relative)
         return True
-
-    def append_run(self, places: Sequence[IndexPlace]) -> None:
-        """As `maybe_append` for each place of a write, whose timestamps do not go back."""
-        entries = self.entries() if self._entries is None else self._entries
-        keys = entries.keys
-        if keys and places[-1][2] <= keys[-1]:
-            return  # nothing new, as is usual where many batches are of one millisecond
-        for _, _, timestamp, offset, _ in places:
-            self.maybe_append(timestamp, offset)
 
     @property
     def last_entry(self) -> TimestampOffset:
