@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from ottla.broker.buffers import FIRST_BYTES, LARGE_FRAME_BYTES
 from ottla.broker.context import Peer
-from ottla.broker.sending import NO_DESCRIPTOR, send
+from ottla.broker.sending import NO_DESCRIPTOR, has_unread, send
 from ottla.broker.slot import CloseConnection, Slot
 
 if TYPE_CHECKING:
@@ -245,10 +245,12 @@ class Connection(asyncio.BufferedProtocol):
         """Read what the client of a pipeline has sent meanwhile; a turn that the loop ends has it look once more."""
         if self._fd == NO_DESCRIPTOR or self._own_view is not None or self._pause or self._closing is not None:
             return
+        if not has_unread(self._fd):
+            return
         self._piece = piece = self._buffers.arena_piece()
         try:
             nbytes = os.readv(self._fd, [piece])
-        except OSError:  # nothing there, or lost: the loop meets it again, and the end of the stream too
+        except OSError:  # lost: the loop meets it again, and the end of the stream too
             nbytes = 0
         if nbytes:
             self._shared.metrics.bytes_received += nbytes
@@ -333,6 +335,7 @@ class Connection(asyncio.BufferedProtocol):
         start, end = self._own_start, self._own_end
         self._own_start = new_start = self._start_frames(view, start, end)
         if self._closing is not None:
+            self._drop_own()  # it may be full, and until the turn ends the loop asks where the next read goes
             return
         if new_start == end:
             self._expected_bytes = end if end - start > LARGE_FRAME_BYTES else 0
@@ -451,6 +454,9 @@ class Connection(asyncio.BufferedProtocol):
         self._planned = False
         transport = self._transport
         if transport is None:
+            return
+        if self._closing is not None and transport.is_closing():
+            self._out.clear()  # what became ready after it was closed and before its end is noticed
             return
         if self._own is not None and self._closing is None and not self._is_draining:
             self._run_own()
