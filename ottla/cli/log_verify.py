@@ -1,8 +1,10 @@
-"""`ottla log verify`: is what lies on disk what was written?"""
+"""`ottla log verify`: is what lies on disk what was written? And with `--repair`: mending what is not."""
 
 from __future__ import annotations
 
 import json
+import logging
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,32 +31,57 @@ _COLOURS = {"damage": "red", "unsure": "yellow", "note": "cyan"}
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per finding, and one for the end.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar, no notes, no closing line.")
-def verify(what: str | None, log_dir: Path | None, as_json: bool, quiet: bool) -> None:
+@click.option("--repair", is_flag=True, help="Mend what is found, instead of saying what would be done.")
+@click.option(
+    "--also",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    multiple=True,
+    help="Another one of the broker's log.dirs, where the metadata log has to be rebuilt.",
+)
+def verify(
+    what: str | None, log_dir: Path | None, as_json: bool, quiet: bool, repair: bool, also: tuple[Path, ...]
+) -> None:
     """Check every batch of a data directory, or of one partition: headers, checksums, offsets, both indexes, leader
-    epochs, producer snapshots and checkpoints. Nothing is changed, and no broker is needed.
+    epochs, producer snapshots and checkpoints. No broker is needed. Nothing is changed without --repair; what it would
+    do is said.
 
     A broker checks at its start what it has not promised yet (past the recovery point); this is for the rest. Each
     finding names file, byte position and offset, and how bad it is: `damage`; `unsure`, what the next start will mend;
     `note`, what a person may want to know. Exit status 1 when there is damage.
+
+    With --repair everything that can be mended is, a line for each thing, and what could not be is found again: exit
+    status 1 then, 0 when all is sound. The broker must be stopped. Batches behind damage are kept aside, never removed.
 
     \b
     Examples:
       ottla log verify
       ottla log verify orders-0 --log-dir /var/lib/ottla
       ottla log verify /var/lib/ottla --json | jq 'select(.severity == "damage")'
+      ottla log verify --repair /var/lib/ottla
     """
+    from ottla.broker.metadata.rebuild import MetadataRebuild
     from ottla.storage.files import OsFiles
+    from ottla.storage.repair import DirectoryInUse, Repair
     from ottla.storage.verify import NothingToVerify, Severity, Verification
 
     directory, partition = _find(what, log_dir)
+    files, now_ms = OsFiles(), time.time_ns() // 1_000_000
     with file_errors(), closed_pipe_ends_quietly():
         try:
-            going = Verification(OsFiles(), directory, partition)
-        except NothingToVerify as error:
+            Verification(files, directory, partition)
+            metadata = MetadataRebuild(files, directory, now_ms, also)
+            if repair:
+                # What recovery logs is told by the lines of the repair.
+                logging.getLogger("ottla").addHandler(logging.NullHandler())
+                for path, line in Repair(files, directory, now_ms, partition, metadata).run():
+                    _tell("mended", path, line, directory, as_json=as_json)
+                metadata = MetadataRebuild(files, directory, now_ms, also)
+            going = Repair(files, directory, now_ms, partition, metadata)
+        except (NothingToVerify, DirectoryInUse) as error:
             raise Failure(str(error)) from None
-        bar = Bar("verifying", going.size_bytes(), is_shown=not quiet)
+        bar = Bar("verifying", going.verification.size_bytes(), is_shown=not quiet)
         try:
-            for finding in going.run(bar.add):
+            for finding in going.look(bar.add):
                 if quiet and finding.severity is Severity.NOTE:
                     continue
                 bar.above()
@@ -63,10 +90,23 @@ def verify(what: str | None, log_dir: Path | None, as_json: bool, quiet: bool) -
             raise SystemExit(130) from None
         finally:
             bar.end()
+        counts = going.verification.counts
+        left = going.plan()
         if not quiet:
-            click.echo(json.dumps(_counts_to_json(going.counts)) if as_json else _closing(going.counts))
-    if going.counts.findings[Severity.DAMAGE]:
+            for mend in left:
+                _tell("left" if repair else "would", mend.path, mend.plan, directory, as_json=as_json)
+            click.echo(json.dumps(_counts_to_json(counts)) if as_json else _closing(counts))
+    if counts.findings[Severity.DAMAGE] or (repair and left):
         raise SystemExit(1)
+
+
+def _tell(word: str, path: Path, line: str, directory: Path, *, as_json: bool) -> None:
+    """`mended`: what was done; `would`: what `--repair` would do; `left`: what it could not."""
+    if as_json:
+        click.echo(json.dumps({"type": word, "file": str(path), "what": line}))
+    else:
+        shown = path.relative_to(directory) if path.is_relative_to(directory) else path
+        click.echo(f"{click.style(f'{word:<6}', fg='green')}  {shown}: {line}")
 
 
 def _find(what: str | None, log_dir: Path | None) -> tuple[Path, TopicPartition | None]:

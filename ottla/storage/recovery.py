@@ -4,7 +4,7 @@ After a clean stop nothing is scanned: the indexes say where the last batches li
 clean marker everything from the recovery point on is unsure. There
 
 1. every batch is walked, its order and checksum are checked, the indexes are made anew;
-2. a torn tail, with no sound batch behind it, is cut;
+2. a torn tail, with no sound batch behind it, is cut; not so below the checkpointed high watermark, where it is damage;
 3. a bad batch with sound ones behind it ends the log; the rest goes to `<base>.log.corrupt-<ms>`, following segments
    with it, and one log line names the offsets. Unsynced pages that were written out of order look just like damage:
    the file cannot tell;
@@ -327,7 +327,8 @@ class _Scan:
         segment = self._segments[slot]
         torn_bytes = segment.size_bytes - found.end
         behind = sound_batch_behind(segment.file, found.end, segment.size_bytes, least_offset=found.next_offset)
-        if behind is None and not self._has_sound_batch(slot + 1, found.next_offset):
+        is_torn = behind is None and not self._has_sound_batch(slot + 1, found.next_offset)
+        if is_torn and found.next_offset >= self._high_watermark:
             logger.warning(
                 "%s: torn tail of %d bytes cut, the log ends at offset %d (%s)",
                 segment.path,

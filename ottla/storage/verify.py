@@ -3,8 +3,9 @@
 What a start does not look at, because it lies below the recovery point (decisions.md 7), is looked at here, byte by
 byte: each batch's header and checksum, the order of offsets, both indexes against the batches, leader epochs, producer
 snapshots, checkpoints, and the small files. `verify_log.py` goes through a partition, `verify_index.py` compares
-indexes; this module knows the directory. Nothing is repaired, locked or written, so a directory may be looked at that
-is not ours, or that a running broker appends to: what it appends meanwhile lies past the recovery point.
+indexes; this module knows the directory, `repair.py` mends what is found. Nothing is locked or written here, so a
+directory may be looked at that is not ours, or that a running broker appends to: what it appends meanwhile lies past
+the recovery point.
 """
 
 from __future__ import annotations
@@ -77,6 +78,22 @@ class Verification:
         ):
             raise NothingToVerify(f"{directory} holds no partition and no {layout.META_PROPERTIES_FILE}")
         self._is_whole = only is None
+        self.log_end_offsets: dict[TopicPartition, int] = {}
+        self.first_offsets: dict[TopicPartition, int] = {}
+        self.allows_gaps: dict[TopicPartition, bool | None] = {}
+        self._with_gaps: set[TopicPartition] = set()
+
+    def partition_directories(self) -> list[Path]:
+        """Where the partitions lie that are looked at."""
+        return [path for _, path in sorted(self._partitions.items())]
+
+    def has_segments(self, partition: TopicPartition) -> bool:
+        """Whether a partition that is looked at has a `.log`."""
+        return self._has_log(partition)
+
+    def has_gaps(self, partition: TopicPartition) -> bool:
+        """Whether `run` found offsets missing between two batches of it, allowed or not."""
+        return partition in self._with_gaps
 
     def _has_log(self, partition: TopicPartition) -> bool:
         names = self._files.list_directory(self._partitions[partition])
@@ -117,7 +134,12 @@ class Verification:
                 self._allows_gaps(topic_partition, compacted, checkpoints[layout.CLEANER_OFFSET_CHECKPOINT_FILE]),
             )
             going = PartitionVerification(self._files, directory, promises, self.counts, progress)
+            self.allows_gaps[topic_partition] = promises.allows_gaps
             yield from going.run()
+            self.log_end_offsets[topic_partition] = going.log_end_offset
+            self.first_offsets[topic_partition] = going.first_offset
+            if going.has_gaps:
+                self._with_gaps.add(topic_partition)
             yield from self._against_the_end(checkpoints, topic_partition, going.log_end_offset)
         if self._is_whole:
             yield from self._leftovers(checkpoints)
@@ -134,6 +156,8 @@ class Verification:
 
     def _checkpoint(self, name: str) -> tuple[dict[TopicPartition, int], list[Finding]]:
         path = self._directory / name
+        if name == layout.CLEANER_OFFSET_CHECKPOINT_FILE and self._files.exists(path) and not self._files.size(path):
+            return {}, []  # Kafka makes it at its start and writes it when something was cleaned
         try:
             return read_offsets(self._files, path), []
         except BrokenFile as error:

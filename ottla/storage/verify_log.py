@@ -54,6 +54,8 @@ class PartitionVerification:
         )
         self._epochs = _Epochs(files, directory, promises)
         self._gaps = 0
+        self.first_offset = self._bases[0] if self._bases else 0
+        self.has_gaps = False
 
     def run(self) -> Iterator[Finding]:
         """Every finding. Raises OSError."""
@@ -214,6 +216,7 @@ class PartitionVerification:
 
     def _gap(self, path: Path, position: int, base_offset: int) -> Iterator[Finding]:
         """Offsets that no batch has: compaction leaves such; elsewhere they were lost. The first of many is told."""
+        self.has_gaps = True
         if self._promises.allows_gaps:
             return
         self._gaps += 1

@@ -246,14 +246,38 @@ def test_verify_names_damage_by_file_position_and_offset_and_ends_with_status_1(
     spoil(path, 100)
     status, told = verified(left_behind)
     assert status == 1
-    assert [(one["severity"], one["file"], one["position"], one["offset"]) for one in told[:-1]] == [
-        ("damage", str(path), 0, 0)
-    ]
+    assert [
+        (one["severity"], one["file"], one["position"], one["offset"]) for one in told if one["type"] == "finding"
+    ] == [("damage", str(path), 0, 0)]
     assert told[-1]["findings_damage"] == 1
     result = ottla("log", "verify", left_behind)
     line = f"damage  orders-0/{path.name}, position 0, offset 0: the checksum does not match"
     assert result.output.startswith(line)
     assert result.output.endswith(": 1 damage\n")
+
+
+def test_repair_says_each_thing_it_mends_and_a_second_one_has_nothing_to_do(left_behind: Path) -> None:
+    spoil(left_behind / "orders-0" / layout.offset_file_name(0, ".log"), 100)
+    planned = ottla("log", "verify", left_behind)
+    assert planned.exit_code == 1
+    assert "would   orders-0: looked at and synced from offset 0 on" in planned.output
+    result = ottla("log", "verify", "--repair", left_behind)
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert "mended  orders-0: offsets 0 to 99 are not in the log any more" in lines
+    assert lines[-1].endswith(": 1 note"), "what was kept aside"
+    again = ottla("log", "verify", "--repair", left_behind)
+    assert again.exit_code == 0
+    assert "mended" not in again.output
+    status, told = verified(left_behind)
+    assert (status, [one["type"] for one in told]) == (0, ["finding", "verified"])
+
+
+def test_repair_refuses_a_directory_that_a_broker_has(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data"):
+        result = ottla("log", "verify", "--repair", tmp_path / "data")
+    assert result.exit_code == 1
+    assert "is in use by a broker" in result.output
 
 
 @pytest.mark.parametrize("arguments", [["nothing"], ["orders-7"], ["nothing/orders-0"]])

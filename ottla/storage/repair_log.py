@@ -1,0 +1,143 @@
+"""Mending one partition's log offline: recovery from a recovery point that is lowered first, and leader epochs.
+
+Nothing here decides what a log keeps: `recovery.open_log` does, as after a crash. What is told of it is for people:
+which offsets are not served any more, and which of them are still in the files that were kept aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from ottla.config.broker import BrokerConfig
+from ottla.config.topic import TopicConfig
+from ottla.protocol.records.batch import CorruptBatch
+from ottla.storage import layout
+from ottla.storage.checkpoint import BrokenFile
+from ottla.storage.damage import checksum_matches, sound_batch_behind
+from ottla.storage.files import File, Files
+from ottla.storage.layout import TopicPartition
+from ottla.storage.leader_epoch_checkpoint import EpochEntry, read_leader_epochs, write_leader_epochs
+from ottla.storage.recovery import open_log
+from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk, with_inner_offsets
+
+if TYPE_CHECKING:
+    from ottla.storage.repair_small_files import CheckpointMending
+
+MAX_RANGES_TOLD = 5
+"""Stretches of offsets in a file that was kept aside that are told one by one."""
+
+
+class LogMending(NamedTuple):
+    """What to do with one log: `recovery_point` is where looking begins, `log_end_offset` what it seemed to end at."""
+
+    path: Path
+    topic_partition: TopicPartition
+    recovery_point: int
+    log_end_offset: int
+    allows_gaps: bool
+    snapshots: Sequence[Path]
+
+
+def mend_log(files: Files, mending: LogMending, checkpoints: CheckpointMending, now_ms: int) -> list[str]:
+    """Recover the log, bring it to the disk and say so in the checkpoints; what came of it. Raises OSError."""
+    path, one = mending.path, mending.topic_partition
+    checkpoints.lower(one, mending.recovery_point)
+    for snapshot in mending.snapshots:
+        if files.exists(snapshot):
+            files.unlink(snapshot)
+    log = open_log(
+        files,
+        path,
+        topic=one.topic,
+        partition=one.partition,
+        topic_id=UUID(int=0),  # only read from `partition.metadata` by who serves the log
+        config=TopicConfig.resolve({}, BrokerConfig.of({})),
+        now_ms=now_ms,
+        was_clean=False,
+        recovery_point=mending.recovery_point,
+        log_start_offset=checkpoints.log_start_offset(one),
+        # A last batch that is whole but for its checksum is kept aside too, not cut as if it were torn.
+        high_watermark=max(checkpoints.high_watermark(one), mending.log_end_offset),
+        was_cleaned=mending.allows_gaps,
+    )
+    report, end_offset = log.recovery, log.log_end_offset
+    log.close()
+    checkpoints.set_end(one, end_offset)
+    lines = [f"indexes and producers made anew, synced; the log ends at offset {end_offset}"]
+    if report.truncated_bytes:
+        lines.append(f"{report.truncated_bytes} bytes at the end were no whole batch and are cut")
+    if end_offset < mending.log_end_offset:
+        lines.append(f"offsets {end_offset} to {mending.log_end_offset - 1} are not in the log any more")
+    lines.extend(f"kept aside as {name}: {_ranges_in(files, path / name)}" for name in report.kept_aside)
+    return lines
+
+
+def mend_leader_epochs(files: Files, path: Path) -> list[str]:
+    """Write the checkpoint from the batches; an epoch behind them that wrote nothing yet stays. Raises OSError."""
+    entries: list[EpochEntry] = []
+    end_offset = 0
+    for name in files.list_directory(path):
+        found = layout.parse_offset_file(name)
+        if found is None or found.suffix != layout.LOG_SUFFIX:
+            continue
+        file = files.open(path / name)
+        try:  # no batch can be in the way: the log was recovered before
+            for _, header in walk(file.pread, 0, file.size(), SEQUENTIAL_CHUNK_BYTES):
+                if header.partition_leader_epoch > (entries[-1].epoch if entries else -1):
+                    entries.append(EpochEntry(header.partition_leader_epoch, header.base_offset))
+                end_offset = header.next_offset
+        finally:
+            file.close()
+    try:
+        known = read_leader_epochs(files, path)
+    except BrokenFile:
+        known = []
+    if known and known[-1].epoch > (entries[-1].epoch if entries else -1):
+        entries.append(EpochEntry(known[-1].epoch, end_offset))
+    write_leader_epochs(files, path, entries)
+    return ["written anew from the batches: " + (", ".join(f"epoch {e} from offset {o}" for e, o in entries) or "none")]
+
+
+def _ranges_in(files: Files, path: Path) -> str:
+    """Which offsets are in a file that was kept aside."""
+    file = files.open(path)
+    try:
+        ranges = sound_ranges(file)
+    finally:
+        file.close()
+    if not ranges:
+        return "no sound batch in it"
+    told = ", ".join(f"{first} to {last}" for first, last in ranges[:MAX_RANGES_TOLD])
+    more = f" and {len(ranges) - MAX_RANGES_TOLD} more stretches" if len(ranges) > MAX_RANGES_TOLD else ""
+    return f"sound batches of offsets {told}{more} are in it"
+
+
+def sound_ranges(file: File) -> list[tuple[int, int]]:
+    """(first, last) offsets of what sound batches hold, one behind the other where they go on without a gap."""
+    ranges: list[tuple[int, int]] = []
+    limit, position = file.size(), 0
+    while position < limit:
+        try:
+            for at, outer in walk(file.pread, position, limit, SEQUENTIAL_CHUNK_BYTES):
+                position = at
+                if not checksum_matches(file, at, outer):
+                    raise CorruptBatch("the checksum does not match")
+                header = with_inner_offsets(file.pread, at, outer)
+                if ranges and ranges[-1][1] + 1 == header.base_offset:
+                    ranges[-1] = (ranges[-1][0], header.last_offset)
+                else:
+                    ranges.append((header.base_offset, header.last_offset))
+                position = at + header.size_bytes
+        except CorruptBatch:
+            least_offset = ranges[-1][1] + 1 if ranges else _offset_in_name(file.path)
+            found = sound_batch_behind(file, position, limit, least_offset=least_offset)
+            position = limit if found is None else found
+    return ranges
+
+
+def _offset_in_name(path: Path) -> int:
+    found = layout.parse_offset_file(path.name)
+    return 0 if found is None else found.offset

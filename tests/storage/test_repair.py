@@ -1,0 +1,431 @@
+"""A repair mends every kind of damage, offline: a second one finds nothing, and a broker starts on what is left."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kit.logs import NOW_MS, batch, stored
+from kit.nodes import DATA, start_node
+from kit.simulated_files import CrashPoint, SimulatedFiles
+
+from ottla.broker.catalog import NewTopic
+from ottla.broker.metadata.journal import METADATA_DIRECTORY
+from ottla.broker.metadata.rebuild import REBUILT, MetadataRebuild
+from ottla.broker.node import Node
+from ottla.protocol.records.batch import HEADER_BYTES
+from ottla.storage import layout
+from ottla.storage.append import AppendEntry
+from ottla.storage.checkpoint import read_offsets, write_offsets
+from ottla.storage.layout import TopicPartition
+from ottla.storage.leader_epoch_checkpoint import EpochEntry, write_leader_epochs
+from ottla.storage.repair import DirectoryInUse, Repair
+from ottla.storage.scan import walk
+from ottla.storage.verify import Severity, Verification
+
+ORDERS = TopicPartition("orders", 0)
+PLACE = DATA / "orders-0"
+METADATA = DATA / METADATA_DIRECTORY
+BATCHES = 12
+LATER_MS = NOW_MS + 1_000_000
+KEYS: dict[str, object] = {"log_segment_bytes": 1024, "log_index_interval_bytes": 100}
+
+
+def left_behind(*, clean: bool = True, configs: tuple[tuple[str, str], ...] = ()) -> SimulatedFiles:
+    """A data directory with 12 batches of 3 records in `orders-0`, several segments, each with index entries."""
+    node, files, _ = start_node(**KEYS)
+    node.catalog.create_topics([NewTopic("orders", configs=configs)], lambda outcomes: None)
+    node.settle()
+    log = node.log_manager.get("orders", 0)
+    assert log is not None
+    for number in range(BATCHES):
+        stamps = [NOW_MS + number * 10 + n for n in range(3)]
+        data = batch(*values_of(number), stamps=stamps, producer_id=77, producer_epoch=0, base_sequence=number * 3)
+        (result,) = log.append([AppendEntry(memoryview(data), 9)], NOW_MS)
+        assert not result.error_code
+    if clean:
+        node.stop()
+        return files
+    ticket = log.begin_sync()
+    assert ticket is not None
+    ticket.run()
+    log.end_sync(ticket)
+    node.log_manager.write_recovery_points()
+    return files.crash(random.Random(1))
+
+
+def values_of(number: int) -> list[bytes]:
+    return [b"value %d of %d" % (n, number) * 5 for n in range(3)]
+
+
+ALL = {number * 3 + n: value for number in range(BATCHES) for n, value in enumerate(values_of(number))}
+
+
+def repair(files: SimulatedFiles, only: TopicPartition | None = None) -> list[tuple[Path, str]]:
+    return list(Repair(files, DATA, LATER_MS, only, MetadataRebuild(files, DATA, LATER_MS)).run())
+
+
+def findings(files: SimulatedFiles) -> list[object]:
+    return [one for one in Verification(files, DATA).run() if one.severity is not Severity.NOTE]
+
+
+def change(files: SimulatedFiles, path: Path, position: int, data: bytes) -> None:
+    file = files.open(path, writable=True)
+    file.pwritev([data], position)
+    file.fdatasync()
+    file.close()
+
+
+def flip(files: SimulatedFiles, path: Path, position: int) -> None:
+    change(files, path, position, bytes([files.read_bytes(path)[position] ^ 0xFF]))
+
+
+def logs_of(files: SimulatedFiles, place: Path = PLACE) -> list[Path]:
+    return [place / name for name in files.list_directory(place) if name.endswith(".log")]
+
+
+def started(files: SimulatedFiles) -> Node:
+    node, _, _ = start_node(files, **KEYS)
+    return node
+
+
+def served(node: Node) -> dict[int, bytes | None]:
+    log = node.log_manager.get("orders", 0)
+    assert log is not None
+    return stored(log)
+
+
+def end_of_sound(files: SimulatedFiles, path: Path, position: int) -> int:
+    """The offset of the batch at `position`."""
+    for at, header in walk(files.open(path).pread, 0, files.size(path)):
+        if at == position:
+            return header.base_offset
+    raise AssertionError(position)
+
+
+# --- every kind of damage: what it is, and from which offset on records are missing afterwards (None: none are)
+
+
+def bad_batch(files: SimulatedFiles) -> int:
+    path = logs_of(files)[1]
+    positions = [at for at, _ in walk(files.open(path).pread, 0, files.size(path))]
+    offset = end_of_sound(files, path, positions[1])
+    flip(files, path, positions[1] + HEADER_BYTES + 3)
+    return offset
+
+
+def bad_first_header(files: SimulatedFiles) -> int:
+    change(files, logs_of(files)[0], 0, bytes(64))
+    return 0
+
+
+def bad_last_batch(files: SimulatedFiles) -> int:
+    path = [path for path in logs_of(files) if files.size(path)][-1]
+    at, header = list(walk(files.open(path).pread, 0, files.size(path)))[-1]
+    flip(files, path, at + HEADER_BYTES + 3)
+    return header.base_offset
+
+
+def torn_tail(files: SimulatedFiles) -> int:
+    path = [path for path in logs_of(files) if files.size(path)][-1]
+    at, header = list(walk(files.open(path).pread, 0, files.size(path)))[-1]
+    file = files.open(path, writable=True)
+    file.truncate(at + header.size_bytes - 5)
+    file.fdatasync()
+    return header.base_offset
+
+
+def lost_segment(files: SimulatedFiles) -> int:
+    path = logs_of(files)[2]
+    for suffix in (".log", ".index", ".timeindex"):
+        files.unlink(path.with_suffix(suffix))
+    return int(path.stem)
+
+
+def bad_index(files: SimulatedFiles) -> None:
+    flip(files, logs_of(files)[1].with_suffix(".index"), 5)
+
+
+def bad_time_index(files: SimulatedFiles) -> None:
+    flip(files, logs_of(files)[1].with_suffix(".timeindex"), 3)
+
+
+def lost_index(files: SimulatedFiles) -> None:
+    files.unlink(logs_of(files)[1].with_suffix(".index"))
+
+
+def stray_index(files: SimulatedFiles) -> None:
+    files.write_atomically(PLACE / layout.offset_file_name(999, ".index"), bytes(8))
+
+
+def bad_snapshot(files: SimulatedFiles) -> None:
+    path = [PLACE / name for name in files.list_directory(PLACE) if name.endswith(".snapshot")][-1]
+    flip(files, path, 20)
+
+
+def bad_epochs(files: SimulatedFiles) -> None:
+    write_leader_epochs(files, PLACE, [EpochEntry(0, 0), EpochEntry(7, 5)])
+
+
+def unreadable_epochs(files: SimulatedFiles) -> None:
+    files.write_atomically(PLACE / layout.LEADER_EPOCH_CHECKPOINT_FILE, b"?")
+
+
+def bad_identity(files: SimulatedFiles) -> None:
+    files.write_atomically(PLACE / layout.PARTITION_METADATA_FILE, b"version: 0\ntopic_id: ?")
+
+
+def unreadable_recovery_points(files: SimulatedFiles) -> None:
+    files.write_atomically(DATA / layout.RECOVERY_POINT_CHECKPOINT_FILE, b"0\n7\norders 0 1\n")
+
+
+def unreadable_log_starts(files: SimulatedFiles) -> None:
+    files.write_atomically(DATA / layout.LOG_START_OFFSET_CHECKPOINT_FILE, b"\xff")
+
+
+def unreadable_high_watermarks(files: SimulatedFiles) -> None:
+    files.write_atomically(DATA / layout.REPLICATION_OFFSET_CHECKPOINT_FILE, b"")
+
+
+def unreadable_clean_offsets(files: SimulatedFiles) -> None:
+    files.write_atomically(DATA / layout.CLEANER_OFFSET_CHECKPOINT_FILE, b"1\n0\n")
+
+
+def rows_beyond_the_end(files: SimulatedFiles) -> None:
+    for name in (layout.RECOVERY_POINT_CHECKPOINT_FILE, layout.REPLICATION_OFFSET_CHECKPOINT_FILE):
+        write_offsets(files, DATA / name, read_offsets(files, DATA / name) | {ORDERS: 4711})
+
+
+def log_start_beyond_the_end(files: SimulatedFiles) -> None:
+    write_offsets(files, DATA / layout.LOG_START_OFFSET_CHECKPOINT_FILE, {ORDERS: 4711})
+
+
+def bad_properties(files: SimulatedFiles) -> None:
+    path = DATA / layout.META_PROPERTIES_FILE
+    text = files.read_bytes(path).replace(b"directory.id=", b"directory.id=!")
+    files.write_atomically(path, text)
+
+
+def lost_properties(files: SimulatedFiles) -> None:
+    files.write_atomically(DATA / layout.META_PROPERTIES_FILE, b"\xff\xfe")
+
+
+def bad_format(files: SimulatedFiles) -> None:
+    files.write_atomically(DATA / layout.FORMAT_FILE, b"?")
+
+
+def temporary_files(files: SimulatedFiles) -> None:
+    files.write_atomically(PLACE / (layout.PARTITION_METADATA_FILE + ".tmp"), b"x")
+    files.write_atomically(DATA / "x.tmp", b"x")
+    files.write_atomically(PLACE / layout.offset_file_name(3, ".log.cleaned"), b"x")
+    files.write_atomically(PLACE / layout.offset_file_name(0, ".log.deleted"), b"x")
+
+
+def metadata_damage(files: SimulatedFiles) -> None:
+    flip(files, logs_of(files, METADATA)[0], 100)
+
+
+def metadata_without_a_byte(files: SimulatedFiles) -> None:
+    path = logs_of(files, METADATA)[0]
+    file = files.open(path, writable=True)
+    file.truncate(0)
+    file.fdatasync()
+
+
+def metadata_gone(files: SimulatedFiles) -> None:
+    for name in files.list_directory(METADATA):
+        files.unlink(METADATA / name)
+    files.remove_directory(METADATA)
+
+
+def metadata_index(files: SimulatedFiles) -> None:
+    files.write_atomically(logs_of(files, METADATA)[0].with_suffix(".timeindex"), bytes(7))
+
+
+def quorum_state(files: SimulatedFiles) -> None:
+    files.write_atomically(METADATA / "quorum-state", b"{")
+
+
+DAMAGES: list[Callable[[SimulatedFiles], int | None]] = [
+    bad_batch,
+    bad_first_header,
+    bad_last_batch,
+    torn_tail,
+    lost_segment,
+    bad_index,
+    bad_time_index,
+    lost_index,
+    stray_index,
+    bad_snapshot,
+    bad_epochs,
+    unreadable_epochs,
+    bad_identity,
+    unreadable_recovery_points,
+    unreadable_log_starts,
+    unreadable_high_watermarks,
+    unreadable_clean_offsets,
+    rows_beyond_the_end,
+    log_start_beyond_the_end,
+    bad_properties,
+    lost_properties,
+    bad_format,
+    temporary_files,
+    metadata_damage,
+    metadata_without_a_byte,
+    metadata_gone,
+    metadata_index,
+    quorum_state,
+]
+
+
+def kept(first_missing: int | None) -> dict[int, bytes]:
+    return {offset: value for offset, value in ALL.items() if first_missing is None or offset < first_missing}
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "crash"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_mended_stays_mended_and_a_broker_serves_it(
+    damage: Callable[[SimulatedFiles], int | None], clean: bool
+) -> None:
+    files = left_behind(clean=clean)
+    first_missing = damage(files)
+    assert repair(files), "nothing was mended"
+    assert findings(files) == []
+    assert repair(files) == [], "a second repair finds nothing"
+    node = started(files)
+    assert served(node) == kept(first_missing)
+    node.stop()
+    assert findings(files) == []
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "crash"])
+def test_a_sound_directory_is_left_as_it_is(clean: bool) -> None:
+    files = left_behind(clean=clean)
+    repair(files)
+    before = {path: data for path, data in files.written_state().items() if not path.endswith(".lock")}
+    assert repair(files) == []
+    assert {path: data for path, data in files.written_state().items() if not path.endswith(".lock")} == before
+
+
+def test_the_mark_of_a_clean_stop_stays_where_nothing_is_mended() -> None:
+    files = left_behind()
+    assert repair(files) == []
+    assert files.exists(DATA / layout.CLEAN_SHUTDOWN_FILE)
+
+
+def test_looking_and_planning_change_nothing() -> None:
+    for damage in DAMAGES:
+        files = left_behind()
+        damage(files)
+        before = files.written_state()
+        going = Repair(files, DATA, LATER_MS, None, MetadataRebuild(files, DATA, LATER_MS))
+        list(going.look())
+        assert going.plan(), damage.__name__
+        assert files.written_state() == before
+
+
+def test_a_directory_that_a_broker_has_is_refused() -> None:
+    node, files, _ = start_node()
+    with pytest.raises(DirectoryInUse, match="in use by a broker"):
+        repair(files)
+    node.stop()
+
+
+def test_sound_batches_behind_damage_are_kept_aside_and_their_offsets_are_said() -> None:
+    files = left_behind()
+    offset = bad_batch(files)
+    told = [line for path, line in repair(files) if path == PLACE]
+    assert f"offsets {offset} to {BATCHES * 3 - 1} are not in the log any more" in told
+    aside = [name for name in files.list_directory(PLACE) if f".corrupt-{LATER_MS}" in name]
+    assert aside
+    assert [line for line in told if line.startswith("kept aside as") and "sound batches of offsets" in line]
+    assert any(f"sound batches of offsets {offset + 3} to" in line for line in told)
+
+
+def test_a_last_batch_that_was_acknowledged_is_kept_aside_and_not_cut() -> None:
+    files = left_behind()
+    bad_last_batch(files)
+    repair(files)
+    (aside,) = [name for name in files.list_directory(PLACE) if ".corrupt-" in name]
+    assert files.size(PLACE / aside) > HEADER_BYTES
+
+
+@pytest.mark.parametrize("damage", [bad_batch, unreadable_recovery_points, metadata_damage, bad_epochs])
+@pytest.mark.parametrize("power_cut", [True, False], ids=["power cut", "kill"])
+def test_a_repair_that_is_stopped_anywhere_is_finished_by_the_next(
+    damage: Callable[[SimulatedFiles], int | None], power_cut: bool
+) -> None:
+    step, stops = 1, 0
+    while True:
+        files = left_behind()
+        first_missing = damage(files)
+        files.sync_directory(PLACE)
+        changes = files.changes
+        files.crash_when = lambda kind, path, files=files, at=changes + step: files.changes >= at
+        try:
+            repair(files)
+        except CrashPoint:
+            stops += 1
+            step += 1 + step // 8
+            files = files.crash(random.Random(step)) if power_cut else files.kill()
+        else:
+            break
+        repair(files)
+        assert findings(files) == []
+        assert repair(files) == []
+        node = started(files)
+        assert served(node) == kept(first_missing)
+        node.stop()
+    assert stops > 5
+
+
+# --- the metadata log
+
+
+def test_what_was_configured_before_the_damage_is_kept_and_lost_configurations_keep_all_records() -> None:
+    files = left_behind(configs=(("retention.ms", "1000"),))
+    metadata_without_a_byte(files)
+    told = [line for path, line in repair(files) if path == METADATA]
+    assert any("topic orders: its configuration is lost; retention.ms=-1" in line for line in told)
+    node = started(files)
+    topic = node.catalog.topics.get("orders")
+    assert topic is not None
+    assert topic.overrides == {"retention.ms": "-1", "retention.bytes": "-1"}
+    node.stop()
+
+
+def test_a_rebuilt_metadata_log_keeps_the_topic_id_and_the_old_one_beside_it() -> None:
+    files = left_behind()
+    node = started(files)
+    before = node.catalog.topics.get("orders")
+    assert before is not None
+    node.stop()
+    metadata_damage(files)
+    repair(files)
+    assert any(name.startswith(METADATA_DIRECTORY) and name.endswith("-stray") for name in files.list_directory(DATA))
+    assert not files.exists(DATA / REBUILT)
+    node = started(files)
+    after = node.catalog.topics.get("orders")
+    assert after is not None
+    assert after.id == before.id
+    node.stop()
+
+
+def test_producer_ids_are_not_given_out_twice_after_a_rebuild() -> None:
+    files = left_behind()
+    metadata_without_a_byte(files)
+    repair(files)
+    node = started(files)
+    assert node.catalog.image.next_producer_id > 77
+    node.stop()
+
+
+def test_a_second_log_directory_is_not_given_a_metadata_log() -> None:
+    files = left_behind()
+    metadata_gone(files)
+    files.unlink(DATA / "bootstrap.checkpoint")
+    bad_index(files)
+    repair(files)
+    assert not files.exists(METADATA)
