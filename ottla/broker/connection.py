@@ -7,8 +7,9 @@ start yet, and is kept in the connection's own buffer. A large frame is received
 The queue of slots: a request starts as soon as it is whole, unless the head of the queue *parks* (a long poll; then
 nothing starts behind it) or the queue is full. Replies leave in the order of the requests, all of a turn in one send.
 
-Reading pauses while the queue is full, the client does not take its replies, the memory for requests is used up, or
-enough is stored behind a parked request. It never pauses for a parked request alone, so that a client that goes away
+Reading pauses while the queue is full, the client does not take its replies, a turn has made enough of them (the rest
+of a read that asks for much waits for the next), the memory for requests is used up, or enough is stored behind a
+parked request. It never pauses for a parked request alone, so that a client that goes away
 is noticed.
 
 The same class serves plaintext and TLS: it sees only the transport. It decides nothing about requests: `Dispatcher`
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from ottla.broker.buffers import FIRST_BYTES, LARGE_FRAME_BYTES
 from ottla.broker.context import Peer
-from ottla.broker.sending import NO_DESCRIPTOR, has_unread, send
+from ottla.broker.sending import NO_DESCRIPTOR, has_unread, send, unmapped_bytes
 from ottla.broker.slot import CloseConnection, Slot
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Dispatcher(Protocol):
 
 
 # Why a connection does not read; any set bit pauses. (Plain ints: an IntFlag costs 0.3 us per look, on each frame.)
-QUEUE, OUTPUT, MEMORY, PARKED, DRAIN = 1, 2, 4, 8, 16
+QUEUE, OUTPUT, MEMORY, PARKED, DRAIN, ENOUGH = 1, 2, 4, 8, 16, 32
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -183,6 +184,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """It takes them again."""
+        self._shared.note_taken(self)
         self._release(OUTPUT)
         self._plan()
 
@@ -269,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
     def _start_frames(self, view: memoryview, start: int, end: int) -> int:
         """Start the whole frames of `view[start:end]` as far as they may; where the first unstarted one begins."""
         dispatcher, peer, out, slots = self._dispatcher, self.peer, self._out, self._slots
-        started = 0
+        started = ready_bytes = 0
         while end - start >= 4 and self._closing is None:
             if (slots or self._pause) and self._is_blocked():
                 break
@@ -303,6 +305,10 @@ class Connection(asyncio.BufferedProtocol):
                 self._queue(Slot.finished(reply))
             else:
                 out.extend(reply)
+                if following < end:
+                    ready_bytes += sum(map(len, reply))
+                    if ready_bytes >= self._shared.max_slot_bytes:
+                        self._hold(ENOUGH)
         if started > 1:
             self._turn.is_pipelined = True
         if out:
@@ -319,7 +325,7 @@ class Connection(asyncio.BufferedProtocol):
     def _is_blocked(self) -> bool:
         """Whether no request may start: behind a parked one, a full queue, or output that is not taken."""
         slots = self._slots
-        if self._pause & (OUTPUT | DRAIN):
+        if self._pause & (OUTPUT | DRAIN | ENOUGH):
             return True
         if not slots:
             return False
@@ -467,6 +473,12 @@ class Connection(asyncio.BufferedProtocol):
             now_ms = shared.now_ms
             self.last_active_ms = now_ms()
             shared.metrics.bytes_sent += send(transport, self._fd, out)
+            if self._pause & OUTPUT:
+                unsent_bytes = min(unmapped_bytes(out), transport.get_write_buffer_size())
+                shared.note_unsent(self, unsent_bytes)
+            if self._pause & ENOUGH:
+                self._release(ENOUGH)
+                self._plan()
         if self._pause or self._slots:
             self._update_pauses()
         if self._closing is not None:
