@@ -50,7 +50,7 @@ def read_clean_shutdown(files: Files, directory: Path) -> int | None:
         return None
     try:
         epoch = json.loads(data)["brokerEpoch"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):  # json recurses into what is nested
         # Kafka's own reader does the same: the mark is that the file is there, the epoch is extra.
         return NO_BROKER_EPOCH
     return epoch if isinstance(epoch, int) else NO_BROKER_EPOCH

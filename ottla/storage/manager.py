@@ -182,12 +182,16 @@ class LogManager:
     ) -> Log:
         """Open one log, making it when no directory has it; `__cluster_metadata` is made in the first of `log.dirs`.
 
-        Raises StorageError when it may be in a directory that is offline, or is in two, OSError when the disk fails.
+        Raises StorageError when it may be in a directory that is offline, or is in two, or its `partition.metadata`
+        does not read, OSError when the disk fails.
         """
         wanted = WantedLog(topic, partition, topic_id, config)
         name = partition_directory_name(topic, partition)
         homes = [one for one in self._not_offline() if self._files.is_directory(one.path / name)]
-        home = choose_home(self._files, wanted, homes)
+        try:
+            home = choose_home(self._files, wanted, homes)
+        except BrokenFile as error:
+            raise StorageError(str(error)) from error
         if home is None:
             return self._make(wanted, self._home_for_new(wanted))
         log = self._open(wanted, home, progress)

@@ -49,7 +49,7 @@ def decode_quorum_state(data: bytes) -> QuorumState:
     try:
         fields = json.loads(data)
         version, leader_id, leader_epoch = fields["data_version"], fields["leaderId"], fields["leaderEpoch"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:  # json recurses into what is nested
         raise MetadataError(f"quorum-state is not readable: {error!r}") from error
     if version not in (0, 1):
         raise MetadataError(f"quorum-state has data_version {version}, this version reads 0 and 1")
