@@ -13,7 +13,7 @@ from typing import Final
 from ottla.config.topic import TopicConfig
 from ottla.storage.producer_state import ProducerEntry
 from ottla.storage.segment import Segment
-from ottla.storage.sparse_index import MAX_RELATIVE_OFFSET
+from ottla.storage.sparse_index import MAX_RELATIVE_OFFSET, CorruptIndex
 
 NO_TIMESTAMP: Final = -1
 
@@ -153,8 +153,11 @@ class SegmentRun:
             segment.offset_index.append_run(self.index_offsets, self.index_positions, self.index_firsts)
             del self.index_offsets[:], self.index_positions[:], self.index_firsts[:]
             if self.time_entries:
-                for timestamp_ms, offset in self.time_entries:
-                    segment.time_index.maybe_append(timestamp_ms, offset)
+                try:
+                    for timestamp_ms, offset in self.time_entries:
+                        segment.time_index.maybe_append(timestamp_ms, offset)
+                except CorruptIndex:  # entries that were found on disk are not of this log
+                    segment.rebuild_indexes(seal=False)
                 self.time_entries.clear()
             if self.free_slots <= 0:  # counted down by `add`, which takes an entry of each kind for granted
                 segment.count_free_slots()

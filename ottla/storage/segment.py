@@ -352,7 +352,10 @@ class Segment:
         with self._guard:
             self.begin_rebuild()
             for position, header in walk(self.file.pread, 0, self.size_bytes, SEQUENTIAL_CHUNK_BYTES):
-                self.index(header, position)
+                try:
+                    self.index(header, position)
+                except ValueError as error:  # offsets that go back, or that no segment with this base can hold
+                    raise CorruptBatch(str(error)) from error
             if seal:
                 self.seal()
             else:
@@ -392,7 +395,11 @@ class Segment:
             largest_ms, offset = self.largest_timestamp()
             # A smaller `segment.index.bytes` may have made the index too full for the one entry that must be there.
             self.time_index.max_entries = max(self.time_index.max_entries, len(self.time_index) + 1)
-            self.time_index.maybe_append(largest_ms, offset, at_roll=True)
+            try:
+                self.time_index.maybe_append(largest_ms, offset, at_roll=True)
+            except CorruptIndex:  # entries that were found on disk are not of this log
+                self.rebuild_indexes(seal=False)
+                self.time_index.maybe_append(*self.largest_timestamp(), at_roll=True)
 
     def seal(self) -> None:
         """The segment takes no more records: the last time index entry, then both files complete. Raises OSError."""

@@ -20,7 +20,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ottla.storage.sparse_index import Entries, SparseIndex
+from ottla.storage.sparse_index import CorruptIndex, Entries, SparseIndex
 
 NO_TIMESTAMP: Final = -1
 """Kafka's RecordBatch.NO_TIMESTAMP."""
@@ -56,7 +56,8 @@ class TimeIndex(SparseIndex):
         """Add an entry in memory if it says something new; returns whether it does.
 
         `at_roll` may take the place that is kept for it in a full index. ValueError when the offset does not fit the
-        segment, or goes back while the timestamp grows.
+        segment; CorruptIndex, a ValueError, when it goes back while the timestamp grows: what was there is not of this
+        log.
         """
         entries = self.entries() if self._entries is None else self._entries
         keys = entries.keys
@@ -65,7 +66,7 @@ class TimeIndex(SparseIndex):
             return False
         relative = self._relative(offset)
         if keys and relative < entries.values[-1]:
-            raise ValueError(f"{self.path}: entry ({timestamp}, {offset}) does not come after {self.last_entry}")
+            raise CorruptIndex(f"{self.path}: entry ({timestamp}, {offset}) does not come after {self.last_entry}")
         if len(keys) >= self.max_entries - 1 and not at_roll:
             raise ValueError(f"{self.path}: the index is full ({self.max_entries - 1} entries)")
         self._append(timestamp, relative)
