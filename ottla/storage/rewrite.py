@@ -27,6 +27,7 @@ from ottla.storage.append import NO_TIMESTAMP, BatchRules, RecordError, Refused,
 
 _CRC_POSITION: Final = 17
 _MAX_TIMESTAMP_POSITION: Final = 35
+MAX_TIMESTAMP_MS: Final = (1 << 63) - 1
 MAX_RECORD_ERRORS: Final = 1000
 """Of one batch in one answer; the refusal says how many more there are."""
 
@@ -74,6 +75,11 @@ def _check_records(decoded: Sequence[Record], rules: BatchRules, now_ms: int) ->
         elif not rules.is_log_append_time and _is_out_of_range(record.timestamp, rules, now_ms):
             stamps += 1
             errors.append(RecordError(number, f"timestamp {record.timestamp} is out of range"))
+    oldest_ms = min((record.timestamp for record in decoded), default=0)
+    newest_ms = max((record.timestamp for record in decoded), default=0)
+    if oldest_ms < -MAX_TIMESTAMP_MS - 1 or newest_ms > MAX_TIMESTAMP_MS or newest_ms - oldest_ms > MAX_TIMESTAMP_MS:
+        # Deltas can say so; the batch that the records would be packed into cannot.
+        raise Refused(ErrorCode.INVALID_TIMESTAMP, f"the records' timestamps reach from {oldest_ms} to {newest_ms}")
     if errors:
         code = ErrorCode.INVALID_TIMESTAMP if stamps else ErrorCode.INVALID_RECORD
         message = f"{len(errors)} of {len(decoded)} records were refused, the first: {errors[0].message}"
