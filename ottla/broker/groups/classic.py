@@ -168,7 +168,7 @@ class ClassicGroup(RebalancingGroup):
         self.roster.add(member)
         self.roster.await_join(member, joining.wait)
         self._await_life(member, step.now)
-        self._rebalance_or_complete_join(step, f"{member_id} is new; {joining.reason}")
+        self._rebalance_or_complete_join(step, f"{member_id!r} is new; {joining.reason}")
 
     def _join_with_id(self, step: Step, joining: _Joining) -> None:
         request = joining.request
@@ -220,7 +220,7 @@ class ClassicGroup(RebalancingGroup):
         member.knows_its_id = True
         self._update(step, joining, member)
         self._show_life(member, joining.caller, step.now)
-        reason = f"static member {member.group_instance_id} is replaced; {joining.reason}"
+        reason = f"static member {member.group_instance_id!r} is replaced; {joining.reason}"
         if self._state is ClassicState.STABLE and roster.select_protocol() == self.protocol_name:
             LOG.info("group %r stays in generation %d: %s", self.group_id, self.generation_id, reason)
             self._write(step.effects, self._assignments())

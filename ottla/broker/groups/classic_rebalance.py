@@ -284,7 +284,7 @@ class RebalancingGroup(StoredClassicGroup):
         self._remove(step, member)
         LOG.info("group %r removed %r: %s", self.group_id, member.member_id, why)
         if self._state is not ClassicState.PREPARING_REBALANCE:
-            self._rebalance_or_complete_join(step, f"{member.member_id} was removed: {why}")
+            self._rebalance_or_complete_join(step, f"{member.member_id!r} was removed: {why}")
         elif self.roster.all_joined:
             self._complete_join(step)
 
