@@ -73,7 +73,8 @@ def list_groups(servers: str, states: tuple[str, ...], types: tuple[str, ...], q
         names = ("group", "state", "type", "protocol", "assignor", "members")
         if as_json:
             for row in rows:
-                click.echo(json.dumps(dict(zip(names, row, strict=True))))
+                known = (None if cell == NONE else cell for cell in row)
+                click.echo(json.dumps(dict(zip(names, known, strict=True))))
         elif rows:
             click.echo("\n".join(table_lines(rows, names)))
 
@@ -287,8 +288,7 @@ def delete(group_ids: tuple[str, ...], servers: str, topics: tuple[str, ...]) ->
 
     async def delete_all(admin: Admin) -> list[str]:
         if not topics:
-            await admin.delete_groups(group_ids)
-            return [f"deleted {group_id}" for group_id in group_ids]
+            return await _delete_groups(admin, group_ids)
         from ottla.cli.groups_reset import choose_partitions
 
         done: list[str] = []
@@ -303,3 +303,17 @@ def delete(group_ids: tuple[str, ...], servers: str, topics: tuple[str, ...]) ->
 
     for line in work_on_groups(servers, delete_all):
         click.echo(line)
+
+
+async def _delete_groups(admin: Admin, group_ids: tuple[str, ...]) -> list[str]:
+    """One refused group does not hide that others are gone."""
+    from ottla.client import AdminError
+
+    try:
+        await admin.delete_groups(group_ids)
+    except AdminError as refused:
+        for group_id in dict.fromkeys(group_ids):
+            if group_id not in refused.errors:
+                click.echo(f"deleted {group_id}")
+        raise
+    return [f"deleted {group_id}" for group_id in dict.fromkeys(group_ids)]

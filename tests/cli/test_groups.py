@@ -253,6 +253,20 @@ def test_members_are_kicked_by_name_or_all(broker: BrokerProcess, filled: str, g
     assert "name the members, or give --all" in run(broker, "groups", "kick", group, status=2).stderr
 
 
+def test_a_refused_deletion_does_not_hide_the_others(broker: BrokerProcess, filled: str, group: str) -> None:
+    commit_at(broker, group, filled, 1)
+    result = run(broker, "groups", "delete", group, "nonesuch", status=1)
+    assert result.stdout.splitlines() == [f"deleted {group}"]
+    assert "GROUP_ID_NOT_FOUND" in result.stderr
+
+
+def test_a_list_for_programs_has_no_dashes(broker: BrokerProcess, filled: str, group: str) -> None:
+    commit_at(broker, group, filled, 1)
+    (row,) = [one for one in objects(broker, "groups", "list") if one["group"] == group]
+    assert row["assignor"] is None
+    assert row["protocol"] is None
+
+
 def test_groups_and_offsets_are_deleted_when_nobody_uses_them(broker: BrokerProcess, filled: str, group: str) -> None:
     with member(broker, filled, group) as consumer:
         consumer.commit({TopicPartition(filled, 0): 3, TopicPartition(filled, 1): 4})
