@@ -1,8 +1,9 @@
 """All connections of one node: how many there may be, what they share, and the sweep for silent ones.
 
 Limits: `max.connections`, `max.connections.per.ip` (and overrides), `connections.max.idle.ms` for a connection without
-traffic and without a request under way, `ottla.partial.frame.timeout.ms` for a request that does not get whole. Kafka
-stops accepting at `max.connections`; we accept and close, so that the client sees an end and not a silence.
+traffic and without a request under way, `ottla.partial.frame.timeout.ms` for a request that does not get whole, and
+`ottla.connections.max.unsent.bytes` for answers that clients do not take (docs/limits.md has all of them). Kafka stops
+accepting at `max.connections`; we accept and close, so that the client sees an end and not a silence.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ class Connections:
         """How many reads `last_reader` has had since anybody else had one."""
         self._all: set[Connection] = set()
         self._by_host: Counter[str] = Counter()
+        self.max_unsent_bytes = config.ottla_connections_max_unsent_bytes
+        self.unsent_bytes = 0
+        """Memory in answers that clients do not take."""
+        self._unsent: dict[Connection, int] = {}
         self._sweep_timer: Timer | None = None
         self._is_draining = False
         self.on_empty: Callable[[], None] | None = None
@@ -89,6 +94,7 @@ class Connections:
 
     def remove(self, connection: Connection) -> None:
         """A connection ended; nothing when it was refused."""
+        self.note_taken(connection)
         if connection not in self._all:
             return
         self.metrics.connections_closed += 1
@@ -101,6 +107,25 @@ class Connections:
             del self._by_host[host]
         if not self._all and self.on_empty is not None:
             self.on_empty()
+
+    def note_unsent(self, connection: Connection, size_bytes: int) -> None:
+        """`connection` holds so many more bytes for a client that does not take them; too many in all, and who has
+        held some for longest is closed, but for the only one: a single answer may be larger than the bound.
+        """
+        self._unsent[connection] = self._unsent.get(connection, 0) + size_bytes
+        self.unsent_bytes += size_bytes
+        while self.unsent_bytes > self.max_unsent_bytes and len(self._unsent) > 1:
+            oldest = next(iter(self._unsent))
+            self.note_taken(oldest)
+            oldest.close(
+                "its answers are not taken, and memory for such is used up:"
+                f" ottla.connections.max.unsent.bytes={self.max_unsent_bytes}"
+            )
+            oldest.abort()
+
+    def note_taken(self, connection: Connection) -> None:
+        """The client took what `connection` held, or the connection has ended."""
+        self.unsent_bytes -= self._unsent.pop(connection, 0)
 
     def drain(self) -> None:
         """Refuse new connections, read nothing more, let each one end when its requests are answered."""

@@ -9,6 +9,7 @@ waiting is never overtaken.
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import termios
 from typing import TYPE_CHECKING
@@ -51,6 +52,13 @@ def send(transport: asyncio.Transport, fd: int, replies: list[Buffer]) -> int:
         replies = _behind(replies, sent)
     transport.writelines(_joined(replies))
     return size_bytes
+
+
+def unmapped_bytes(replies: list[Buffer]) -> int:
+    """How many bytes of `replies` are memory of ours, and not pages of a file that the kernel sends."""
+    return sum(
+        len(reply) for reply in replies if not (isinstance(reply, memoryview) and isinstance(reply.obj, mmap.mmap))
+    )
 
 
 def _joined(replies: list[Buffer]) -> list[Buffer]:

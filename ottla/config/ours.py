@@ -88,6 +88,12 @@ class Limits(Options):
     ottla_connection_max_pending_bytes = int64(
         67108864, at_least=1024, doc="Bytes of unsent answers of one connection at which reading from it pauses."
     )
+    ottla_connections_max_unsent_bytes = int64(
+        268435456,
+        at_least=1048576,
+        doc="Bytes of answers in memory that clients do not take, over all connections; beyond it the connection that"
+        " has not taken its answers for longest is closed. What the kernel sends from the page cache does not count.",
+    )
     ottla_connection_unauthenticated_max_bytes = int32(
         524288,
         at_least=512,
