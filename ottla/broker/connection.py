@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("ottla.connection")
 
+LARGE_SEND_BYTES = 256 << 10
+"""Replies of one connection that are longer count for, and wait because of, `connections.TURN_SEND_BYTES`."""
 READS_ALONE = 16
 """A connection that has had so many reads in a row is taken for the only one that sends."""
 _HTTP_METHODS = (b"GET", b"POST", b"HEAD", b"PUT", b"OPTIONS", b"DELETE", b"CONNECT", b"PRI")
@@ -464,15 +466,22 @@ class Connection(asyncio.BufferedProtocol):
         if self._closing is not None and transport.is_closing():
             self._out.clear()  # what became ready after it was closed and before its end is noticed
             return
+        shared = self._shared
+        if shared.has_sent_enough and sum(map(len, self._out)) > LARGE_SEND_BYTES:
+            self._hold(ENOUGH)
+            self._plan()
+            return
         if self._own is not None and self._closing is None and not self._is_draining:
             self._run_own()
         out = self._out
         if out:
             self._out = []
-            shared = self._shared
             now_ms = shared.now_ms
             self.last_active_ms = now_ms()
-            shared.metrics.bytes_sent += send(transport, self._fd, out)
+            sent_bytes = send(transport, self._fd, out)
+            shared.metrics.bytes_sent += sent_bytes
+            if sent_bytes > LARGE_SEND_BYTES:
+                shared.note_large_send(sent_bytes)
             if self._pause & OUTPUT:
                 unsent_bytes = min(unmapped_bytes(out), transport.get_write_buffer_size())
                 shared.note_unsent(self, unsent_bytes)

@@ -25,6 +25,9 @@ LOG = logging.getLogger("ottla.connection")
 
 SWEEP_MOST_MS = 10_000
 SWEEP_LEAST_MS = 20
+TURN_SEND_BYTES = 32 << 20
+"""Once so much was sent in large replies in one turn, other large ones wait for the next: the kernel copies them, and
+200 clients that begin to fetch everything at once held the loop for 1.2 s (benchmarks/hostile.py)."""
 
 
 class Connections:
@@ -51,6 +54,8 @@ class Connections:
         self.unsent_bytes = 0
         """Memory in answers that clients do not take."""
         self._unsent: dict[Connection, int] = {}
+        self._large_turn = -1
+        self._large_bytes = 0
         self._sweep_timer: Timer | None = None
         self._is_draining = False
         self.on_empty: Callable[[], None] | None = None
@@ -122,6 +127,17 @@ class Connections:
                 f" ottla.connections.max.unsent.bytes={self.max_unsent_bytes}"
             )
             oldest.abort()
+
+    def note_large_send(self, size_bytes: int) -> None:
+        """A reply of more than `connection.LARGE_SEND_BYTES` was sent in this turn."""
+        if self._large_turn != self.turn.number:
+            self._large_turn, self._large_bytes = self.turn.number, 0
+        self._large_bytes += size_bytes
+
+    @property
+    def has_sent_enough(self) -> bool:
+        """Whether large replies wait for the next turn."""
+        return self._large_bytes >= TURN_SEND_BYTES and self._large_turn == self.turn.number
 
     def note_taken(self, connection: Connection) -> None:
         """The client took what `connection` held, or the connection has ended."""

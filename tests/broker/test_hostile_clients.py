@@ -143,7 +143,9 @@ def test_large_partial_requests_stop_being_read_when_the_memory_is_used_up() -> 
 
 
 def test_partial_requests_end_after_their_time_and_give_their_memory_back() -> None:
-    shell = Shell(queued_max_request_bytes=8 * MIB, socket_request_max_bytes=4 * MIB, ottla_partial_frame_timeout_ms=30_000)
+    shell = Shell(
+        queued_max_request_bytes=8 * MIB, socket_request_max_bytes=4 * MIB, ottla_partial_frame_timeout_ms=30_000
+    )
     for _ in range(200):
         shell.feed(shell.connect()[0], struct.pack(">i", 4 * MIB) + bytes(100_000))
     shell.clock.advance(30_001)
@@ -221,6 +223,22 @@ def test_a_client_that_takes_its_answers_gets_all_of_one_read_though_it_is_more_
     shell.feed(connection, frame(b"g%d" % (300 << 10)) * 20)
     assert len(transport.written) == 20 * (4 + (300 << 10))
     assert not transport.is_paused
+
+
+def test_large_answers_to_many_wait_for_later_turns_and_small_ones_do_not() -> None:
+    """200 clients that fetch everything at once: the loop comes around, and reads who else asks, in between."""
+    shell = Shell()
+    many = [shell.connect() for _ in range(20)]
+    for connection, _ in many:
+        feed(connection, frame(b"g%d" % (8 * MIB)))
+    polite, taken = shell.connect()
+    feed(polite, frame(b"hello"))
+    shell.turn.end()
+    assert bytes(taken.written) == frame(b"hello")
+    assert sum(bool(transport.written) for _, transport in many) == 4
+    shell.end_turns()
+    assert all(len(transport.written) == 4 + 8 * MIB for _, transport in many)
+    assert not any(transport.is_paused for _, transport in many)
 
 
 def test_a_client_that_never_reads_starts_nothing_more(shell: Shell) -> None:
