@@ -38,14 +38,17 @@ def handle(request: FindCoordinatorRequest, context: Context) -> Pending[FindCoo
     is_batched = context.api_version >= FIRST_BATCHED_VERSION
     keys = request.coordinator_keys if is_batched else [request.key]
     found: list[Coordinator | None] = [None] * len(keys)
+    missing = len(keys)
 
     def complete() -> None:
-        answers = [each for each in found if each is not None]
-        if len(answers) == len(keys):
+        if not missing:  # counted, for looking through `found` at each key would take the square of their number
+            answers = [each for each in found if each is not None]
             pending.complete(_batched(answers) if is_batched else _single(answers[0]))
 
     def look_up(place: int, key: str) -> None:
         def prepared(error: KafkaError | None) -> None:
+            nonlocal missing
+            missing -= 1
             found[place] = _here(key, context) if error is None else _nowhere(key, error)
             complete()
 
