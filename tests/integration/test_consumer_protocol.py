@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka) with `group.protocol=consumer` (KIP-848), and on its way there from the classic protocol.
+"""confluent-kafka (librdkafka) with `group.protocol=consumer` (KIP-848), and on its way there from the classic one.
 
 To be judged by Apache Kafka, which allows no heartbeats as quick as these unless it is told to:
 
