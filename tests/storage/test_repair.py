@@ -429,3 +429,20 @@ def test_a_second_log_directory_is_not_given_a_metadata_log() -> None:
     bad_index(files)
     repair(files)
     assert not files.exists(METADATA)
+
+
+def test_partitions_in_other_log_directories_are_found_where_they_are_named() -> None:
+    other = Path("/other")
+    node, files, _ = start_node(log_dirs=f"{DATA},{other}")
+    node.catalog.create_topics([NewTopic("orders", partitions=4)], lambda outcomes: None)
+    node.settle()
+    node.stop()
+    homes = [sum(name.startswith("orders-") for name in files.list_directory(place)) for place in (DATA, other)]
+    assert all(homes), "both directories have partitions"
+    metadata_without_a_byte(files)
+    told = list(Repair(files, DATA, LATER_MS, None, MetadataRebuild(files, DATA, LATER_MS, [other])).run())
+    assert any("/data, /other" in line for _, line in told)
+    node, _, _ = start_node(files, log_dirs=f"{DATA},{other}")
+    assert len(node.catalog.topics["orders"].partitions) == 4
+    assert not any(name.endswith("-stray") and name.startswith("orders") for name in files.list_directory(other))
+    node.stop()

@@ -290,6 +290,8 @@ class MetadataRebuild:
                 f"users, quotas and configurations are as at offset {self._image.end_offset} of the old log, which"
                 f" reached to {end_offset} at least: look at them"
             )
+            looked_at = ", ".join(map(str, self._roots))
+            lines.append(f"partitions were looked for in {looked_at}: those elsewhere become -stray at the next start")
             lines.extend(self._reconcile())
         if self._image.transaction is not None:
             self._image.transaction = None
