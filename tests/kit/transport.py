@@ -53,14 +53,15 @@ class FakeTransport(asyncio.Transport):
 def feed(connection: Connection, data: bytes) -> None:
     """Let `data` arrive in one readable event, as the loop does: in as many reads as the connection gives room for."""
     transport = connection._transport  # the loop's own view
-    while data:
+    rest = memoryview(data)
+    while rest:
         assert transport is not None
         assert isinstance(transport, FakeTransport)
         if transport.is_paused or transport.closed:
             return
         room = connection.get_buffer(-1)
         assert len(room) > 0
-        count = min(len(room), len(data))
-        room[:count] = data[:count]
+        count = min(len(room), len(rest))
+        room[:count] = rest[:count]
         connection.buffer_updated(count)
-        data = data[count:]
+        rest = rest[count:]
