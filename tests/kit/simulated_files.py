@@ -284,6 +284,7 @@ class SimulatedFiles(Files):
         self.crash_when: Callable[[str, Path], bool] | None = None
         """The machine stops at the first of those calls for which this answers True."""
         self.has_crashed = False
+        """Whether `crash_when` has stopped the machine: every call after that one fails the same way."""
         self.capacity_bytes: int | None = None
         self.now_ms = 0
         self.cold: list[str] = []
@@ -376,7 +377,6 @@ class SimulatedFiles(Files):
                 if self.crash_when is not None and self.crash_when(kind, path):
                     self.has_crashed = True
             if self.has_crashed or (self.crash_at is not None and self.calls >= self.crash_at):
-                self.has_crashed = True
                 raise CrashPoint(f"call {self.calls}: {kind} {path}")
             for failure in self._failures:
                 if failure.after_bytes is not None or not failure.matches(kind, path):
