@@ -104,7 +104,8 @@ def kafka_python(options: dict[str, Any], teller: Teller) -> None:
     )
     consumer.subscribe(options["topics"], listener=Listener())
     while not teller.must_leave.is_set():
-        batches = consumer.poll(50)
+        # Long: kafka-python 3.0 loses an assignment that arrives in the very moment in which a poll's time is over.
+        batches = consumer.poll(1_000)
         teller.assignment(consumer.assignment())
         for records in batches.values():
             for record in records:
