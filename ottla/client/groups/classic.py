@@ -34,6 +34,7 @@ from ottla.client.groups.classic_messages import (
 from ottla.client.groups.commits import MemberIdentity
 from ottla.client.groups.coordinator import MEMBERSHIP_LANE, MOVED
 from ottla.client.groups.membership import GroupContext, Membership, PollWatch
+from ottla.client.groups.side_by_side import run_side_by_side
 from ottla.client.structs import TopicPartition
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse
@@ -119,17 +120,7 @@ class ClassicMember(Membership):
 
     async def run(self) -> None:
         """Rounds and heartbeats."""
-        beats = asyncio.create_task(self._beat(), name="ottla-heartbeats")
-        rounds = asyncio.create_task(self._rounds(), name="ottla-rebalances")
-        try:
-            await asyncio.wait([beats, rounds], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (beats, rounds):
-                task.cancel()
-            await asyncio.gather(beats, rounds, return_exceptions=True)
-        for task in (rounds, beats):
-            if not task.cancelled():
-                task.result()
+        await run_side_by_side({"ottla-rebalances": self._rounds(), "ottla-heartbeats": self._beat()})
 
     async def _rounds(self) -> None:
         failures = 0

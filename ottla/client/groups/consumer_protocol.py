@@ -25,6 +25,7 @@ from ottla.client.groups.commits import MemberIdentity
 from ottla.client.groups.coordinator import MEMBERSHIP_LANE, MOVED
 from ottla.client.groups.heartbeat_state import JOIN_EPOCH, Facts, HeartbeatState, owned_by_id
 from ottla.client.groups.membership import GroupContext, Membership, PollWatch
+from ottla.client.groups.side_by_side import run_side_by_side
 from ottla.client.structs import TopicPartition
 from ottla.protocol.api.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -104,17 +105,7 @@ class ConsumerProtocolMember(Membership):
 
     async def run(self) -> None:
         """Heartbeats and reconciliation."""
-        beats = asyncio.create_task(self._beat(), name="ottla-heartbeats")
-        changes = asyncio.create_task(self._reconcile(), name="ottla-reconciliation")
-        try:
-            await asyncio.wait([beats, changes], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (beats, changes):
-                task.cancel()
-            await asyncio.gather(beats, changes, return_exceptions=True)
-        for task in (beats, changes):
-            if not task.cancelled():
-                task.result()
+        await run_side_by_side({"ottla-heartbeats": self._beat(), "ottla-reconciliation": self._reconcile()})
 
     # Heartbeats -------------------------------------------------------------------------------------------------
 
