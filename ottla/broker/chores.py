@@ -98,7 +98,7 @@ class Chore:
         except (OSError, KafkaError) as error:
             self._counters.failures += 1
             logger.error("the chore %s failed: %s", self.name, error)
-        except Exception:
+        except Exception:  # a bug, said with its traceback: the chore runs again, and all others go on
             self._counters.failures += 1
             logger.exception("a bug in the chore %s", self.name)
         return False

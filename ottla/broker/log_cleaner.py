@@ -287,7 +287,7 @@ class LogCleaner:
             logger.warning("%s: no room to clean it: %s", running.log.name, reason)
             self._not_before_ms[running.log] = self._node.clock.monotonic_ms() + NO_ROOM_RETRY_MS
             self._ended(running, "failed", str(reason))
-        except Exception as bug:
+        except Exception as bug:  # one log stays as it is, and is said to; the broker and the other logs go on
             self._bug(running.log.name, bug)
             self.uncleanable[running.log] = f"a bug: {bug}"
             self._ended(running, "failed", f"a bug: {bug}")
