@@ -37,7 +37,7 @@ from ottla.broker.metadata.opening import (
     wanted_logs,
     write_partition_changes,
 )
-from ottla.broker.metadata.plans import INTERNAL_TOPICS, Rules, TopicPlan, plan_partitions, plan_removal, plan_topics
+from ottla.broker.metadata.plans import Rules, TopicPlan, plan_partitions, plan_removal, plan_topics
 from ottla.broker.metadata.registration import Registration, partition_change
 from ottla.broker.metadata.wishes import NewPartitions, NewTopic, TopicOutcome, refused
 from ottla.broker.settings import Settings
@@ -46,7 +46,7 @@ from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import MetadataRecord, ProducerIdsRecord
 from ottla.storage.kafka_uuid import random_uuid
-from ottla.storage.layout import CLUSTER_METADATA_TOPIC, TopicPartition
+from ottla.storage.layout import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.disk import GroupSyncer

@@ -15,6 +15,7 @@ Nothing here knows of a loop: the node's timers drive all of it, and so does a m
     log start offsets      log.flush.start.offset.checkpoint.interval.ms     log-start-offset-checkpoint
     high watermarks        replica.high.watermark.checkpoint.interval.ms     replication-offset-checkpoint
     full directories       ottla.disk.full.probe.interval.ms                 tries full directories again
+    room                   1 s                                               how much is free (storage/reserve.py)
     index files            1 s                                               index entries that are not in files yet
     metadata snapshot      1 s                                               a snapshot if one is due
     log cleaner            log.cleaner.backoff.ms                            see log_cleaner.py
@@ -164,6 +165,7 @@ class Chores:
         self._add(
             "log start offsets", config.log_flush_start_offset_checkpoint_interval_ms, self._write_log_start_offsets
         )
+        self._add("room", HOUSEKEEPING_INTERVAL_MS, self._look_at_room)
         self._add("high watermarks", config.replica_high_watermark_checkpoint_interval_ms, self._write_high_watermarks)
         self._add("full directories", config.ottla_disk_full_probe_interval_ms, self._probe)
         self._add("index files", HOUSEKEEPING_INTERVAL_MS, self._sweep(self._flush_indexes))
@@ -240,6 +242,19 @@ class Chores:
         if not any(not one.is_online and not one.is_offline for one in manager.directories):
             return False
         now_ms = self._node.clock.monotonic_ms()
+    def _look_at_room(self) -> bool:
+        has_come_back = False
+
+        def look() -> None:
+            nonlocal has_come_back
+            has_come_back = self._node.log_manager.look_at_room()
+
+        def looked() -> None:
+            if has_come_back:
+                self._make_missing()
+
+        return self.chores["room"].in_worker(look, looked)
+
         return self.chores["full directories"].in_worker(lambda: manager.probe_full(now_ms), self._make_missing)
 
     def _make_missing(self) -> None:

@@ -167,12 +167,22 @@ class NodeCollector(Collector):
             "kafka_log_logmanager_logdirectoryoffline", "1 when the directory is offline.", labels=["logDirectory"]
         )
         full = GaugeMetricFamily("ottla_log_directory_full", "1 when the directory is full.", labels=["logDirectory"])
+        free = GaugeMetricFamily(
+            "ottla_log_directory_free_bytes", "Free on its volume, when last looked.", labels=["logDirectory"]
+        )
+        reserve = GaugeMetricFamily(
+            "ottla_log_directory_reserve_bytes", "Below so many free bytes it is full.", labels=["logDirectory"]
+        )
         for directory in directories:
-            offline.add_metric([str(directory.path)], int(directory.is_offline))
-            full.add_metric([str(directory.path)], int(not directory.is_offline and not directory.is_online))
+            path, room = str(directory.path), directory.room
+            offline.add_metric([path], int(directory.is_offline))
+            full.add_metric([path], int(not directory.is_offline and not directory.is_online))
+            if room.free_bytes is not None:
+                free.add_metric([path], room.free_bytes)
+                reserve.add_metric([path], room.reserve_bytes)
         count = sum(directory.is_offline for directory in directories)
         yield _gauge("kafka_log_logmanager_offlinelogdirectorycount", "Directories that are offline.", count)
-        yield from (offline, full)
+        yield from (offline, full, free, reserve)
 
     def _cleaner(self) -> Iterator[Metric]:
         node, cleaner = self._node, self._node.cleaner
@@ -240,6 +250,13 @@ class NodeCollector(Collector):
         yield _gauge(
             "ottla_loop_lag_max_seconds", "The same, most since the last scrape.", metrics.max_loop_lag_us / 1e6
         )
+        longest = GaugeMetricFamily(
+            "ottla_chore_step_max_seconds", "The longest step since the last scrape.", labels=["chore"]
+        )
+        last = GaugeMetricFamily(
+            "ottla_chore_last_step_timestamp_seconds", "When the newest step was; 0 for never.", labels=["chore"]
+        )
+        freed = CounterMetricFamily("ottla_chore_bytes", "Bytes written, or freed, by the chore.", labels=["chore"])
         metrics.max_loop_lag_us = 0
         steps = CounterMetricFamily("ottla_chore_steps", "Steps of background work.", labels=["chore"])
         failures = CounterMetricFamily("ottla_chore_failures", "Steps that failed.", labels=["chore"])
@@ -248,7 +265,30 @@ class NodeCollector(Collector):
             steps.add_metric([name], counters.steps)
             failures.add_metric([name], counters.failures)
             seconds.add_metric([name], counters.elapsed_us / 1e6)
-        yield from (steps, failures, seconds)
+            longest.add_metric([name], counters.max_us / 1e6)
+            last.add_metric([name], counters.last_wall_ms / 1e3)
+            freed.add_metric([name], counters.bytes)
+            counters.max_us = 0
+        yield from (steps, failures, seconds, longest, last, freed)
+
+    def _loop(self) -> Iterator[Metric]:
+        metrics = self._node.metrics
+        lag = HistogramMetricFamily("ottla_loop_lag_seconds", "How late the loop comes to what is due.")
+        lag.add_metric([], _buckets(metrics.loop_lag), metrics.loop_lag.sum_us / 1e6)
+        yield lag
+        yield _gauge("ottla_loop_lag_max_seconds", "The most since the last scrape.", metrics.loop_lag.max_us / 1e6)
+        metrics.loop_lag.max_us = 0
+        held = HistogramMetricFamily(
+            "ottla_request_hold_seconds", "Stretches for which a request held the loop.", labels=["request"]
+        )
+        longest = GaugeMetricFamily(
+            "ottla_request_hold_max_seconds", "The longest since the last scrape.", labels=["request"]
+        )
+        for api, histogram in metrics.held.items():
+            held.add_metric([api], _buckets(histogram), histogram.sum_us / 1e6)
+            longest.add_metric([api], histogram.max_us / 1e6)
+            histogram.max_us = 0
+        yield from (held, longest)
 
 
 def _counter(name: str, text: str, value: float) -> CounterMetricFamily:

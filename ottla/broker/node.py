@@ -17,7 +17,6 @@ from ottla.broker.disk import InlineWorkers, QueuedSyncer, ThreadedSyncer, Threa
 from ottla.broker.dispatch import RequestDispatcher, advertised_apis
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.log_cleaner import LogCleaner
-from ottla.broker.metadata.plans import OFFSETS_TOPIC
 from ottla.broker.metrics import Metrics
 from ottla.broker.partition import Partition, PartitionServices
 from ottla.broker.producer_ids import ProducerIds
@@ -26,6 +25,7 @@ from ottla.broker.timers import Timers
 from ottla.broker.turn import Turn
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.clock import SystemClock
+from ottla.storage.layout import OFFSETS_TOPIC
 from ottla.storage.manager import LogManager
 
 if TYPE_CHECKING:

@@ -243,7 +243,7 @@ class Server:
             LOG.warning("configuration: %s", warning)
         for directory in node.log_manager.directories:
             clean = "stopped cleanly before" if directory.was_clean else "new, or not stopped cleanly before"
-            LOG.info("log directory %s: %s, %s", directory.path, directory.state.value, clean)
+            LOG.info("log directory %s: %s, %s; %s", directory.path, directory.state.value, clean, directory.room)
         logs = list(node.log_manager.logs.values())
         size_bytes = sum(log.size_bytes for log in logs)
         partition_count = sum(len(topic.partitions) for topic in node.catalog.topics.values())

@@ -111,4 +111,12 @@ class Limits(Options):
         at_least=16,
         doc="Segments whose files are kept open and mapped, over all logs; the least recently used are closed first.",
     )
+    ottla_log_dir_reserve_bytes = int64(
+        -1,
+        at_least=-1,
+        dynamic=True,
+        doc="Bytes to keep free on the volume of each log directory: with less, records are refused, with less than "
+        "half, offset commits too, so that there is room for what makes room (docs/durability.md). -1: 5 % of the "
+        "volume, 1 GiB at most; 0: none, writes are refused when the disk is full to the last byte.",
+    )
     ottla_disk_full_probe_interval_ms = int64(5000, at_least=1, doc="How often a full directory is tried again.")

@@ -387,13 +387,11 @@ class OsFiles(Files):
         return path.stat().st_size
 
     def volume_bytes(self, path: Path) -> tuple[int, int] | None:
-        import shutil  # heavy for a start, and asked for by an administrator now and then
-
         try:
-            volume = shutil.disk_usage(path)
+            volume = os.statvfs(path)
         except OSError:
             return None
-        return volume.total, volume.free
+        return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
 
     def modified_ms(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1_000_000

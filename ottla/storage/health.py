@@ -5,14 +5,24 @@ from __future__ import annotations
 from typing import Protocol
 
 from ottla.storage.layout import TopicPartition
+from ottla.storage.reserve import UNLIMITED_BYTES
 
 
 class DirectoryHealth(Protocol):
     """State of one of `log.dirs`, shared by the logs that live in it."""
 
+    room_bytes: int
+    """Bytes that clients may append before `refusal` has to be asked; each append takes off what it wrote."""
+
     @property
     def is_offline(self) -> bool:
         """No writes until restart; reads go on where they can."""
+        ...
+
+    def refusal(self, *, of_clients: bool) -> OSError | None:
+        """Why records are not to be appended now (too little room is left), or None. `of_clients` False: records of
+        groups, which may go on for longer.
+        """
         ...
 
     def mark_full(self, error: OSError) -> None:
@@ -34,6 +44,7 @@ class IndependentDirectory:
     """Health of a directory that has no manager: for tools and tests."""
 
     def __init__(self) -> None:
+        self.room_bytes = UNLIMITED_BYTES
         self.full_error: OSError | None = None
         self.offline_error: OSError | None = None
 
@@ -41,6 +52,11 @@ class IndependentDirectory:
     def is_offline(self) -> bool:
         """Whether a write or a sync has failed for good."""
         return self.offline_error is not None
+
+    def refusal(self, *, of_clients: bool) -> OSError | None:
+        """Nothing is kept free."""
+        del of_clients
+        return None
 
     def mark_full(self, error: OSError) -> None:
         """Remember the first error that said the disk is full."""

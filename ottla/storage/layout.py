@@ -54,6 +54,10 @@ LEADER_EPOCH_CHECKPOINT_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+OFFSETS_TOPIC = "__consumer_offsets"
+"""Where groups and committed offsets are kept (Kafka's `Topic.GROUP_METADATA_TOPIC_NAME`)."""
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+"""Topics that coordinators write and clients do not."""
 
 MAX_TOPIC_NAME_CHARACTERS = 249
 MAX_FILE_NAME_BYTES = 255

@@ -62,7 +62,7 @@ class Log(LogState):
         Base offset and leader epoch are written into the entries' own bytes. A refused entry does not hold up the
         others.
         """
-        problem = self._begin_write()
+        problem = self._begin_append()
         if problem is not None:
             return [self._storage_refusal(problem) for _ in entries]
         run = self._run_of_active(now_ms)
@@ -211,7 +211,9 @@ class Log(LogState):
                 for entry in run.producers.values():
                     self.producers.publish(entry)
                 run.producers.clear()
-            self.size_bytes += run.size_bytes - run.start
+            written_bytes = run.size_bytes - run.start
+            self.size_bytes += written_bytes
+            self._health.room_bytes -= written_bytes
             try:
                 run.publish(segment)
             except OSError as error:

@@ -3,7 +3,8 @@
 States (decisions.md 4):
 
     ONLINE   takes writes
-    FULL     a write found no room; nothing was lost, a chore probes, it comes back by itself
+    FULL     a write found no room; nothing was lost, a chore probes, it comes back by itself. Or less is free than the
+             reserve (`reserve.py`): clients' records are refused before there is no room at all
     OFFLINE  a write, sync or truncate failed otherwise; nothing is written here again until restart, reads go on
     where they can
 
@@ -48,6 +49,7 @@ from ottla.storage.layout import (
     TopicPartition,
 )
 from ottla.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from ottla.storage.reserve import UNKNOWN_ROOM, RoomLevel, judge
 
 logger = logging.getLogger(__name__)
 
@@ -82,16 +84,21 @@ class LogDirectory:
     """A log directory; `ottla.storage.health.DirectoryHealth` for the logs in it.
 
     `error` says why it is not ONLINE. `id` is the `directory.id`, None until it is open. `on_change` is called after
-    each change of state, from whatever thread met the error.
+    each change of state, from whatever thread met the error. `reserve_bytes()` is what the configuration says of the
+    reserve now.
     """
 
-    def __init__(self, files: Files, path: Path) -> None:
+    def __init__(self, files: Files, path: Path, reserve_bytes: Callable[[], int] = lambda: 0) -> None:
         self.path = path
         self.id: UUID | None = None
         self.state = DirectoryState.ONLINE
         self.is_offline = False
         """Whether nothing may be written here until restart. Each append asks for it."""
         self.error: Exception | None = None
+        self.room = UNKNOWN_ROOM
+        """What the last look at the volume found."""
+        self.room_bytes = UNKNOWN_ROOM.budget_bytes
+        """Bytes that may be appended until the next look; 0 or less: `refusal` has to be asked."""
         self.was_clean = False
         self.clean_broker_epoch = -1
         self.is_loaded = False
@@ -100,6 +107,9 @@ class LogDirectory:
         self.checkpoints: dict[str, dict[TopicPartition, int]] = {name: {} for name in CHECKPOINT_FILES}
         """Rows by file name, as read at the start and as last written."""
         self._files = files
+        self._reserve_bytes = reserve_bytes
+        self._no_room_error: OSError | None = None
+        """The write that found no room at all, until a probe finds some."""
         self._lock: Lock | None = None
         self._guard = threading.RLock()
 
@@ -108,14 +118,28 @@ class LogDirectory:
 
     @property
     def is_online(self) -> bool:
-        """Whether it takes writes now."""
+        """Whether it takes everybody's writes now."""
         return self.state is DirectoryState.ONLINE
+
+    @property
+    def has_taken_all(self) -> bool:
+        """Whether no write has failed that is not made good: it may be FULL all the same, because of the reserve."""
+        return not self.is_offline and self._no_room_error is None
+
+    @property
+    def takes_groups(self) -> bool:
+        """Whether the records of groups may be written: they go on below the reserve for a while."""
+        return self.has_taken_all and self.room.level is not RoomLevel.SCARCE
 
     # -- health
 
     def mark_full(self, error: OSError) -> None:
         """A write found no room: ONLINE becomes FULL."""
-        self._move(DirectoryState.FULL, error, only_from=DirectoryState.ONLINE)
+        with self._guard:
+            if self.is_offline or self._no_room_error is not None:
+                return
+            self._no_room_error = error
+        self._settle()
 
     def mark_offline(self, error: OSError, *, is_told: bool = True) -> None:
         """A write, sync or truncate failed: OFFLINE until restart. `is_told` False: the caller says so."""
@@ -129,11 +153,13 @@ class LogDirectory:
             self.mark_offline(error)
 
     def probe(self) -> bool:
-        """See whether a FULL directory takes and syncs `PROBE_BYTES` again; returns whether it is ONLINE. Waits for the
-        disk.
+        """See whether a FULL directory takes and syncs `PROBE_BYTES` again, and has its reserve; returns whether it is
+        ONLINE. Waits for the disk.
         """
         if self.state is not DirectoryState.FULL:
             return self.is_online
+        if self._no_room_error is None:
+            return self.look_at_room()
         probe = self.path / _PROBE_FILE
         try:
             file = self._files.open(probe, create=True)
@@ -147,8 +173,49 @@ class LogDirectory:
             if error.errno not in _NO_ROOM:
                 self.mark_offline(error)
             return False
-        self._move(DirectoryState.ONLINE, None, only_from=DirectoryState.FULL)
+        with self._guard:
+            self._no_room_error = None
+        return self.look_at_room()
+
+    # -- the reserve
+
+    def look_at_room(self) -> bool:
+        """Ask the volume how much is free, and draw the consequences; returns whether it is ONLINE then."""
+        volume = self._files.volume_bytes(self.path)
+        with self._guard:
+            before = self.room.level
+            self.room = judge(self._reserve_bytes(), volume, before)
+            self.room_bytes = self.room.budget_bytes
+        self._settle()
+        if RoomLevel.SCARCE in (before, self.room.level) and before is not self.room.level:
+            is_scarce = self.room.level is RoomLevel.SCARCE
+            what = "offsets and groups are refused, too" if is_scarce else "offsets and groups are taken again"
+            logger.warning("log directory %s: %s: %s", self.path, self.room, what)
         return self.is_online
+
+    def refusal(self, *, of_clients: bool) -> OSError | None:
+        """Why records are not to be appended now, or None. Asks the volume where that is due."""
+        if self.room.level is RoomLevel.AMPLE:
+            self.look_at_room()
+        if self.room.level > (RoomLevel.AMPLE if of_clients else RoomLevel.SHORT):
+            return self._reserve_error()
+        return None
+
+    def _reserve_error(self) -> OSError:
+        return OSError(errno.ENOSPC, str(self.room), str(self.path))
+
+    def _settle(self) -> None:
+        """ONLINE or FULL, by whether a write found no room and by what is free."""
+        with self._guard:
+            if self.is_offline:
+                return
+            error = self._no_room_error
+            if error is None and self.room.level is not RoomLevel.AMPLE:
+                error = self._reserve_error()
+            if error is not None and self.state is DirectoryState.FULL:
+                self.error = error
+                return
+        self._move(DirectoryState.ONLINE if error is None else DirectoryState.FULL, error)
 
     def tell_offline(self) -> None:
         """Say in the log that it is offline, and why."""
@@ -158,18 +225,24 @@ class LogDirectory:
         self,
         state: DirectoryState,
         error: OSError | None,
-        only_from: DirectoryState | None = None,
         *,
         is_told: bool = True,
     ) -> None:
         with self._guard:
-            if self.state is state or (only_from is not None and self.state is not only_from):
+            if self.state is state or self.is_offline:
                 return
             self.state = state
             self.is_offline = state is DirectoryState.OFFLINE
             self.error = error
         if state is DirectoryState.ONLINE:
             logger.warning("log directory %s has room again and takes writes", self.path)
+        elif state is DirectoryState.FULL and self._no_room_error is None:
+            logger.error(
+                "log directory %s is full: %s: records are refused until there is more; reads, commits, and all that"
+                " makes room go on",
+                self.path,
+                self.room,
+            )
         elif is_told:
             self.tell_offline()
         if self.on_change is not None:

@@ -86,6 +86,7 @@ class LogState:
         self.reader = LogReader(self.segment_list)
         self.due_unlinks: list[retention.DueUnlink] = []
         self._health = health
+        self._is_of_clients = topic not in layout.INTERNAL_TOPICS
         self.index_cache = index_cache
         self._unsynced = UnsyncedState(files, directory)
         self._active_run: SegmentRun | None = None
@@ -137,6 +138,14 @@ class LogState:
                 self._write_failed(error)
                 return error
         return None
+
+    def _begin_append(self) -> BaseException | None:
+        """As `_begin_write`, for records, which make the log larger: a volume with little room takes none."""
+        if self._health.room_bytes <= 0:
+            refusal = self._health.refusal(of_clients=self._is_of_clients)
+            if refusal is not None:
+                return self.error or refusal
+        return self._begin_write()
 
     def create_segment(self, base_offset: int, now_ms: int) -> Segment:
         """Make an empty segment that is not part of the log yet. Raises OSError."""

@@ -103,7 +103,7 @@ class LogManager:
         theirs holds, or a new one is made. A directory that the disk refuses is OFFLINE as long as another one works.
         StorageError, in one line, when the broker cannot start on them.
         """
-        self.directories = [LogDirectory(self._files, path) for path in self._paths()]
+        self.directories = [LogDirectory(self._files, path, self._configured_reserve) for path in self._paths()]
         found: dict[Path, MetaProperties | None] = {}
         try:
             for directory in self.directories:
@@ -120,6 +120,7 @@ class LogManager:
                 try:
                     directory.begin(self.cluster_id, self._config.node_id, found[directory.path])
                     remove_leftovers(self._files, directory)
+                    directory.look_at_room()
                 except OSError as error:
                     directory.mark_offline(error, is_told=False)
             self._demand_one_online()
@@ -148,6 +149,16 @@ class LogManager:
         del now_ms  # every call probes; how often is the chore's to say
         full = [directory for directory in self.directories if directory.state is DirectoryState.FULL]
         return [directory for directory in full if directory.probe()]
+
+    def look_at_room(self) -> bool:
+        """See how much is free on the volumes; whether a directory takes records again. May run in any thread."""
+        before = [directory for directory in self._not_offline() if not directory.is_online]
+        for directory in self._not_offline():
+            directory.look_at_room()
+        return any(directory.is_online for directory in before)
+
+    def _configured_reserve(self) -> int:
+        return self._config.ottla_log_dir_reserve_bytes
 
     def _paths(self) -> list[Path]:
         paths = [Path(path).absolute() for path in self._config.log_dirs]
@@ -248,7 +259,8 @@ class LogManager:
             )
         if wanted.topic == CLUSTER_METADATA_TOPIC:
             return self.directories[0]
-        return self._emptiest()
+        # It was promised before: the reserve is for such, too.
+        return self._emptiest(self._online() or [one for one in self.directories if one.has_taken_all])
 
     def _load_all(
         self, by_home: Mapping[LogDirectory, Sequence[WantedLog]], loaded: LoadedLogs, progress: LoadProgress | None
@@ -351,7 +363,7 @@ class LogManager:
         if topic_partition in self.logs:
             raise ValueError(f"{topic_partition} is open already")
         named = [one for one in self.directories if one.is_online and one.id == directory_id]
-        home = named[0] if named and directory_id is not None else self._emptiest()
+        home = named[0] if named and directory_id is not None else self._emptiest(self._online())
         return self._make(WantedLog(topic, partition, topic_id, config), home)
 
     def delete_log(self, topic: str, partition: int) -> None:
@@ -400,8 +412,10 @@ class LogManager:
         self._take(wanted.topic_partition, log, home)
         return log
 
-    def _emptiest(self) -> LogDirectory:
-        usable = [directory for directory in self.directories if directory.is_online]
+    def _online(self) -> list[LogDirectory]:
+        return [directory for directory in self.directories if directory.is_online]
+
+    def _emptiest(self, usable: Sequence[LogDirectory]) -> LogDirectory:
         if not usable:
             is_full = any(directory.state is DirectoryState.FULL for directory in self.directories)
             raise OSError(errno.ENOSPC if is_full else errno.EIO, "no log directory takes writes")
@@ -503,7 +517,7 @@ class LogManager:
             self.write_high_watermarks()
         for directory in self.directories:
             try:
-                directory.end(clean=clean and directory.is_online, broker_epoch=broker_epoch)
+                directory.end(clean=clean and directory.has_taken_all, broker_epoch=broker_epoch)
             except OSError as error:
                 directory.mark_offline(error)
         self.logs.clear()

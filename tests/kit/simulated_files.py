@@ -286,6 +286,8 @@ class SimulatedFiles(Files):
         self.has_crashed = False
         """Whether `crash_when` has stopped the machine: every call after that one fails the same way."""
         self.capacity_bytes: int | None = None
+        self.volumes: dict[Path, tuple[int, int]] = {}
+        """(all, free) bytes by directory, for those that say it; what is free is moved by hand."""
         self.now_ms = 0
         self.cold: list[str] = []
         """Patterns of paths whose pages are not in memory: `pread_nowait` and `resident_view` answer None."""
@@ -333,6 +335,7 @@ class SimulatedFiles(Files):
         survivor = SimulatedFiles()
         survivor.now_ms = self.now_ms
         survivor.capacity_bytes = self.capacity_bytes
+        survivor.volumes = self.volumes
         survivor.root = self._survive(self.root, random, {})
         return survivor
 
@@ -460,8 +463,16 @@ class SimulatedFiles(Files):
             for file in self._open_files:
                 if file.path == old:
                     file.path = new
-                elif old in file.path.parents:
-                    file.path = new / file.path.relative_to(old)
+                elif name.startswith(below):
+                    file.path = new / name[len(below) :]
+
+    def volume_bytes(self, path: Path) -> tuple[int, int] | None:
+        with self.call("volume_bytes", path):
+            volume = self.volumes.get(path)
+            if volume is None and self.capacity_bytes is not None:
+                used = sum(map(len, self.written_state().values()))
+                volume = self.capacity_bytes, max(0, self.capacity_bytes - used)
+            return volume
 
     def unlink(self, path: Path) -> None:
         with self.call("unlink", path):

@@ -18,10 +18,10 @@ from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.groups.shard import Shard
 from ottla.broker.groups.shard_load import ShardLoad
 from ottla.broker.groups.topics import CatalogTopics
-from ottla.broker.metadata.plans import OFFSETS_TOPIC
 from ottla.broker.metadata.wishes import NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.compression import Compression
+from ottla.storage.layout import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from ottla.broker.metadata.wishes import TopicOutcome
@@ -194,7 +194,7 @@ class GroupHome:
 
     def _takes_writes(self, partition: Partition) -> bool:
         home = self._node.log_manager.directory_of(OFFSETS_TOPIC, partition.index)
-        return home is not None and home.is_online and partition.log.error is None and not partition.is_closed
+        return home is not None and home.takes_groups and partition.log.error is None and not partition.is_closed
 
     def _plan_reload(self) -> None:
         if self._reload_timer is None and not self._is_closed:

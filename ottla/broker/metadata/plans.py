@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """As Kafka's controller: more in one request would be one huge batch and a long silence."""
 MAX_CONFIGS_PER_TOPIC = 1_000
-OFFSETS_TOPIC = "__consumer_offsets"
-"""Where groups and committed offsets are kept (Kafka's `Topic.GROUP_METADATA_TOPIC_NAME`)."""
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
 
 
 @dataclass(slots=True)

@@ -31,7 +31,6 @@ from ottla.broker.metadata.batches import decode_data_batch, single_voter
 from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataError, MetadataImage, PartitionState, TopicState
 from ottla.broker.metadata.journal import METADATA_DIRECTORY, METADATA_TOPIC_ID, bootstrap_records
 from ottla.broker.metadata.opening import DEFAULT_CONTROLLER
-from ottla.broker.metadata.plans import OFFSETS_TOPIC
 from ottla.broker.metadata.quorum_state import QUORUM_STATE_FILE, QuorumState, load_quorum_state
 from ottla.broker.metadata.scan import scan_log, segment_offsets
 from ottla.broker.metadata.snapshot import (
@@ -49,7 +48,7 @@ from ottla.storage.checkpoint import BrokenFile, read_offsets
 from ottla.storage.damage import checksum_matches, sound_batch_behind
 from ottla.storage.delayed_removal import remove_tree
 from ottla.storage.files import Files
-from ottla.storage.layout import DirectoryKind, TopicPartition
+from ottla.storage.layout import OFFSETS_TOPIC, DirectoryKind, TopicPartition
 from ottla.storage.leader_epoch_checkpoint import read_leader_epochs
 from ottla.storage.meta_properties import read_meta_properties
 from ottla.storage.partition_metadata import read_partition_metadata, write_partition_metadata

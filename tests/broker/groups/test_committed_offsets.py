@@ -24,7 +24,6 @@ from kit.group_requests import (
 )
 from kit.nodes import ask, pass_time, start_node
 
-from ottla.broker.groups.home import OFFSETS_TOPIC
 from ottla.broker.node import Node
 from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -34,6 +33,7 @@ from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitRe
 from ottla.protocol.api.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.layout import OFFSETS_TOPIC
 
 MINUTE_MS = 60_000
 CHECK_MS = 10 * MINUTE_MS

@@ -32,7 +32,7 @@ from kit.group_requests import (
 from kit.nodes import DATA, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 
-from ottla.broker.groups.home import LOAD_AT_START_BYTES, OFFSETS_TOPIC, RELOAD_INTERVAL_MS, java_hash
+from ottla.broker.groups.home import LOAD_AT_START_BYTES, RELOAD_INTERVAL_MS, java_hash
 from ottla.broker.node import Node
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.api.list_groups import ListGroupsRequest
@@ -48,6 +48,7 @@ from ottla.protocol.records.control import (
 )
 from ottla.protocol.records.record import Record
 from ottla.protocol.stored.group import OffsetCommitKey, OffsetCommitValue, encode_group_key, encode_group_value
+from ottla.storage.layout import OFFSETS_TOPIC
 
 KAFKAS_LOG = Path(__file__).parent / "golden" / "kafka-4.1.0-consumer-offsets.log"
 """Written by Apache Kafka 4.1.0 (`scripts/interop/group-exchange --golden`): a static classic member, a member of the

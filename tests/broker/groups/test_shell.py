@@ -37,7 +37,7 @@ from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.context import Peer
 from ottla.broker.exposition import Exposition
-from ottla.broker.groups.home import OFFSETS_TOPIC, RELOAD_INTERVAL_MS
+from ottla.broker.groups.home import RELOAD_INTERVAL_MS
 from ottla.broker.groups.shard import GROUPS_PER_STEP
 from ottla.broker.metadata.image import GROUP_RESOURCE
 from ottla.broker.node import Node
@@ -53,6 +53,7 @@ from ottla.protocol.api.offset_fetch import OffsetFetchResponse
 from ottla.protocol.api.sync_group import SyncGroupResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.append import AppendEntry, AppendResult
+from ottla.storage.layout import OFFSETS_TOPIC
 
 Life = tuple[Node, SimulatedFiles, ManualClock]
 

@@ -1,0 +1,101 @@
+"""The room that is kept free on a volume, and who may still write when less than that is left (decisions.md 4).
+
+A disk that is full to the last byte takes no DeleteTopics, no checkpoint and no cleaned segment: nothing that would
+make room. So what grows is refused before:
+
+    free on the volume         level    who may write
+    the reserve or more        AMPLE    everybody
+    less than the reserve      SHORT    not clients' records; groups (commits, members), and all that frees room
+    less than half of it       SCARCE   what frees room: metadata, checkpoints, retention, the cleaner
+
+The way back to the better level begins an eighth of the reserve higher, so that a broker at the edge does not change
+its mind with every segment.
+
+`judge` is pure; `log_directory.py` asks the volume, every second and whenever `budget_bytes` of records were appended
+since it last did. The budget is half of what is left above the reserve, and at least `LEAST_BUDGET_BYTES` (a sixteenth
+of a smaller reserve), so records go below the reserve by no more than that and what one call of `Log.append` brings;
+other writers on the volume may take what they like within a second.
+
+    a volume of 100 GiB, -1 configured:   reserve 1 GiB, SHORT below 1 GiB, SCARCE below 512 MiB, AMPLE from 1.125 GiB
+    a volume of 6 MiB, -1 configured:     reserve 307 KiB
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+AUTOMATIC: Final = -1
+"""A reserve that follows the volume: one part in `AUTOMATIC_PART`, `AUTOMATIC_MOST_BYTES` at most."""
+AUTOMATIC_PART: Final = 20
+AUTOMATIC_MOST_BYTES: Final = 1 << 30
+"""A segment of the default size, which a cleaning writes before it can remove the ones that it replaces."""
+LEAST_BUDGET_BYTES: Final = 1 << 20
+UNLIMITED_BYTES: Final = 1 << 62
+"""The budget where there is no reserve, or nobody knows how large the volume is."""
+
+
+class RoomLevel(IntEnum):
+    """How much room there is; see the module."""
+
+    AMPLE = 0
+    SHORT = 1
+    SCARCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a look at the volume found. `free_bytes` is None where the volume does not say."""
+
+    level: RoomLevel
+    free_bytes: int | None
+    reserve_bytes: int
+    budget_bytes: int
+    """Bytes that may be appended before the next look; 0 unless AMPLE."""
+
+    def __str__(self) -> str:
+        if self.free_bytes is None:
+            return "how much is free is not known"
+        free, kept = shown_bytes(self.free_bytes), shown_bytes(self.reserve_bytes)
+        return f"{free} free, ottla.log.dir.reserve.bytes keeps {kept}"
+
+
+UNKNOWN_ROOM: Final = Room(RoomLevel.AMPLE, None, 0, UNLIMITED_BYTES)
+
+
+def reserve_of(configured_bytes: int, total_bytes: int) -> int:
+    """The reserve in bytes of a volume of `total_bytes`."""
+    if configured_bytes == AUTOMATIC:
+        return min(AUTOMATIC_MOST_BYTES, total_bytes // AUTOMATIC_PART)
+    return configured_bytes
+
+
+def judge(configured_bytes: int, volume: tuple[int, int] | None, before: RoomLevel) -> Room:
+    """What the (total, free) bytes of a volume mean, given the level `before`."""
+    if volume is None or volume[0] <= 0:
+        return UNKNOWN_ROOM
+    total_bytes, free_bytes = volume
+    reserve_bytes = reserve_of(configured_bytes, total_bytes)
+    if reserve_bytes <= 0:
+        return Room(RoomLevel.AMPLE, free_bytes, 0, UNLIMITED_BYTES)
+    margin_bytes = reserve_bytes // 8
+    level = RoomLevel.AMPLE
+    if free_bytes < reserve_bytes // 2 + (margin_bytes if before is RoomLevel.SCARCE else 0):
+        level = RoomLevel.SCARCE
+    elif free_bytes < reserve_bytes + (0 if before is RoomLevel.AMPLE else margin_bytes):
+        level = RoomLevel.SHORT
+    if level is not RoomLevel.AMPLE:
+        return Room(level, free_bytes, reserve_bytes, 0)
+    least_bytes = max(1, min(LEAST_BUDGET_BYTES, reserve_bytes // 16))
+    return Room(level, free_bytes, reserve_bytes, max(least_bytes, (free_bytes - reserve_bytes) // 2))
+
+
+def shown_bytes(count: int) -> str:
+    """A size for people: `1.0 GiB`, `307.2 KiB`."""
+    size, unit = float(count), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
