@@ -250,13 +250,6 @@ class NodeCollector(Collector):
         yield _gauge(
             "ottla_loop_lag_max_seconds", "The same, most since the last scrape.", metrics.max_loop_lag_us / 1e6
         )
-        longest = GaugeMetricFamily(
-            "ottla_chore_step_max_seconds", "The longest step since the last scrape.", labels=["chore"]
-        )
-        last = GaugeMetricFamily(
-            "ottla_chore_last_step_timestamp_seconds", "When the newest step was; 0 for never.", labels=["chore"]
-        )
-        freed = CounterMetricFamily("ottla_chore_bytes", "Bytes written, or freed, by the chore.", labels=["chore"])
         metrics.max_loop_lag_us = 0
         steps = CounterMetricFamily("ottla_chore_steps", "Steps of background work.", labels=["chore"])
         failures = CounterMetricFamily("ottla_chore_failures", "Steps that failed.", labels=["chore"])
@@ -265,30 +258,7 @@ class NodeCollector(Collector):
             steps.add_metric([name], counters.steps)
             failures.add_metric([name], counters.failures)
             seconds.add_metric([name], counters.elapsed_us / 1e6)
-            longest.add_metric([name], counters.max_us / 1e6)
-            last.add_metric([name], counters.last_wall_ms / 1e3)
-            freed.add_metric([name], counters.bytes)
-            counters.max_us = 0
-        yield from (steps, failures, seconds, longest, last, freed)
-
-    def _loop(self) -> Iterator[Metric]:
-        metrics = self._node.metrics
-        lag = HistogramMetricFamily("ottla_loop_lag_seconds", "How late the loop comes to what is due.")
-        lag.add_metric([], _buckets(metrics.loop_lag), metrics.loop_lag.sum_us / 1e6)
-        yield lag
-        yield _gauge("ottla_loop_lag_max_seconds", "The most since the last scrape.", metrics.loop_lag.max_us / 1e6)
-        metrics.loop_lag.max_us = 0
-        held = HistogramMetricFamily(
-            "ottla_request_hold_seconds", "Stretches for which a request held the loop.", labels=["request"]
-        )
-        longest = GaugeMetricFamily(
-            "ottla_request_hold_max_seconds", "The longest since the last scrape.", labels=["request"]
-        )
-        for api, histogram in metrics.held.items():
-            held.add_metric([api], _buckets(histogram), histogram.sum_us / 1e6)
-            longest.add_metric([api], histogram.max_us / 1e6)
-            histogram.max_us = 0
-        yield from (held, longest)
+        yield from (steps, failures, seconds)
 
 
 def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
