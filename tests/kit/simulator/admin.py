@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 NAMES = [f"topic-{number}" for number in range(6)]
 TOPIC_RESOURCE = 2
 SET = 0
+ALTERED_KEY = "max.message.bytes"
+"""A key that no other client looks at."""
 KINDS: list[dict[str, str]] = [
     {},
     {},
@@ -107,7 +109,7 @@ class Administrator:
         if topic is None or topic.settings_asked:
             return
         value = str(self._chance.randint(1_000_000, 2_000_000))
-        asked = {**topic.settings, "max.message.bytes": value}
+        asked = {**topic.settings, ALTERED_KEY: value}
         topic.settings_asked.append(asked)
 
         def answered(response: Response) -> None:
@@ -117,7 +119,7 @@ class Administrator:
                 topic.settings_asked.clear()
 
         alter = IncrementalAlterConfigsRequest
-        config = alter.AlterableConfig(name="max.message.bytes", config_operation=SET, value=value)
+        config = alter.AlterableConfig(name=ALTERED_KEY, config_operation=SET, value=value)
         resource = alter.AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic.name, configs=[config])
         line.send(alter(resources=[resource], validate_only=False), 1, answered)
 

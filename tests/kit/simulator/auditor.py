@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
+from kit.simulator.admin import ALTERED_KEY, KINDS
 from kit.simulator.members import ask_for_offset
 from kit.simulator.model import Loss, Model, Shown, TopicModel, Violation
 from kit.simulator.readers import FETCH_VERSION, fetch_request, stored_records
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 DYNAMIC_TOPIC_CONFIG = 1
 TOPIC_RESOURCE = 2
+SET_KEYS = sorted({ALTERED_KEY}.union(*KINDS))
 R = TypeVar("R", bound=Response)
 
 
@@ -37,9 +40,8 @@ class Auditor:
     def audit(self, loss: Loss) -> None:
         """After a start: topics, settings, every record of every partition, committed offsets."""
         found = self._topics()
-        self._model.audit_topics(
-            {name: (topic_id, count, self._settings(name)) for name, (topic_id, count) in found.items()}
-        )
+        settings = self._settings(found)
+        self._model.audit_topics({name: (topic_id, count, settings[name]) for name, (topic_id, count) in found.items()})
         for topic in self._model.topics.values():
             for index in range(len(topic.partitions)):
                 self._model.audit_partition(topic, index, self._shown(topic, index), loss)
@@ -70,17 +72,24 @@ class Auditor:
             if not topic.is_internal
         }
 
-    def _settings(self, name: str) -> dict[str, str]:
-        resource = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
-        )
-        request = DescribeConfigsRequest(resources=[resource])
-        answer = self._ask(request, 4, DescribeConfigsResponse).results[0]
-        if answer.error_code != ErrorCode.NONE:
-            raise Violation(f"the settings of {name} cannot be told: {answer.error_message}")
-        return {
-            config.name: config.value or "" for config in answer.configs if config.config_source == DYNAMIC_TOPIC_CONFIG
-        }
+    def _settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """What each topic sets itself."""
+        wanted = DescribeConfigsRequest.DescribeConfigsResource
+        resources = [
+            wanted(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=SET_KEYS) for name in names
+        ]
+        if not resources:
+            return {}
+        found = {}
+        for answer in self._ask(DescribeConfigsRequest(resources=resources), 4, DescribeConfigsResponse).results:
+            if answer.error_code != ErrorCode.NONE:
+                raise Violation(f"the settings of {answer.resource_name} cannot be told: {answer.error_message}")
+            found[answer.resource_name] = {
+                config.name: config.value or ""
+                for config in answer.configs
+                if config.config_source == DYNAMIC_TOPIC_CONFIG
+            }
+        return found
 
     def _shown(self, topic: TopicModel, index: int) -> Shown:
         place = f"{topic.name}-{index}"

@@ -56,6 +56,9 @@ SETTINGS: dict[str, object] = {
     "metadata.log.max.record.bytes.between.snapshots": 2000,
 }
 
+CONFIG = BrokerConfig.of(SETTINGS)
+"""Read once: no client changes the broker's own keys, and reading them takes longer than starting a broker does."""
+
 
 @dataclass
 class Outcome:
@@ -233,7 +236,7 @@ class World:
     def _make_node(self) -> None:
         self._failure = None
         self.files.now_ms = self.clock.wall_ms()
-        self.node = Node(BrokerConfig.of(SETTINGS), clock=self.clock, files=self.files)
+        self.node = Node(CONFIG, clock=self.clock, files=self.files)
         self.node.start()
 
     def _meet(self, loss: Loss | None) -> None:
