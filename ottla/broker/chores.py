@@ -7,8 +7,8 @@ between. Work that waits for the disk goes to the node's workers, and its chore 
 Nothing here knows of a loop: the node's timers drive all of it, and so does a manual clock.
 
     chore                  interval                                          what a step does
-    retention              log.retention.check.interval.ms                   old segments of some logs
-    segment unlink         1 s                                               `.deleted` files of some logs
+    retention              log.retention.check.interval.ms                   old segments of some logs (`retaining.py`)
+    segment unlink         1 s                                               `.deleted` files of some logs, in a worker
     directory unlink       1 s                                               `-delete` directories
     recovery points        log.flush.offset.checkpoint.interval.ms, at most  recovery-point-offset-checkpoint
                            RECOVERY_POINT_MOST_MS (decisions.md 7)
@@ -31,18 +31,25 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker import log_cleaner
+from ottla.broker.retaining import retain
 from ottla.protocol.errors import KafkaError
+from ottla.storage.retention import unlink_files
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ottla.broker.metrics import ChoreCounters
     from ottla.broker.node import Node
     from ottla.broker.timers import Timer
     from ottla.storage.log import Log
+    from ottla.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
 
 LOGS_PER_STEP = 50
 """Logs that one step looks at: about a millisecond of work when there is nothing to do."""
+FILES_PER_STEP = 100
+"""Files of deleted segments that a worker unlinks at a time, and those of one more log."""
 RECOVERY_POINT_MOST_MS = 5_000
 """Recovery points are written at least so often, whatever the configuration: they bound what a start looks at."""
 HOUSEKEEPING_INTERVAL_MS = 1_000
@@ -87,10 +94,12 @@ class Chore:
             return
         started_ns = time.perf_counter_ns()
         has_more = self._guard(self._step)
-        self._counters.steps += 1
-        self._counters.elapsed_us += (time.perf_counter_ns() - started_ns) // 1_000
-        self._counters.last_wall_ms = self._node.clock.wall_ms()
+        self._counters.step((time.perf_counter_ns() - started_ns) // 1_000, self._node.clock.wall_ms())
         self._plan(0 if has_more else self.interval_ms)
+
+    def count_bytes(self, size_bytes: int) -> None:
+        """The chore has freed, or written, so many."""
+        self._counters.bytes += size_bytes
 
     def _guard(self, work: Callable[[], bool | None]) -> bool:
         """Run some of the chore's own work; whatever it raises is said here, the chore and all others go on."""
@@ -104,19 +113,40 @@ class Chore:
             logger.exception("a bug in the chore %s", self.name)
         return False
 
+    def hold(self) -> None:
+        """No steps until `go_on`."""
+        self._is_waiting = True
+
+    def go_on(self) -> None:
+        """What was waited for is done: step again at once."""
+        self._is_waiting = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._plan(0)
+
     def in_worker(self, work: Callable[[], object], done: Callable[[], None] | None = None) -> bool:
         """Run `work` off the broker's thread, then `done` on it; steps wait until then. False, as a step returns it."""
         self._is_waiting = True
+        spent_us = 0
+
+        def timed() -> object:
+            nonlocal spent_us
+            started_ns = time.perf_counter_ns()
+            try:
+                return work()
+            finally:
+                spent_us = (time.perf_counter_ns() - started_ns) // 1_000
 
         def finished(_: object, error: BaseException | None) -> None:
             self._is_waiting = False
+            self._counters.worker_us += spent_us
             if error is not None:
                 self._counters.failures += 1
                 logger.error("the chore %s failed: %s", self.name, error)
             elif done is not None:
                 self._guard(done)
 
-        self._node.workers.run(work, finished)
+        self._node.workers.run(timed, finished)
         return False
 
     def _plan(self, delay_ms: int) -> None:
@@ -124,11 +154,15 @@ class Chore:
 
 
 class Sweep:
-    """Goes over all logs, some per step, and begins again when it is through."""
+    """Goes over all logs, some per step, and begins again when it is through.
+
+    A visit that answers True ends its step: the log has given work to a worker, and whoever waits for that goes on.
+    """
 
     def __init__(self, logs: Callable[[], Sequence[Log]], visit: Callable[[Log], object]) -> None:
         self._logs = logs
-        self._visit = visit
+        self.visit = visit
+        """What is done at each log."""
         self._rest: Iterator[Log] = iter(())
         self._is_under_way = False
 
@@ -142,8 +176,8 @@ class Sweep:
             if log is None:
                 self._is_under_way = False
                 return False
-            if log.error is None:
-                self._visit(log)
+            if log.error is None and self.visit(log) is True:
+                return False
         return True
 
 
@@ -153,21 +187,22 @@ class Chores:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.chores: dict[str, Chore] = {}
+        self._unlinking = Sweep(lambda: list(node.log_manager.logs.values()), lambda log: None)
 
     def start(self) -> None:
         """Plan every chore's first step."""
         config = self._node.config
         self._add("retention", config.log_retention_check_interval_ms, self._sweep(self._apply_retention))
-        self._add("segment unlink", HOUSEKEEPING_INTERVAL_MS, self._sweep(self._unlink_segments))
+        self._add("segment unlink", HOUSEKEEPING_INTERVAL_MS, self._unlink_segments)
         self._add("directory unlink", HOUSEKEEPING_INTERVAL_MS, self._unlink_directories)
         recovery_ms = min(config.log_flush_offset_checkpoint_interval_ms, RECOVERY_POINT_MOST_MS)
         self._add("recovery points", recovery_ms, self._write_recovery_points)
         self._add(
             "log start offsets", config.log_flush_start_offset_checkpoint_interval_ms, self._write_log_start_offsets
         )
-        self._add("room", HOUSEKEEPING_INTERVAL_MS, self._look_at_room)
         self._add("high watermarks", config.replica_high_watermark_checkpoint_interval_ms, self._write_high_watermarks)
         self._add("full directories", config.ottla_disk_full_probe_interval_ms, self._probe)
+        self._add("room", HOUSEKEEPING_INTERVAL_MS, self._look_at_room)
         self._add("index files", HOUSEKEEPING_INTERVAL_MS, self._sweep(self._flush_indexes))
         self._add("metadata snapshot", HOUSEKEEPING_INTERVAL_MS, self._snapshot)
         self._add(log_cleaner.CHORE, config.log_cleaner_backoff_ms, self._node.cleaner.step)
@@ -202,24 +237,43 @@ class Chores:
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
-    def _apply_retention(self, log: Log) -> None:
+    def _apply_retention(self, log: Log) -> bool:
         partition = self._node.catalog.partition(log.topic, log.partition)
         if partition is None or partition.log is not log:
-            return
-        partition.settle()
-        deleted = log.apply_retention(self._node.clock.wall_ms())
-        if deleted:
-            logger.info(
-                "%s-%d: retention deleted %d segments, the log starts at %d",
-                log.topic,
-                log.partition,
-                len(deleted),
-                log.log_start_offset,
-            )
-            partition.wake_watchers()
+            return False
+        chore = self.chores["retention"]
+        is_held = is_through = False
 
-    def _unlink_segments(self, log: Log) -> None:
-        log.unlink_due(self._node.clock.wall_ms())
+        def through(deleted: Sequence[Segment]) -> None:
+            nonlocal is_through
+            is_through = True
+            chore.count_bytes(sum(segment.size_bytes for segment in deleted))
+            if is_held:
+                chore.go_on()
+
+        retain(self._node, partition, "retention", through)
+        if is_through:
+            return False
+        chore.hold()
+        is_held = True
+        return True
+
+    def _unlink_segments(self) -> bool:
+        """Take what is due from some logs, and have it unlinked: of a large file that takes long."""
+        chore = self.chores["segment unlink"]
+        paths: list[Path] = []
+        now_ms = self._node.clock.wall_ms()
+
+        def take(log: Log) -> bool:
+            paths.extend(log.take_due_files(now_ms))
+            return len(paths) >= FILES_PER_STEP
+
+        self._unlinking.visit = take
+        has_more = self._unlinking.step() or len(paths) >= FILES_PER_STEP
+        if not paths:
+            return has_more
+        files = self._node.files
+        return chore.in_worker(lambda: unlink_files(files, paths), chore.go_on if has_more else None)
 
     def _unlink_directories(self) -> bool:
         manager, now_ms = self._node.log_manager, self._node.clock.monotonic_ms()
@@ -242,6 +296,8 @@ class Chores:
         if not any(not one.is_online and not one.is_offline for one in manager.directories):
             return False
         now_ms = self._node.clock.monotonic_ms()
+        return self.chores["full directories"].in_worker(lambda: manager.probe_full(now_ms), self._make_missing)
+
     def _look_at_room(self) -> bool:
         has_come_back = False
 
@@ -254,8 +310,6 @@ class Chores:
                 self._make_missing()
 
         return self.chores["room"].in_worker(look, looked)
-
-        return self.chores["full directories"].in_worker(lambda: manager.probe_full(now_ms), self._make_missing)
 
     def _make_missing(self) -> None:
         if any(directory.is_online for directory in self._node.log_manager.directories):

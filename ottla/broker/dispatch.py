@@ -140,15 +140,20 @@ class RequestDispatcher:
             if not answer.done:
                 waiting = Slot(answer)
                 answer.then(lambda done: self._finish(waiting, served, request, context, done, started_ns))
+                self._metrics.hold(served.api.name, (perf_counter_ns() - started_ns) // 1000)
                 return waiting
             if answer.error is not None:
                 answer = self._refuse(served, request, context, answer.error)
             else:
                 answer = answer.response
         if answer is None:
-            self._metrics.request(served.api.name, version, 0, (perf_counter_ns() - started_ns) // 1000)
+            elapsed_us = (perf_counter_ns() - started_ns) // 1000
+            self._metrics.request(served.api.name, version, 0, elapsed_us)
+            self._metrics.hold(served.api.name, elapsed_us)
             return None
-        return self._encode(served, request, context, answer, started_ns)
+        buffers = self._encode(served, request, context, answer, started_ns)
+        self._metrics.hold(served.api.name, (perf_counter_ns() - started_ns) // 1000)
+        return buffers
 
     def _finish(
         self,
@@ -160,6 +165,7 @@ class RequestDispatcher:
         started_ns: int,
     ) -> None:
         """A pending answer is there: encode it into its slot."""
+        answered_ns = perf_counter_ns()
         try:
             answer = done.response
             if done.error is not None:
@@ -169,6 +175,7 @@ class RequestDispatcher:
             slot.finish(None, close_reason=str(reason))
         else:
             slot.finish(buffers)
+        self._metrics.hold(served.api.name, (perf_counter_ns() - answered_ns) // 1000)
 
     def _encode(
         self, served: _Served, request: Request, context: Context, response: Response, started_ns: int

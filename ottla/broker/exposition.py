@@ -9,7 +9,8 @@ Only this module knows prometheus-client, and it is imported with the first scra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from ottla.broker.node import Node
+    from ottla.broker.partition import Partition
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+SAMPLES_PER_PIECE = 300
+"""Lines of a scrape that are made in one go: two milliseconds."""
 
 _TOPIC_COUNTERS = {
     "messages_in": ("messagesin", "Records appended."),
@@ -36,6 +40,15 @@ _TOPIC_COUNTERS = {
     "total_fetch_requests": ("totalfetchrequests", "Fetch requests, one for each partition in them."),
     "failed_produce_requests": ("failedproducerequests", "Produce requests that failed."),
     "failed_fetch_requests": ("failedfetchrequests", "Fetch requests that failed."),
+}
+
+_LOG_GAUGES: dict[str, tuple[str, Callable[[Partition], int]]] = {
+    "kafka_log_log_size": ("Bytes of the partition's segments.", lambda each: each.log.size_bytes),
+    "kafka_log_log_logstartoffset": ("First offset of the partition.", lambda each: each.log.log_start_offset),
+    "kafka_log_log_logendoffset": ("Next offset of the partition.", lambda each: each.log.log_end_offset),
+    "kafka_log_log_numlogsegments": ("Segments of the partition.", lambda each: len(each.log.segment_list)),
+    "ottla_log_highwatermark": ("Offset below which records are seen.", lambda each: each.high_watermark),
+    "ottla_log_syncedoffset": ("Offset below which records are on disk.", lambda each: each.log.synced_offset),
 }
 
 
@@ -50,7 +63,35 @@ class Exposition:
 
     def render(self) -> bytes:
         """The text that `/metrics` answers, of CONTENT_TYPE."""
-        return generate_latest(self._registry)
+        return b"".join(self.pieces())
+
+    def pieces(self) -> Iterator[bytes]:
+        """The same a few hundred lines at a time, so that a scrape holds nobody up; counters may move meanwhile."""
+        piece, count = b"", 0
+        for metric in self._registry.collect():
+            for slot in range(0, max(len(metric.samples), 1), SAMPLES_PER_PIECE):
+                part = copy(metric)
+                part.samples = metric.samples[slot : slot + SAMPLES_PER_PIECE]
+                text = generate_latest(_Collected(part))
+                # The two lines of comment before the samples come once.
+                piece += text if slot == 0 else text.split(b"\n", 2)[2]
+                count += len(part.samples)
+                if count >= SAMPLES_PER_PIECE:
+                    yield piece
+                    piece, count = b"", 0
+        yield piece
+
+
+class _Collected(CollectorRegistry):
+    """A registry of one metric that was collected before."""
+
+    def __init__(self, metric: Metric) -> None:
+        super().__init__(auto_describe=False)
+        self._metric = metric
+
+    def collect(self) -> Iterator[Metric]:
+        """That one."""
+        yield self._metric
 
 
 class NodeCollector(Collector):
@@ -122,27 +163,16 @@ class NodeCollector(Collector):
         yield _counter(f"{server}_outgoing_byte", "Bytes sent.", metrics.bytes_sent)
 
     def _logs(self) -> Iterator[Metric]:
-        labels = ["topic", "partition"]
-        size = GaugeMetricFamily("kafka_log_log_size", "Bytes of the partition's segments.", labels=labels)
-        start = GaugeMetricFamily("kafka_log_log_logstartoffset", "First offset of the partition.", labels=labels)
-        end = GaugeMetricFamily("kafka_log_log_logendoffset", "Next offset of the partition.", labels=labels)
-        segments = GaugeMetricFamily("kafka_log_log_numlogsegments", "Segments of the partition.", labels=labels)
-        watermark = GaugeMetricFamily("ottla_log_highwatermark", "Offset below which records are seen.", labels=labels)
-        synced = GaugeMetricFamily("ottla_log_syncedoffset", "Offset below which records are on disk.", labels=labels)
-        offline = 0
-        for topic in self._node.catalog.topics.values():
-            for index, partition in enumerate(topic.partitions):
-                if partition is None:
-                    offline += 1
-                    continue
-                log, of = partition.log, [topic.name, str(index)]
-                size.add_metric(of, log.size_bytes)
-                start.add_metric(of, log.log_start_offset)
-                end.add_metric(of, log.log_end_offset)
-                segments.add_metric(of, len(log.segments))
-                watermark.add_metric(of, partition.high_watermark)
-                synced.add_metric(of, log.synced_offset)
-        yield from (size, start, end, segments, watermark, synced)
+        # One family after another, not all in one go: each is a look at every partition.
+        for name, (text, value) in _LOG_GAUGES.items():
+            family = GaugeMetricFamily(name, text, labels=["topic", "partition"])
+            for topic in self._node.catalog.topics.values():
+                for index, partition in enumerate(topic.partitions):
+                    if partition is not None:
+                        family.add_metric([topic.name, str(index)], value(partition))
+            yield family
+        topics = self._node.catalog.topics.values()
+        offline = sum(partition is None for topic in topics for partition in topic.partitions)
         yield from self._replicas(offline)
 
     def _replicas(self, offline: int) -> Iterator[Metric]:
@@ -246,19 +276,47 @@ class NodeCollector(Collector):
         syncs.add_metric([], _buckets(metrics.syncs), metrics.syncs.sum_us / 1e6)
         yield syncs
         yield _counter("ottla_sync_failures", "Syncs that failed.", metrics.sync_failures)
-        yield _gauge("ottla_loop_lag_seconds", "How late the loop ran its newest timer.", metrics.loop_lag_us / 1e6)
-        yield _gauge(
-            "ottla_loop_lag_max_seconds", "The same, most since the last scrape.", metrics.max_loop_lag_us / 1e6
-        )
-        metrics.max_loop_lag_us = 0
+        yield from self._loop()
         steps = CounterMetricFamily("ottla_chore_steps", "Steps of background work.", labels=["chore"])
         failures = CounterMetricFamily("ottla_chore_failures", "Steps that failed.", labels=["chore"])
-        seconds = CounterMetricFamily("ottla_chore_seconds", "Time spent in steps.", labels=["chore"])
+        seconds = CounterMetricFamily("ottla_chore_seconds", "Time of the broker's thread.", labels=["chore"])
+        in_workers = CounterMetricFamily("ottla_chore_worker_seconds", "Time of workers.", labels=["chore"])
+        longest = GaugeMetricFamily(
+            "ottla_chore_step_max_seconds", "The longest step since the last scrape.", labels=["chore"]
+        )
+        last = GaugeMetricFamily(
+            "ottla_chore_last_step_timestamp_seconds", "When the newest step was; 0 for never.", labels=["chore"]
+        )
+        freed = CounterMetricFamily("ottla_chore_bytes", "Bytes written, or freed, by the chore.", labels=["chore"])
         for name, counters in metrics.chores.items():
             steps.add_metric([name], counters.steps)
             failures.add_metric([name], counters.failures)
             seconds.add_metric([name], counters.elapsed_us / 1e6)
-        yield from (steps, failures, seconds)
+            in_workers.add_metric([name], counters.worker_us / 1e6)
+            longest.add_metric([name], counters.max_us / 1e6)
+            last.add_metric([name], counters.last_wall_ms / 1e3)
+            freed.add_metric([name], counters.bytes)
+            counters.max_us = 0
+        yield from (steps, failures, seconds, in_workers, longest, last, freed)
+
+    def _loop(self) -> Iterator[Metric]:
+        metrics = self._node.metrics
+        lag = HistogramMetricFamily("ottla_loop_lag_seconds", "How late the loop comes to what is due.")
+        lag.add_metric([], _buckets(metrics.loop_lag), metrics.loop_lag.sum_us / 1e6)
+        yield lag
+        yield _gauge("ottla_loop_lag_max_seconds", "The most since the last scrape.", metrics.loop_lag.max_us / 1e6)
+        metrics.loop_lag.max_us = 0
+        held = HistogramMetricFamily(
+            "ottla_request_hold_seconds", "Stretches for which a request held the loop.", labels=["request"]
+        )
+        longest = GaugeMetricFamily(
+            "ottla_request_hold_max_seconds", "The longest since the last scrape.", labels=["request"]
+        )
+        for api, histogram in metrics.held.items():
+            held.add_metric([api], _buckets(histogram), histogram.sum_us / 1e6)
+            longest.add_metric([api], histogram.max_us / 1e6)
+            histogram.max_us = 0
+        yield from (held, longest)
 
 
 def _counter(name: str, text: str, value: float) -> CounterMetricFamily:

@@ -294,7 +294,7 @@ class LogCleaner:
         else:
             self._have_done(running, work)
         finally:
-            self._counters.elapsed_us += (time.perf_counter_ns() - started_ns) // 1_000
+            self._counters.spend((time.perf_counter_ns() - started_ns) // 1_000)
 
     def _have_done(self, running: _Running, work: Work) -> None:
         def guarded() -> tuple[int, Exception | None]:
@@ -322,6 +322,7 @@ class LogCleaner:
         figures.cleanings += 1
         figures.bytes_read += cleaning.bytes_read
         figures.bytes_written += cleaning.bytes_written
+        self._counters.bytes += cleaning.bytes_written
         figures.bytes_freed += cleaning.bytes_before - cleaning.bytes_after
         figures.records_removed += removed
         figures.last_recopy_ratio = cleaning.bytes_written / cleaning.bytes_read if cleaning.bytes_read else 0.0

@@ -32,11 +32,13 @@ REQUEST_BUCKETS_US = (
 class Histogram:
     """Counts of times by bucket, with their sum."""
 
-    __slots__ = ("counts", "sum_us")
+    __slots__ = ("counts", "max_us", "sum_us")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(REQUEST_BUCKETS_US) + 1)
         self.sum_us = 0
+        self.max_us = 0
+        """The longest since somebody set it to 0; kept for what is observed with `observe` only."""
 
     @property
     def count(self) -> int:
@@ -47,6 +49,7 @@ class Histogram:
         """Add one time; a time equal to a bound belongs to its bucket."""
         self.counts[bisect_left(REQUEST_BUCKETS_US, elapsed_us)] += 1
         self.sum_us += elapsed_us
+        self.max_us = max(self.max_us, elapsed_us)
 
 
 class TopicCounters:
@@ -80,15 +83,33 @@ class TopicCounters:
 
 
 class ChoreCounters:
-    """Counts of one chore of the background: steps, failures, and the time they took."""
+    """Counts of one chore of the background: steps, failures, the time they took, and bytes.
 
-    __slots__ = ("elapsed_us", "failures", "last_wall_ms", "steps")
+    `bytes` are those that it freed or wrote, whatever its work is; `elapsed_us` is time of the broker's thread,
+    `worker_us` of workers; `max_us` is the longest step on the broker's thread since somebody set it to 0.
+    """
+
+    __slots__ = ("bytes", "elapsed_us", "failures", "last_wall_ms", "max_us", "steps", "worker_us")
 
     def __init__(self) -> None:
         self.steps = 0
         self.failures = 0
         self.elapsed_us = 0
+        self.worker_us = 0
+        self.max_us = 0
         self.last_wall_ms = 0
+        self.bytes = 0
+
+    def step(self, elapsed_us: int, wall_ms: int) -> None:
+        """Count one step."""
+        self.steps += 1
+        self.last_wall_ms = wall_ms
+        self.spend(elapsed_us)
+
+    def spend(self, elapsed_us: int) -> None:
+        """Count time that a step, or a part of one, took from the broker's thread."""
+        self.elapsed_us += elapsed_us
+        self.max_us = max(self.max_us, elapsed_us)
 
 
 class GroupCounters:
@@ -132,10 +153,8 @@ class Metrics:
         self.bytes_received = 0
         self.bytes_sent = 0
         self.sync_failures = 0
-        self.loop_lag_us = 0
-        """How late the loop ran the newest timer."""
-        self.max_loop_lag_us = 0
-        """The largest such delay since the last scrape."""
+        self.loop_lag = Histogram()
+        """How late the loop came to a timer that asks ten times a second (`loop_watch.py`)."""
         self.syncs = Histogram()
         self.topics: dict[str, TopicCounters] = {}
         self.removed_topics = TopicCounters()
@@ -143,6 +162,9 @@ class Metrics:
         self.request_counts: dict[tuple[str, int, int], int] = {}
         """By (API name, version, error code of the response)."""
         self.request_times: dict[str, Histogram] = {}
+        self.held: dict[str, Histogram] = {}
+        """By API name: stretches for which one of its requests held the loop. A request that is answered at once is one
+        stretch, another has one more for its answer. Those that take the short ways are not looked at."""
         self.chores: dict[str, ChoreCounters] = {}
         self.groups = GroupCounters()
 
@@ -187,7 +209,9 @@ class Metrics:
         if failed:
             self.sync_failures += 1
 
-    def loop_lag(self, lag_us: int) -> None:
-        """Note how late the loop ran a timer."""
-        self.loop_lag_us = lag_us
-        self.max_loop_lag_us = max(self.max_loop_lag_us, lag_us)
+    def hold(self, api_name: str, elapsed_us: int) -> None:
+        """Note that a request of this API had the broker's thread to itself for so long."""
+        held = self.held.get(api_name)
+        if held is None:
+            held = self.held[api_name] = Histogram()
+        held.observe(elapsed_us)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from ottla import __version__
 from ottla.broker.connections import Connections
+from ottla.broker.loop_watch import LoopWatch
 from ottla.broker.node import Node
 from ottla.broker.notify import notify
 
@@ -82,7 +83,6 @@ class LoopTimers:
         self._handle = None
         node = self._node
         now_ms = node.clock.monotonic_ms()
-        node.metrics.loop_lag(max(0, int((now_ms - self._fires_at_ms) * 1000)))
         node.timers.run_due(now_ms)
         next_ms = node.timers.next_deadline_ms()
         if next_ms is not None:
@@ -101,6 +101,7 @@ class Server:
         self._node: Node | None = None
         self._connections: Connections | None = None
         self._timers: LoopTimers | None = None
+        self._watch: LoopWatch | None = None
         self._servers: list[asyncio.AbstractServer] = []
         self._http: HttpServer | None = None
         self._is_accepting = False
@@ -131,6 +132,7 @@ class Server:
             node.turn.on_work = functools.partial(loop.call_soon, node.turn.looked)
             self._timers = LoopTimers(node, loop)
             node.start()
+            self._watch = LoopWatch(node.metrics.loop_lag, loop.call_later)
         except BaseException:
             for _, bound in sockets:
                 bound.close()
@@ -162,6 +164,8 @@ class Server:
             self._http = None
         if self._timers is not None:
             self._timers.stop()
+        if self._watch is not None:
+            self._watch.stop()
         if node is not None:
             node.stop()
             self._node = None

@@ -15,7 +15,8 @@ passed in. Made by `recovery.open_log`. Follows Kafka's UnifiedLog and LocalLog.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
 from typing import Final
 
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -331,8 +332,50 @@ class Log(LogState):
 
     def apply_retention(self, now_ms: int) -> list[Segment]:
         """Delete whole segments by time, size and log start; those that were renamed to `.deleted`, oldest first."""
-        if self.error is not None:
+        steps = self.retention_steps(now_ms)
+        try:
+            work = next(steps)
+            while True:
+                try:
+                    work()
+                except OSError as error:
+                    work = steps.throw(error)
+                else:
+                    work = next(steps)
+        except StopIteration as end:
+            gone: list[Segment] = end.value
+            return gone
+
+    def retention_steps(self, now_ms: int) -> Generator[Callable[[], None], None, list[Segment]]:
+        """The same one segment at a time: what is yielded is to be run, in any thread, before it goes on.
+
+        Throw in the OSError with which it failed. Appends and reads go on between the steps; while it is not through
+        another one deletes nothing.
+        """
+        if self.error is not None or self.is_retaining:
             return []
+        gone: list[Segment] = []
+        self.is_retaining = True
+        try:
+            for segment in self._deletable(now_ms):
+                if segment.is_deleted or self.error is not None:
+                    break  # cleaned, or closed, since the step before
+                self._drop(segment, now_ms)
+                gone.append(segment)
+                try:
+                    # One by one: of several renames a crash may keep any, and a gap would cut off all that follows it.
+                    yield self._sync_names
+                except OSError as error:
+                    self.fail(error)
+                    raise
+        except (OSError, KafkaError) as error:
+            logger.warning("%s: retention stopped: %s", self.name, error)
+        finally:
+            self.is_retaining = False
+        return gone
+
+    def _deletable(self, now_ms: int) -> list[Segment]:
+        """What is to go; the log starts behind it from now on. Raises KafkaError."""
         try:
             count = retention.deletable(
                 self.segment_list.to_list(),
@@ -353,31 +396,32 @@ class Log(LogState):
             except KafkaError:
                 count -= 1  # a full disk takes no new segment: the others make room for it
         gone = self.segment_list.to_list()[:count]
-        try:
-            # First what readers may see, and its checkpoints, then the files.
-            self._move_start(self.segment_list[count].base_offset)
-            for segment in gone:
-                self._drop(segment, now_ms)
-        except (OSError, KafkaError) as error:
-            logger.warning("%s: retention stopped: %s", self.name, error)
-            return [segment for segment in gone if segment.is_deleted]
+        # First what readers may see, and its checkpoints, then the files.
+        self._move_start(self.segment_list[count].base_offset)
         return gone
 
-    def unlink_due(self, now_ms: int) -> int:
-        """Unlink deleted segments whose `file.delete.delay.ms` has passed; how many files. Raises OSError."""
+    def take_due_files(self, now_ms: int) -> list[Path]:
+        """Files of deleted segments whose `file.delete.delay.ms` has passed; the caller unlinks them, in any thread.
+
+        What is not unlinked is found by the next start.
+        """
         if self._unsynced.ticket is not None:
-            return 0  # the sync may still hold their files; the next chore finds them
+            return []  # the sync may still hold their files; the next chore finds them
         due = [item for item in self.due_unlinks if item.due_ms <= now_ms]
+        if not due:
+            return []
         self.due_unlinks = [item for item in self.due_unlinks if item.due_ms > now_ms]
-        count = 0
         for item in due:
             if item.segment is not None:
                 item.segment.abandon()
-            for path in item.paths:
-                if self.files.exists(path):
-                    self.files.unlink(path)
-                    count += 1
-        return count
+        return [path for item in due for path in item.paths]
+
+    def unlink_due(self, now_ms: int) -> int:
+        """Unlink what `take_due_files` tells; how many files. Raises OSError."""
+        return retention.unlink_files(self.files, self.take_due_files(now_ms))
+
+    def _sync_names(self) -> None:
+        self.files.sync_directory(self.directory)
 
     def _move_start(self, offset: int) -> None:
         if offset <= self.log_start_offset:
@@ -395,7 +439,7 @@ class Log(LogState):
         """Rename a segment's files, its snapshot among them, and take it out of the log.
 
         Raises:
-            OSError: it could not be renamed and stays, for the next attempt; or the sync failed, and so has the log.
+            OSError: it could not be renamed and stays, for the next attempt.
         """
         paths = retention.rename_deleted(self.files, self.directory, segment)
         self.segment_list.remove(segment)
@@ -403,12 +447,6 @@ class Log(LogState):
         self.size_bytes -= segment.size_bytes
         segment.is_deleted = True
         self.due_unlinks.append(retention.DueUnlink(now_ms + self.config.file_delete_delay_ms, paths, segment))
-        try:
-            # One by one: of several renames a crash may keep any, and a gap would cut off all that follows it.
-            self.files.sync_directory(self.directory)
-        except OSError as error:
-            self.fail(error)
-            raise
 
     # -- the log end
 

@@ -85,6 +85,7 @@ class LogState:
         self.size_bytes = sum(segment.size_bytes for segment in segments)
         self.reader = LogReader(self.segment_list)
         self.due_unlinks: list[retention.DueUnlink] = []
+        self.is_retaining = False
         self._health = health
         self._is_of_clients = topic not in layout.INTERNAL_TOPICS
         self.index_cache = index_cache

@@ -10,7 +10,7 @@ by the log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,6 +64,23 @@ def rename_away(files: Files, path: Path) -> Path:
         number += 1
     files.rename(path, target)
     return target
+
+
+def unlink_files(files: Files, paths: Iterable[Path]) -> int:
+    """Unlink those that are still there; how many. In any thread. Raises OSError after it has tried all of them."""
+    count = 0
+    failure: OSError | None = None
+    for path in paths:
+        try:
+            files.unlink(path)
+            count += 1
+        except FileNotFoundError:
+            continue  # its partition was deleted meanwhile
+        except OSError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return count
 
 
 def deletable(

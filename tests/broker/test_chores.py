@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from itertools import pairwise
 
 import pytest
 from kit.nodes import DATA, pass_time, start_node
@@ -173,3 +174,46 @@ def test_after_the_stop_nothing_is_planned() -> None:
     node, _, _ = start_node()
     node.chores.stop()
     assert node.timers.next_deadline_ms() is None
+
+
+def test_retention_deletes_one_segment_at_a_time_and_others_run_in_between() -> None:
+    node, _, clock = start_node(log_retention_check_interval_ms=10_000)
+    create(node, "t", segment_bytes="1024", retention_bytes="0")
+    append(node, "t", 20, clock.wall_ms())
+    partition = node.catalog.partition("t", 0)
+    assert partition is not None
+    counts = [len(partition.log.segments)]
+    assert counts[0] > 5
+    clock.advance(10_000)
+    while counts[-1] > 1:
+        node.run_due()
+        counts.append(len(partition.log.segments))
+    assert max(before - after for before, after in pairwise(counts)) == 1
+    assert partition.log.high_watermark == 20
+    pass_time(node, clock, 100)
+    counters = node.metrics.chores["retention"]
+    assert (counters.bytes > 5000, counters.failures) == (True, 0)
+
+
+def test_a_sync_that_fails_ends_retention_and_the_chore_goes_on_to_other_logs() -> None:
+    node, files, clock = start_node(log_retention_check_interval_ms=10_000)
+    for name in ("a", "b"):
+        create(node, name, segment_bytes="1024", retention_bytes="0")
+        append(node, name, 10, clock.wall_ms())
+    files.fail("sync_directory", "*/a-0")
+    steps = node.metrics.chores["retention"].steps
+    pass_time(node, clock, 30_000)
+    partition = node.catalog.partition("a", 0)
+    assert partition is not None
+    assert partition.log.error is not None
+    assert not partition.log.is_retaining
+    assert node.metrics.chores["retention"].steps > steps + 2
+
+
+def test_what_a_worker_does_for_a_chore_is_counted_apart() -> None:
+    node, _, clock = start_node()
+    pass_time(node, clock, 10_000)
+    counters = node.metrics.chores["recovery points"]
+    assert counters.steps > 0
+    assert counters.worker_us > 0
+    assert counters.last_wall_ms > 0

@@ -12,20 +12,23 @@ address is a loopback one, whatever `ottla.http.listener` is bound to, and refus
 (they carry `Origin`). A proxy on this machine makes its clients look like this machine: it must not pass `/log/` on.
 
 Answers are JSON. What is asked wrongly is 400, an unknown topic or partition 404, a log that takes no writes 503, each
-with `error` in a line for people. Runs on the broker's thread, as the retention chore does.
+with `error` in a line for people. Runs on the broker's thread, as the retention chore does, and where it takes long in
+steps: the answer is then `Pending`.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from ottla.broker.http.server import Operations, Page
+from ottla.broker.pending import Pending
+from ottla.broker.retaining import retain as retain_partition
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.errors import CorruptBatch
 from ottla.storage.cleanable import LogToAssess, assess
@@ -35,8 +38,12 @@ from ottla.storage.layout import DirectoryKind, parse_partition_directory
 if TYPE_CHECKING:
     from ottla.broker.node import Node
     from ottla.broker.partition import Partition
+    from ottla.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
+
+PARTITIONS_PER_STEP = 50
+"""Partitions of which `/log/retain` looks at in one turn of the loop."""
 
 
 def operations_of(node: Node) -> Operations:
@@ -67,7 +74,7 @@ def roll(node: Node, asked: Mapping[str, str]) -> Page:
     return _answer({"partition": f"{topic}-{index}", "is_rolled": active != base_offset, "base_offset": active})
 
 
-def retain(node: Node, asked: Mapping[str, str]) -> Page:
+def retain(node: Node, asked: Mapping[str, str]) -> Page | Pending[Page]:
     """Apply retention to the topic `asked["topic"]`, or to all."""
     if asked.keys() - {"topic"}:
         return _refusal(HTTPStatus.BAD_REQUEST, "ask for ?topic=NAME, or for nothing")
@@ -76,31 +83,53 @@ def retain(node: Node, asked: Mapping[str, str]) -> Page:
     if name is not None and name not in topics:
         return _refusal(HTTPStatus.NOT_FOUND, f"there is no topic {name}")
     chosen = [topics[name]] if name is not None else list(topics.values())
-    told = []
-    for topic in chosen:
-        told += [_retain(node, one) for one in topic.partitions if one is not None and one.log.error is None]
-    return _answer({"partitions": told})
+    return _Retaining(node, [one for topic in chosen for one in topic.partitions if one is not None]).answer
 
 
-def _retain(node: Node, partition: Partition) -> dict[str, object]:
-    partition.settle()
-    deleted = partition.log.apply_retention(node.clock.wall_ms())
-    log_start_offset = partition.log.log_start_offset
-    if deleted:
-        logger.info(
-            "%s-%d: retention, asked for by an operator, deleted %d segments, the log starts at %d",
-            partition.topic,
-            partition.index,
-            len(deleted),
-            log_start_offset,
-        )
-        partition.wake_watchers()
-    return {
-        "partition": f"{partition.topic}-{partition.index}",
-        "deleted_segments": [segment.base_offset for segment in deleted],
-        "deleted_bytes": sum(segment.size_bytes for segment in deleted),
-        "log_start_offset": log_start_offset,
-    }
+class _Retaining:
+    """Retention of some partitions one after another, a bounded number in each turn of the loop."""
+
+    def __init__(self, node: Node, partitions: Sequence[Partition]) -> None:
+        self.answer: Pending[Page] = Pending()
+        self._node = node
+        self._rest = iter(partitions)
+        self._told: list[dict[str, object]] = []
+        self._go_on()
+
+    def _go_on(self) -> None:
+        for _ in range(PARTITIONS_PER_STEP):
+            partition = next(self._rest, None)
+            if partition is None:
+                self.answer.complete(_answer({"partitions": self._told}))
+                return
+            if partition.log.error is None and not self._retain(partition):
+                return
+        self._later()
+
+    def _retain(self, partition: Partition) -> bool:
+        """Whether it is through at once; otherwise it goes on with the next ones by itself."""
+        is_through = is_waiting = False
+
+        def through(deleted: Sequence[Segment]) -> None:
+            nonlocal is_through
+            is_through = True
+            self._told.append(
+                {
+                    "partition": f"{partition.topic}-{partition.index}",
+                    "deleted_segments": [segment.base_offset for segment in deleted],
+                    "deleted_bytes": sum(segment.size_bytes for segment in deleted),
+                    "log_start_offset": partition.log.log_start_offset,
+                }
+            )
+            if is_waiting:
+                self._later()
+
+        retain_partition(self._node, partition, "retention, asked for by an operator,", through)
+        is_waiting = not is_through
+        return is_through
+
+    def _later(self) -> None:
+        self._node.timers.at(self._node.clock.monotonic_ms(), self._go_on)
 
 
 def clean(node: Node, asked: Mapping[str, str]) -> Page:

@@ -17,7 +17,9 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
+from ottla.broker.pending import Pending
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +40,10 @@ class Page(NamedTuple):
     allow: str = ""
 
 
-Pages = Mapping[str, Callable[[], Page]]
-Operations = Mapping[str, Callable[[Mapping[str, str]], Page]]
+Answer: TypeAlias = "Page | Pending[Page]"
+"""What takes long is pending, so that the broker's requests run meanwhile."""
+Pages = Mapping[str, Callable[[], Answer]]
+Operations = Mapping[str, Callable[[Mapping[str, str]], Answer]]
 """What is done, by path; an operation is given the fields of the query."""
 
 MAX_QUERY_FIELDS = 10
@@ -129,7 +133,7 @@ class HttpServer:
                 return
             if head is None:
                 return
-            page = self._answer(head, str((writer.get_extra_info("peername") or [""])[0]))
+            page = await self._answer(head, str((writer.get_extra_info("peername") or [""])[0]))
             await self._write(writer, page, with_body=head.method != "HEAD", keeps_alive=head.keeps_alive)
             if not head.keeps_alive:
                 return
@@ -145,16 +149,16 @@ class HttpServer:
             return None
         return parse_head(data)
 
-    def _answer(self, head: _Head, peer_host: str) -> Page:
+    async def _answer(self, head: _Head, peer_host: str) -> Page:
         page, operation = self._pages.get(head.path), self._operations.get(head.path)
         if page is None and operation is None:
             return plain(HTTPStatus.NOT_FOUND, f"there is: {' '.join(sorted([*self._pages, *self._operations]))}")
         try:
             if operation is not None:
-                return _operate(operation, head, peer_host)
+                return await _page_of(_operate(operation, head, peer_host))
             if page is None or head.method not in ("GET", "HEAD"):
                 return plain(HTTPStatus.METHOD_NOT_ALLOWED, "GET and HEAD only", allow="GET, HEAD")
-            return page()
+            return await _page_of(page())
         except Exception:  # a bug in a page must not end the server; it is loud in the log
             logger.exception("the page %s failed", head.path)
             return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "see the log")
@@ -207,7 +211,25 @@ def is_loopback(host: str) -> bool:
     return host == "::1" or host.removeprefix("::ffff:").startswith("127.")
 
 
-def _operate(operation: Callable[[Mapping[str, str]], Page], head: _Head, peer_host: str) -> Page:
+async def _page_of(answer: Answer) -> Page:
+    """The page, once it is there."""
+    if not isinstance(answer, Pending):
+        return answer
+    told: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
+
+    def done(pending: Pending[Page]) -> None:
+        if told.done():
+            return  # the other end went away
+        if pending.response is not None:
+            told.set_result(pending.response)
+        else:
+            told.set_exception(pending.error or RuntimeError("there is no page"))
+
+    answer.then(done)
+    return await told
+
+
+def _operate(operation: Callable[[Mapping[str, str]], Answer], head: _Head, peer_host: str) -> Answer:
     if head.method != "POST":
         return plain(HTTPStatus.METHOD_NOT_ALLOWED, "POST only", allow="POST")
     if not is_loopback(peer_host):

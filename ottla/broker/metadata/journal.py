@@ -19,7 +19,7 @@ it through the same `MetadataImage.replay`. Only the catalog and its change queu
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,7 +29,7 @@ from ottla.broker.metadata.batches import decode_data_batch, encode_data_batch, 
 from ottla.broker.metadata.features import INITIAL_LEVELS
 from ottla.broker.metadata.image import MetadataError, MetadataImage
 from ottla.broker.metadata.quorum_state import QUORUM_STATE_FILE, QuorumState, load_quorum_state
-from ottla.broker.metadata.scan import scan_log, segment_offsets
+from ottla.broker.metadata.scan import ScannedBatch, scan_log, segment_offsets
 from ottla.broker.metadata.snapshot import (
     BOOTSTRAP_FILE,
     VOTERS_SNAPSHOT,
@@ -123,8 +123,11 @@ class Journal:
         try:
             self._found()
             newest = self._load_snapshot()
-            self._replay_log(newest)
+            torn = self._replay_log(newest)
             self.log = self._open_log()
+            if torn is not None and not self.log.recovery.truncated_bytes and not self.log.recovery.kept_aside:
+                # Written to as it is, it would not be read again. After a clean stop nothing is left unfinished.
+                raise MetadataError(f"{torn}, and it was stopped cleanly")
         except MetadataError as error:
             raise MetadataError(
                 f"the metadata log {self.directory} cannot be used: {error};"
@@ -259,9 +262,16 @@ class Journal:
         self.image.end_offset, self.image.epoch = newest
         return newest
 
-    def _replay_log(self, snapshot: SnapshotId) -> None:
-        """Replay what stands behind the snapshot."""
-        for header, batch in scan_log(self._files, self.directory, snapshot.end_offset):
+    def _replay_log(self, snapshot: SnapshotId) -> str | None:
+        """Replay what stands behind the snapshot; where the log's end is torn."""
+        batches = scan_log(self._files, self.directory, snapshot.end_offset)
+        torn: str | None = None
+
+        def until_torn() -> Iterator[ScannedBatch]:
+            nonlocal torn
+            torn = yield from batches
+
+        for header, batch in until_torn():
             if header.base_offset < snapshot.end_offset:
                 raise MetadataError(f"the snapshot {snapshot.file_name} ends inside of a batch")
             if not header.is_control:
@@ -273,6 +283,7 @@ class Journal:
             self.image.epoch = max(self.image.epoch, header.partition_leader_epoch)
             self._last_timestamp = header.max_timestamp
             self._bytes_since_snapshot += header.size_bytes
+        return torn
 
     def _write(self, batch: bytearray) -> None:
         now_ms = self._clock.wall_ms()

@@ -10,7 +10,7 @@ Reads only; memory is bounded by the largest batch.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,8 +42,8 @@ def segment_offsets(files: Files, directory: Path) -> list[int]:
     return sorted(file.offset for file in parsed if file is not None and file.suffix == LOG_SUFFIX)
 
 
-def scan_log(files: Files, directory: Path, from_offset: int) -> Iterator[ScannedBatch]:
-    """Every sound batch that ends behind `from_offset`, in order; ends at a torn end.
+def scan_log(files: Files, directory: Path, from_offset: int) -> Generator[ScannedBatch, None, str | None]:
+    """Every sound batch that ends behind `from_offset`, in order; ends at a torn end, and returns where that is.
 
     Raises MetadataError for damage: a bad batch with sound ones behind it, a gap between batches, or a log that
     begins behind `from_offset`. Raises OSError when a file cannot be read.
@@ -70,6 +70,7 @@ def scan_log(files: Files, directory: Path, from_offset: int) -> Iterator[Scanne
                     yield batch
         finally:
             file.close()
+    return torn
 
 
 def _scan_segment(file: File, base_offset: int) -> Iterator[ScannedBatch | str]:

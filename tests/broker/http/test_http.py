@@ -156,7 +156,13 @@ def test_a_head_is_parsed_to_method_path_and_persistence() -> None:
 
 
 def page(node: Node, path: str, *, accepts: bool = True) -> Page:
-    return pages_of(node, lambda: accepts)[path]()
+    answer = pages_of(node, lambda: accepts)[path]()
+    if isinstance(answer, Page):
+        return answer
+    while not answer.done:
+        node.run_due()
+    assert answer.response is not None
+    return answer.response
 
 
 def test_the_broker_is_alive_and_ready_with_its_directories() -> None:
@@ -186,6 +192,24 @@ def test_the_broker_is_not_ready_when_no_directory_takes_writes() -> None:
     (told,) = json.loads(answer.body)["log_directories"]
     assert told["state"] == "offline"
     assert "the disk is gone" in told["error"]
+
+
+def test_a_scrape_of_many_partitions_comes_in_steps_and_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ottla.broker import exposition
+
+    node, _, _ = start_node()
+    node.catalog.create_topics([NewTopic("orders", partitions=40)], lambda outcomes: None)
+    node.settle()
+    whole = exposition.Exposition(node).render()
+    monkeypatch.setattr(exposition, "SAMPLES_PER_PIECE", 15)
+    pieces = list(exposition.Exposition(node).pieces())
+    assert len(pieces) > 20
+    assert max(sum(line[:1] != b"#" for line in piece.splitlines()) for piece in pieces) <= 40
+
+    def names(text: bytes) -> list[bytes]:
+        return [line.rpartition(b" ")[0] for line in text.splitlines()]
+
+    assert names(b"".join(pieces)) == names(whole)
 
 
 def test_metrics_are_prometheus_text() -> None:

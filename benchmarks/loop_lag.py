@@ -1,0 +1,398 @@
+"""What holds the broker's loop, and for how long: everything a client can ask of 2,000 partitions, and each chore.
+
+    PYTHONPATH=benchmarks python benchmarks/loop_lag.py [--only WORD] [--acks sync|page-cache]
+
+One row for each piece of work, which is asked for over a socket (or over HTTP) as anybody would. `stretch`: the longest
+for which one request of the API held the loop, and `lag`: the longest that the loop was late for a timer, both as the
+broker counts them (`ottla_request_hold_max_seconds`, `ottla_loop_lag_max_seconds`; a timer looks ten times a second).
+`p50`, `p99`, `longest`: round trips of a witness in a process of its own, which asks for ApiVersions each millisecond
+meanwhile. Milliseconds. docs/limits.md says which bound holds each row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import multiprocessing
+import re
+import socket
+import struct
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from statistics import quantiles
+from typing import Any
+from uuid import UUID
+
+import frames
+from servers import Ottla
+
+from ottla.protocol.api import REGISTRY, ApiKey
+from ottla.protocol.api.api_versions import ApiVersionsRequest
+from ottla.protocol.api.create_topics import CreateTopicsRequest
+from ottla.protocol.api.delete_records import DeleteRecordsRequest
+from ottla.protocol.api.delete_topics import DeleteTopicsRequest
+from ottla.protocol.api.describe_configs import DescribeConfigsRequest
+from ottla.protocol.api.describe_groups import DescribeGroupsRequest
+from ottla.protocol.api.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.api.fetch import FetchRequest
+from ottla.protocol.api.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.api.join_group import JoinGroupRequest
+from ottla.protocol.api.list_groups import ListGroupsRequest
+from ottla.protocol.api.list_offsets import ListOffsetsRequest
+from ottla.protocol.api.metadata import MetadataRequest
+from ottla.protocol.api.offset_commit import OffsetCommitRequest
+from ottla.protocol.api.offset_fetch import OffsetFetchRequest
+from ottla.protocol.api.produce import ProduceRequest
+from ottla.protocol.headers import decode_response_header, encode_request_header
+from ottla.protocol.message import Request, Response, decode, encode
+from ottla.protocol.records.batch import encode_batch, seal_batch
+from ottla.protocol.records.record import Record
+
+TOPICS, PARTITIONS = 10, 200
+ZERO_ID = UUID(int=0)
+STAMP_MS = 1_700_000_000_000
+MOST_FRAME_BYTES = 16 << 20
+
+
+class Client:
+    """A client that asks and waits."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.socket = socket.create_connection(address)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._number = 0
+
+    def send(self, request: Request, version: int) -> None:
+        """Ask."""
+        self._number += 1
+        body = encode_request_header(request.message_key, version, self._number, "lag") + encode(request, version)
+        self.socket.sendall(struct.pack(">i", len(body)) + body)
+
+    def receive(self, key: ApiKey, version: int) -> Response:
+        """The next answer."""
+        (length,) = struct.unpack(">i", self._take(4))
+        body = self._take(length)
+        _, position = decode_response_header(key, version, body)
+        return decode(REGISTRY[key].response, body, version, position)
+
+    def ask(self, request: Request, version: int) -> Any:
+        """Ask, and wait."""
+        self.send(request, version)
+        return self.receive(ApiKey(request.message_key), version)
+
+    def _take(self, length: int) -> bytes:
+        data = bytearray()
+        while len(data) < length:
+            piece = self.socket.recv(min(1 << 20, length - len(data)))
+            if not piece:
+                sys.exit("the broker closed the connection")
+            data += piece
+        return bytes(data)
+
+
+def witness(address: tuple[str, int], pipe: Connection) -> None:
+    """Ask for ApiVersions each millisecond; `start` and `stop` come by the pipe, the round trips go back."""
+    client = Client(address)
+    while pipe.recv() == "start":
+        times: list[float] = []
+        while not pipe.poll():
+            begun = time.perf_counter()
+            client.ask(ApiVersionsRequest(client_software_name="w", client_software_version="1"), 3)
+            times.append((time.perf_counter() - begun) * 1e3)
+            time.sleep(0.001)
+        pipe.recv()
+        pipe.send(times)
+
+
+class Table:
+    """The broker, its witness, and the rows."""
+
+    def __init__(self, server: Ottla, http_port: int, only: str) -> None:
+        self.address = (server.host, server.port)
+        self.client = Client(self.address)
+        self._http = f"http://{server.host}:{http_port}"
+        self._only = only
+        self._pipe, theirs = multiprocessing.Pipe()
+        self._process = multiprocessing.Process(target=witness, args=(self.address, theirs), daemon=True)
+        self._process.start()
+
+    def end(self) -> None:
+        """No more rows of this broker."""
+        self._pipe.send("end")
+        self._process.join()
+
+    def wants(self, name: str) -> bool:
+        """Whether the row is asked for."""
+        return self._only in name
+
+    def row(self, name: str, api: str, work: Callable[[], object], times: int = 1) -> None:
+        """Do the work so often and print what others noticed of it."""
+        if not self.wants(name):
+            return
+        self._figures(api)
+        self._pipe.send("start")
+        time.sleep(0.2)
+        for _ in range(times):
+            work()
+            time.sleep(0.02)
+        time.sleep(0.2)
+        self._pipe.send("stop")
+        trips = self._pipe.recv()
+        lag_ms, stretch_ms = self._figures(api)
+        cuts = quantiles(trips, n=100)
+        stretch = f"{stretch_ms:>9.1f}" if api else f"{'':>9}"
+        print(
+            f"{name:<58}{stretch}{lag_ms:>9.1f}{cuts[49]:>9.2f}{cuts[98]:>9.1f}{max(trips):>9.1f}",
+            flush=True,
+        )
+
+    def post(self, path: str) -> str:
+        """Ask the broker over HTTP."""
+        with urllib.request.urlopen(urllib.request.Request(self._http + path, method="POST"), timeout=600) as answer:
+            return str(answer.read().decode())
+
+    def _figures(self, api: str) -> tuple[float, float]:
+        """Milliseconds: the longest lag, and the longest stretch of the API or chore, since it was asked last."""
+        with urllib.request.urlopen(self._http + "/metrics", timeout=60) as answer:
+            text = answer.read().decode()
+        found = re.search(r"^ottla_loop_lag_max_seconds (\S+)", text, re.MULTILINE)
+        assert found
+        held = re.search(
+            rf'^ottla_(?:request_hold|chore_step)_max_seconds{{\w+="{re.escape(api)}"}} (\S+)', text, re.MULTILINE
+        )
+        return float(found[1]) * 1e3, float(held[1]) * 1e3 if held else 0.0
+
+
+def create(client: Client, names: list[str], partitions: int, **configs: str) -> None:
+    """Create topics."""
+    pairs = [
+        CreateTopicsRequest.CreatableTopicConfig(name=key.replace("_", "."), value=value)
+        for key, value in configs.items()
+    ]
+    topics = [
+        CreateTopicsRequest.CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=-1, assignments=[], configs=pairs
+        )
+        for name in names
+    ]
+    answer = client.ask(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 7)
+    assert not any(topic.error_code for topic in answer.topics), answer.topics[0]
+
+
+def delete(client: Client, names: list[str]) -> None:
+    """Delete topics."""
+    topics = [DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=ZERO_ID) for name in names]
+    answer = client.ask(DeleteTopicsRequest(topics=topics, timeout_ms=60_000), 6)
+    assert not any(result.error_code for result in answer.responses)
+
+
+def produce(client: Client, topic: str, partitions: int, batch: bytes, acks: int = -1) -> int:
+    """Produce a batch to each partition; the first error code."""
+    data = [ProduceRequest.PartitionProduceData(index=index, records=batch) for index in range(partitions)]
+    request = ProduceRequest(
+        acks=acks, timeout_ms=60_000, topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=data)]
+    )
+    answer = client.ask(request, 9)
+    return next((each.error_code for each in answer.responses[0].partition_responses if each.error_code), 0)
+
+
+def names() -> list[str]:
+    """The topics that are there."""
+    return [f"many-{number}" for number in range(TOPICS)]
+
+
+def requests(table: Table) -> None:
+    """What a client can ask of 2,000 partitions."""
+    client = table.client
+    table._figures("")  # the first scrape imports what it needs
+    time.sleep(0.5)
+    table.row("nothing", "", lambda: time.sleep(3))
+    for number, name in enumerate(names()):
+        table.row(f"create a topic of {PARTITIONS} partitions", "CreateTopics", lambda name=name: create(
+            client, [name], PARTITIONS)) if number == 0 else create(client, [name], PARTITIONS)  # fmt: skip
+    if not table.wants("create a topic"):
+        create(client, names()[:1], PARTITIONS)
+    few = [f"few-{number}" for number in range(200)]
+    table.row("create 200 topics in one request", "CreateTopics", lambda: create(client, few, 1))
+    table.row("delete 200 topics in one request", "DeleteTopics", lambda: delete(client, few))
+    batch, _ = frames.batch_of(1000)
+    for name in names():
+        assert produce(client, name, PARTITIONS, batch) == 0
+    table.row("Produce to 200 partitions", "Produce", lambda: produce(client, names()[0], PARTITIONS, batch), 10)
+    table.row("Metadata of everything", "Metadata", lambda: client.ask(MetadataRequest(topics=None), 12), 20)
+    fetched = [
+        FetchRequest.FetchTopic(
+            topic=name,
+            partitions=[FetchRequest.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1000)
+                        for index in range(PARTITIONS)],
+        )
+        for name in names()
+    ]  # fmt: skip
+    fetch = FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=-1, topics=fetched)
+    table.row("Fetch of 2,000 partitions", "Fetch", lambda: client.ask(fetch, 12), 20)
+    for words, stamp in (("latest", -1), ("by time", STAMP_MS), ("the largest timestamp", -3)):
+        asked = [
+            ListOffsetsRequest.ListOffsetsTopic(
+                name=name,
+                partitions=[ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=stamp)
+                            for index in range(PARTITIONS)],
+            )
+            for name in names()
+        ]  # fmt: skip
+        request = ListOffsetsRequest(replica_id=-1, topics=asked)
+        table.row(f"ListOffsets of 2,000 partitions: {words}", "ListOffsets", lambda r=request: client.ask(r, 7), 10)
+    resources = [
+        DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name=name) for name in names()
+    ]
+    request = DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
+    table.row("DescribeConfigs of 10 topics, everything", "DescribeConfigs", lambda: client.ask(request, 4), 10)
+    logs = DescribeLogDirsRequest(topics=None)
+    table.row("DescribeLogDirs of everything", "DescribeLogDirs", lambda: client.ask(logs, 4), 10)
+    deleted = DeleteRecordsRequest(
+        topics=[
+            DeleteRecordsRequest.DeleteRecordsTopic(
+                name=name,
+                partitions=[DeleteRecordsRequest.DeleteRecordsPartition(partition_index=index, offset=1)
+                            for index in range(PARTITIONS)],
+            )
+            for name in names()
+        ],
+        timeout_ms=60_000,
+    )  # fmt: skip
+    table.row("DeleteRecords of 2,000 partitions", "DeleteRecords", lambda: client.ask(deleted, 2))
+    scrape = f"{table._http}/metrics"
+    table.row("a scrape of /metrics", "", lambda: urllib.request.urlopen(scrape, timeout=60).read(), 5)
+
+
+def groups(table: Table) -> None:
+    """What a client can ask of groups."""
+    client = table.client
+    while client.ask(FindCoordinatorRequest(key="g", key_type=0), 2).error_code:
+        time.sleep(0.1)
+    offsets = [
+        OffsetCommitRequest.OffsetCommitRequestTopic(
+            name=name,
+            partitions=[OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=index, committed_offset=1)
+                        for index in range(PARTITIONS)],
+        )
+        for name in names()
+    ]  # fmt: skip
+    commit = OffsetCommitRequest(group_id="g", topics=offsets)
+    while client.ask(commit, 8).topics[0].partitions[0].error_code:
+        time.sleep(0.1)
+    table.row("OffsetCommit of 2,000 partitions", "OffsetCommit", lambda: client.ask(commit, 8), 10)
+    everything = OffsetFetchRequest(group_id="g", topics=None)
+    table.row("OffsetFetch of a group's 2,000 partitions", "OffsetFetch", lambda: client.ask(everything, 7), 20)
+    small = OffsetCommitRequest(
+        topics=[
+            OffsetCommitRequest.OffsetCommitRequestTopic(
+                name=names()[0],
+                partitions=[OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)],
+            )
+        ]
+    )
+    many = [f"group-{number}" for number in range(2_000)]
+    for name in many:
+        small.group_id = name
+        client.ask(small, 8)
+    table.row("DescribeGroups of 2,000 groups", "DescribeGroups",
+              lambda: client.ask(DescribeGroupsRequest(groups=many), 5), 5)  # fmt: skip
+    table.row("ListGroups of 2,000 groups", "ListGroups", lambda: client.ask(ListGroupsRequest(), 4), 5)
+    table.row("JoinGroup of 500 members", "JoinGroup", lambda: join(table.address, 500))
+
+
+def join(address: tuple[str, int], count: int) -> None:
+    """All members of a new group join at once."""
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\0" + bytes(100))
+    request = JoinGroupRequest(
+        group_id="large", session_timeout_ms=30_000, rebalance_timeout_ms=30_000, protocol_type="consumer",
+        protocols=[protocol],
+    )  # fmt: skip
+    members = [Client(address) for _ in range(count)]
+    for member in members:
+        member.send(request, 3)
+    for member in members:
+        member.receive(ApiKey.JOIN_GROUP, 3)
+
+
+def chores(table: Table) -> None:
+    """What the broker does by itself."""
+    client = table.client
+    create(client, ["rolling"], 1, segment_bytes="14", retention_bytes="-1", file_delete_delay_ms="1000")
+    for _ in range(200):
+        assert produce(client, "rolling", 1, frames.batch_of(1000)[0], acks=1) == 0
+    alter = "retention.bytes"
+
+    def retain() -> None:
+        from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest as Alter
+
+        config = Alter.AlterableConfig(name=alter, config_operation=0, value="1")
+        client.ask(Alter(resources=[Alter.AlterConfigsResource(
+            resource_type=2, resource_name="rolling", configs=[config])]), 1)  # fmt: skip
+        table.post("/log/retain?topic=rolling")
+        time.sleep(3)
+
+    table.row("retention deletes 200 segments", "segment unlink", retain)
+    create(client, ["compacted"], 1, cleanup_policy="compact", segment_bytes=str(16 << 20))
+    for first in range(0, 400_000, 2_000):
+        records = [
+            Record(slot, STAMP_MS, b"key-%d" % ((first + slot) * 7 % 100_000), bytes(200)) for slot in range(2_000)
+        ]
+        assert produce(client, "compacted", 1, bytes(encode_batch(records)), acks=1) == 0
+
+    def clean() -> None:
+        table.post("/log/roll?partition=compacted-0")
+        table.post("/log/clean?topic=compacted")
+        while re.search('"(waiting|running)"', table.post("/log/cleaning?topic=compacted")):
+            time.sleep(0.1)
+
+    table.row("cleaning a compacted log of 90 MB", "log cleaner", clean)
+    bomb = seal_batch(
+        gzip.compress(bytes(900 << 20)), base_offset=0, leader_epoch=-1, attributes=1, last_offset_delta=0,
+        base_timestamp=STAMP_MS, max_timestamp=STAMP_MS, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+        record_count=1,
+    )  # fmt: skip
+    table.row("a batch of 0.9 MB that would be 900 MB, compacted topic", "Produce",
+              lambda: produce(client, "compacted", 1, bytes(bomb)), 5)  # fmt: skip
+    records = [Record(slot, STAMP_MS, b"key-%d" % slot, bytes(60)) for slot in range(10_000)]
+    from ottla.protocol.records.compression import Compression
+
+    packed = bytes(encode_batch(records, compression=Compression.GZIP))
+    table.row("a batch of 10,000 compressed records, compacted topic", "Produce",
+              lambda: produce(client, "compacted", 1, packed), 5)  # fmt: skip
+    table.row(f"delete a topic of {PARTITIONS} partitions", "DeleteTopics", lambda: delete(client, names()[-1:]))
+    table.row("delete topics of 1,800 partitions", "DeleteTopics", lambda: delete(client, names()[:-1]))
+
+
+@contextmanager
+def broker(acks_all: str) -> Iterator[tuple[Ottla, int]]:
+    """A broker with its HTTP port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    overrides = {"ottla.http.listener": f"127.0.0.1:{port}", "group.initial.rebalance.delay.ms": "0"}
+    with Ottla(acks_all, overrides) as server:
+        yield server, port
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--acks", default="page-cache", choices=("sync", "page-cache"))
+    options = parser.parse_args()
+    print(f"{'':<58}{'stretch':>9}{'lag':>9}{'p50':>9}{'p99':>9}{'longest':>9}")
+    with broker(options.acks) as (server, port):
+        table = Table(server, port, options.only)
+        requests(table)
+        groups(table)
+        chores(table)
+        table.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Retention of one partition, a segment at a time: renamed on the broker's thread, its directory synced in a worker.
+
+A crash may keep any of several renames that were not synced, and a gap in a log cuts off what follows it; so each
+rename is synced before the next. Those syncs are what takes time, and nobody waits for them: requests run between
+two segments. Who may call: the chore, and an operator by HTTP; for each log only one of them gets anything to do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Node
+    from ottla.broker.partition import Partition
+    from ottla.storage.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+
+def retain(node: Node, partition: Partition, who: str, done: Callable[[Sequence[Segment]], None]) -> None:
+    """Delete what may go; `done` gets the segments, before this returns when there are none."""
+    partition.settle()
+    _advance(node, partition, who, partition.log.retention_steps(node.clock.wall_ms()), None, done)
+
+
+def _advance(
+    node: Node,
+    partition: Partition,
+    who: str,
+    steps: Generator[Callable[[], None], None, list[Segment]],
+    error: OSError | None,
+    done: Callable[[Sequence[Segment]], None],
+) -> None:
+    """Let it go on after a sync, and have the next one done."""
+    try:
+        work = next(steps) if error is None else steps.throw(error)
+    except StopIteration as end:
+        deleted: list[Segment] = end.value
+        if deleted:
+            log = partition.log
+            logger.info("%s: %s deleted %d segments, the log starts at %d", log.name, who, len(deleted),
+                        log.log_start_offset)  # fmt: skip
+            partition.wake_watchers()
+        done(deleted)
+        return
+
+    def guarded() -> OSError | None:
+        try:
+            work()
+        except OSError as failure:
+            return failure
+        return None
+
+    def synced(failure: OSError | None, _: BaseException | None) -> None:
+        # In a turn of its own, also where workers answer on the spot.
+        now_ms = node.clock.monotonic_ms()
+        node.timers.at(now_ms, lambda: _advance(node, partition, who, steps, failure, done))
+
+    node.workers.run(guarded, synced)
