@@ -11,7 +11,9 @@ where it starts if not at its first segment (DeleteRecords), `replication-offset
 (`Files.write_atomically`), so a crash leaves the old or the new one.
 
 A file that does not read so is `BrokenFile`, which names file, line and what was expected: guessing an offset could
-lose records. `read_rows` and `write_rows` are the frame that `leader_epoch_checkpoint.py` shares.
+lose records. One that holds nothing at all is `BlankFile`: Kafka makes its checkpoints empty and writes them a minute
+later, and some file systems keep a length without the content; what it means is for each reader to say. `read_rows`
+and `write_rows` are the frame that `leader_epoch_checkpoint.py` shares.
 """
 
 from __future__ import annotations
@@ -35,14 +37,27 @@ class BrokenFile(ValueError):
         super().__init__(f"{path}: line {line}: {problem}")
         self.path = path
         self.line = line
+        self.problem = problem
+
+
+class BlankFile(BrokenFile):
+    """The file is there and empty, or holds only zeros (`has_zeros`)."""
+
+    def __init__(self, path: Path, size_bytes: int) -> None:
+        super().__init__(path, 1, f"nothing but {size_bytes} zeros" if size_bytes else "the file is empty")
+        self.has_zeros = size_bytes > 0
 
 
 def read_text(files: Files, path: Path) -> str:
-    """A small text file. FileNotFoundError when it is not there, BrokenFile when it is too large or not UTF-8."""
+    """A small text file. FileNotFoundError when it is not there, BrokenFile when it is too large or not UTF-8, and
+    BlankFile when there is nothing in it.
+    """
     size = files.size(path)
     if size > MAX_CHECKPOINT_BYTES:
         raise BrokenFile(path, 1, f"{size} bytes, at most {MAX_CHECKPOINT_BYTES} expected")
     data = files.read_bytes(path)
+    if not data.strip(b"\0"):
+        raise BlankFile(path, len(data))
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -51,7 +66,7 @@ def read_text(files: Files, path: Path) -> str:
 
 
 def read_rows(files: Files, path: Path) -> list[tuple[int, list[str]]]:
-    """The rows of a checkpoint as (line number, fields); [] when there is no file. Raises BrokenFile."""
+    """The rows of a checkpoint as (line number, fields); [] when there is no file. Raises BrokenFile, BlankFile."""
     try:
         lines = read_text(files, path).splitlines()
     except FileNotFoundError:
@@ -83,7 +98,7 @@ def parse_int(path: Path, line: int, what: str, text: str, least: int, most: int
 
 
 def read_offsets(files: Files, path: Path) -> dict[TopicPartition, int]:
-    """Offset by partition; empty when there is no file. Raises BrokenFile."""
+    """Offset by partition; empty when there is no file. Raises BrokenFile, BlankFile."""
     offsets: dict[TopicPartition, int] = {}
     for line, fields in read_rows(files, path):
         if len(fields) != 3 or topic_name_problem(fields[0]) is not None:

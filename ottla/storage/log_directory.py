@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from ottla.storage.checkpoint import BrokenFile, read_offsets, write_offsets
+from ottla.storage.blank_checkpoints import CONSEQUENCES, Blank, meaning_of
+from ottla.storage.checkpoint import BlankFile, BrokenFile, read_offsets, write_offsets
 from ottla.storage.directory_format import (
     FORMAT_VERSION,
     read_clean_shutdown,
@@ -106,6 +107,8 @@ class LogDirectory:
         self.on_change: Callable[[LogDirectory], None] | None = None
         self.checkpoints: dict[str, dict[TopicPartition, int]] = {name: {} for name in CHECKPOINT_FILES}
         """Rows by file name, as read at the start and as last written."""
+        self.has_lost_cleaned = False
+        """Whether nobody knows which logs were cleaned, until `keep_cleaned`."""
         self._files = files
         self._reserve_bytes = reserve_bytes
         self._no_room_error: OSError | None = None
@@ -277,10 +280,14 @@ class LogDirectory:
                 )
             properties = read_meta_properties(self._files, self.path)
             for name in CHECKPOINT_FILES:
-                if not self._is_untouched(name):
+                try:
                     self.checkpoints[name] = read_offsets(self._files, self.path / name)
+                except BlankFile as blank:
+                    self._take_blank(name, blank, is_ours=version is not None)
         except BrokenFile as error:
-            raise StorageError(str(error)) from error
+            raise StorageError(
+                f"{error}; `ottla log verify --repair {self.path}` says and does what can be done"
+            ) from error
         clean_epoch = read_clean_shutdown(self._files, self.path)
         self.was_clean = clean_epoch is not None
         self.clean_broker_epoch = -1 if clean_epoch is None else clean_epoch
@@ -288,10 +295,15 @@ class LogDirectory:
             self.id = properties.directory_id
         return properties
 
-    def _is_untouched(self, name: str) -> bool:
-        """Whether Kafka made the cleaner's checkpoint at its start and never wrote it: it is empty then."""
-        path = self.path / name
-        return name == CLEANER_OFFSET_CHECKPOINT_FILE and self._files.exists(path) and not self._files.size(path)
+    def _take_blank(self, name: str, blank: BlankFile, *, is_ours: bool) -> None:
+        """Go on without the rows of a checkpoint where that is safe (`blank_checkpoints.py`). Raises StorageError."""
+        meaning = meaning_of(name, has_zeros=blank.has_zeros, is_ours=is_ours)
+        if meaning is Blank.NEVER_WRITTEN:
+            return
+        if meaning is Blank.REFUSED:
+            raise StorageError(f"{blank}: {CONSEQUENCES[name]}; `ottla log verify --repair {self.path}` accepts that")
+        logger.warning("%s: %s", blank, CONSEQUENCES[name])
+        self.has_lost_cleaned = self.has_lost_cleaned or name == CLEANER_OFFSET_CHECKPOINT_FILE
 
     def begin(self, cluster_id: str, node_id: int, found: MetaProperties | None) -> None:
         """Take the directory: take the mark of the clean stop away, and write what `found` lacks. Raises OSError.
@@ -312,6 +324,9 @@ class LogDirectory:
             others = found.others if found else {}
             write_meta_properties(self._files, self.path, MetaProperties(cluster_id, node_id, self.id, others=others))
         if read_format(self._files, self.path) is None:
+            starts = self.path / LOG_START_OFFSET_CHECKPOINT_FILE
+            if not self.checkpoints[LOG_START_OFFSET_CHECKPOINT_FILE]:
+                write_offsets(self._files, starts, {})  # from now on an empty one is one that was lost
             write_format(self._files, self.path)
 
     def end(self, *, clean: bool, broker_epoch: int = -1) -> None:
@@ -355,6 +370,15 @@ class LogDirectory:
             for name in (RECOVERY_POINT_CHECKPOINT_FILE, CLEANER_OFFSET_CHECKPOINT_FILE):
                 if self.checkpoints[name].get(topic_partition, -1) > offset:
                     self._replace_checkpoint(name, self.checkpoints[name] | {topic_partition: offset})
+
+    def keep_cleaned(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Every log in it (its first offset by partition) may have been cleaned, and is taken for it from now on.
+
+        Durable when this returns. Raises OSError.
+        """
+        with self._guard:
+            self._replace_checkpoint(CLEANER_OFFSET_CHECKPOINT_FILE, starts)
+            self.has_lost_cleaned = False
 
     def write_checkpoint(self, name: str, make_rows: Callable[[], Mapping[TopicPartition, int]]) -> bool:
         """Replace the rows of one of `CHECKPOINT_FILES`; returns whether that was done, not so in an offline directory.

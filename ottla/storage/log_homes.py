@@ -23,7 +23,7 @@ from ottla.storage.layout import (
     stray_directory_name,
 )
 from ottla.storage.log_directory import LogDirectory, StorageError
-from ottla.storage.partition_metadata import read_partition_metadata
+from ottla.storage.partition_metadata import known_topic_id
 
 if TYPE_CHECKING:
     from ottla.config.topic import TopicConfig
@@ -85,7 +85,7 @@ def choose_home(files: Files, wanted: WantedLog, homes: Sequence[LogDirectory]) 
     name = partition_directory_name(wanted.topic, wanted.partition)
     mine = []
     for home in homes:
-        topic_id = read_partition_metadata(files, home.path / name)
+        topic_id = known_topic_id(files, home.path / name)
         if topic_id is None or topic_id == wanted.topic_id:
             mine.append(home)
     if len(mine) > 1:

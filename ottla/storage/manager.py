@@ -45,7 +45,7 @@ from ottla.storage.layout import (
 from ottla.storage.log_directory import DirectoryState, LogDirectory, StorageError, check_identities
 from ottla.storage.log_homes import WantedLog, choose_home, remove_leftovers, scan, set_aside
 from ottla.storage.meta_properties import MetaProperties
-from ottla.storage.partition_metadata import read_partition_metadata, write_partition_metadata
+from ottla.storage.partition_metadata import known_topic_id, write_partition_metadata
 from ottla.storage.recovery import open_log
 from ottla.storage.sparse_index import IndexCache
 
@@ -240,10 +240,22 @@ class LogManager:
                 loaded.failed[one.topic_partition] = error
         self._failed = dict(loaded.failed)
         for directory in self._not_offline():
+            failed = [one for one in loaded.failed if directory in present.get(one, ())]
+            self._keep_cleaned(directory, failed)
             directory.is_loaded = not any(directory in present.get(failed, ()) for failed in loaded.failed)
         for topic_partition, reason in loaded.failed.items():
             logger.error("%s is unavailable: %s", topic_partition, reason)
         return loaded
+
+    def _keep_cleaned(self, home: LogDirectory, failed: Sequence[TopicPartition]) -> None:
+        """Where the cleaner's checkpoint was lost: the next unclean start must not take missing offsets for damage."""
+        if home.has_lost_cleaned:
+            starts = dict.fromkeys(failed, 0)
+            starts |= {one: log.log_start_offset for one, log in self.logs.items() if self._homes[one] is home}
+            try:
+                home.keep_cleaned(starts)
+            except OSError as error:
+                logger.error("cannot write %s: %s", home.path / CLEANER_OFFSET_CHECKPOINT_FILE, error)
 
     def _home_for_new(self, wanted: WantedLog) -> LogDirectory:
         """Where a partition that was found nowhere may be made.
@@ -295,7 +307,7 @@ class LogManager:
         topic_partition = wanted.topic_partition
         path = home.path / partition_directory_name(wanted.topic, wanted.partition)
         try:
-            if read_partition_metadata(self._files, path) is None:
+            if known_topic_id(self._files, path) is None:
                 write_partition_metadata(self._files, path, wanted.topic_id)
             log = open_log(
                 self._files,
@@ -309,7 +321,8 @@ class LogManager:
                 recovery_point=home.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition),
                 log_start_offset=home.offset_of(LOG_START_OFFSET_CHECKPOINT_FILE, topic_partition),
                 high_watermark=home.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition),
-                was_cleaned=topic_partition in home.checkpoints[CLEANER_OFFSET_CHECKPOINT_FILE],
+                was_cleaned=home.has_lost_cleaned
+                or topic_partition in home.checkpoints[CLEANER_OFFSET_CHECKPOINT_FILE],
                 producer_id_expiration_ms=self._config.producer_id_expiration_ms,
                 health=home,
                 index_cache=self._index_cache,

@@ -9,13 +9,16 @@ stray.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from uuid import UUID
 
-from ottla.storage.checkpoint import BrokenFile, read_text
+from ottla.storage.checkpoint import BlankFile, BrokenFile, read_text
 from ottla.storage.files import Files
 from ottla.storage.kafka_uuid import ZERO_UUID, uuid_from_text, uuid_to_text
 from ottla.storage.layout import PARTITION_METADATA_FILE
+
+logger = logging.getLogger(__name__)
 
 
 def read_partition_metadata(files: Files, directory: Path) -> UUID | None:
@@ -37,6 +40,17 @@ def read_partition_metadata(files: Files, directory: Path) -> UUID | None:
     if topic_id == ZERO_UUID:
         raise BrokenFile(path, 2, "a topic id that is not zero expected")
     return topic_id
+
+
+def known_topic_id(files: Files, directory: Path) -> UUID | None:
+    """As `read_partition_metadata`, and None also for a file without a byte in it: as if the crash that left it so had
+    come before the file was there. Kafka calls it broken. Raises BrokenFile.
+    """
+    try:
+        return read_partition_metadata(files, directory)
+    except BlankFile as error:
+        logger.warning("%s: the metadata say whose the directory is", error)
+        return None
 
 
 def write_partition_metadata(files: Files, directory: Path, topic_id: UUID) -> None:

@@ -57,7 +57,7 @@ def walk(
         try:
             header = parse_any_header(chunk, inside)
         except CorruptBatch as error:
-            raise CorruptBatch(f"at position {position}: {error}") from None
+            raise _no_batch(chunk, inside, position, error) from None
         end = position + header.batch_length + 12
         if end > limit:
             raise CorruptBatch(
@@ -65,6 +65,15 @@ def walk(
             )
         yield position, header
         position = end
+
+
+def _no_batch(chunk: bytes | bytearray, inside: int, position: int, error: CorruptBatch) -> CorruptBatch:
+    """What is wrong with the bytes at `position`. Zeros are what a file system leaves where it kept a file's length and
+    not its content: said so, and not by what a header of zeros would mean.
+    """
+    header = chunk[inside : inside + HEADER_BYTES]
+    problem = "zeros where a batch was expected" if header and not any(header) else str(error)
+    return CorruptBatch(f"at position {position}: {problem}")
 
 
 def with_inner_offsets(read: Reader, position: int, header: BatchHeader) -> BatchHeader:
@@ -98,7 +107,7 @@ def batches(read: Reader, position: int, limit: int) -> Iterator[tuple[int, Batc
             try:
                 header = parse_any_header(chunk, inside)
             except CorruptBatch as error:
-                raise CorruptBatch(f"at position {position}: {error}") from None
+                raise _no_batch(chunk, inside, position, error) from None
             if inside + header.size_bytes <= len(chunk):
                 break
             if header.size_bytes > limit - position or wanted == header.size_bytes:

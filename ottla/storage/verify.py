@@ -16,7 +16,8 @@ from typing import Final
 from uuid import UUID
 
 from ottla.storage import layout
-from ottla.storage.checkpoint import BrokenFile, read_offsets
+from ottla.storage.blank_checkpoints import CONSEQUENCES, Blank, meaning_of
+from ottla.storage.checkpoint import BlankFile, BrokenFile, read_offsets
 from ottla.storage.compacted_topics import compacted_topics
 from ottla.storage.directory_format import FORMAT_VERSION, read_clean_shutdown, read_format
 from ottla.storage.files import Files
@@ -156,10 +157,15 @@ class Verification:
 
     def _checkpoint(self, name: str) -> tuple[dict[TopicPartition, int], list[Finding]]:
         path = self._directory / name
-        if name == layout.CLEANER_OFFSET_CHECKPOINT_FILE and self._files.exists(path) and not self._files.size(path):
-            return {}, []  # Kafka makes it at its start and writes it when something was cleaned
         try:
             return read_offsets(self._files, path), []
+        except BlankFile as error:
+            is_ours = self._files.exists(self._directory / layout.FORMAT_FILE)
+            meaning = meaning_of(name, has_zeros=error.has_zeros, is_ours=is_ours)
+            if meaning is Blank.NEVER_WRITTEN:
+                return {}, []
+            severity = Severity.DAMAGE if meaning is Blank.REFUSED else Severity.UNSURE
+            return {}, [Finding(severity, path, f"{error.problem}: {CONSEQUENCES[name]}")]
         except BrokenFile as error:
             return {}, [_broken(path, error)]
 
@@ -186,7 +192,7 @@ class Verification:
         try:
             topic_id = read_partition_metadata(self._files, directory)
         except BrokenFile as error:
-            yield _broken(path, error)
+            yield _broken(path, error, Severity.UNSURE if isinstance(error, BlankFile) else Severity.DAMAGE)
             return
         if topic_id is None:
             yield Finding(Severity.NOTE, path, "the file is not there; the broker writes it when it opens the log")
@@ -213,5 +219,5 @@ class Verification:
             yield Finding(Severity.NOTE, path, "a partition that no catalog knows; not looked at")
 
 
-def _broken(path: Path, error: BrokenFile) -> Finding:
-    return Finding(Severity.DAMAGE, path, str(error).removeprefix(f"{error.path}: "))
+def _broken(path: Path, error: BrokenFile, severity: Severity = Severity.DAMAGE) -> Finding:
+    return Finding(severity, path, str(error).removeprefix(f"{error.path}: "))

@@ -212,7 +212,7 @@ def test_a_directory_named_twice_is_refused() -> None:
 @pytest.mark.parametrize("name", ["meta.properties", "recovery-point-offset-checkpoint", "ottla.format"])
 def test_a_broken_file_is_named(world: World, name: str) -> None:
     world.manager().close()
-    world.files.write_atomically(ONE / name, b"\x00")
+    world.files.write_atomically(ONE / name, b"\x00?")
     assert f"/one/{name}: line 1: " in refusal(world)
 
 

@@ -69,7 +69,8 @@ def test_offsets_read_back_as_written(offsets: dict[TopicPartition, int]) -> Non
 @pytest.mark.parametrize(
     ("content", "line", "expected"),
     [
-        (b"", 1, "version 0"),
+        (b"", 1, "the file is empty"),
+        (b"\0\0\0", 1, "nothing but 3 zeros"),
         (b"1\n0\n", 1, "version 0"),
         (b"0\n", 2, "the number of rows"),
         (b"0\nx\n", 2, "the number of rows"),

@@ -3,12 +3,15 @@
     {"leaderId":1,"leaderEpoch":3,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}
 
 Kafka 4 writes data_version 1 with kraft.version 1 and 0 (with `clusterId`, `appliedOffset`, `currentVoters`) before;
-both are read here, the former is written. Follows Kafka's FileQuorumStateStore. Only the metadata journal uses it.
+both are read here, the former is written. Follows Kafka's FileQuorumStateStore, but for a file without a byte in it,
+which Kafka refuses: here it is as good as none, because the log knows its last epoch, and in an epoch that is in this
+file only nothing was written. Only the metadata journal uses it.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +22,8 @@ from ottla.storage.kafka_uuid import uuid_to_text
 
 if TYPE_CHECKING:
     from ottla.storage.files import Files
+
+logger = logging.getLogger(__name__)
 
 QUORUM_STATE_FILE = "quorum-state"
 NOBODY = -1
@@ -59,6 +64,14 @@ def decode_quorum_state(data: bytes) -> QuorumState:
 
 
 def load_quorum_state(files: Files, directory: Path) -> QuorumState:
-    """The state of a metadata directory; epoch 0 without a leader where there is no file yet."""
+    """The state of a metadata directory; epoch 0 without a leader where there is no file yet, or nothing in it."""
     path = directory / QUORUM_STATE_FILE
-    return decode_quorum_state(files.read_bytes(path)) if files.exists(path) else QuorumState(NOBODY, 0)
+    if not files.exists(path):
+        return QuorumState(NOBODY, 0)
+    data = files.read_bytes(path)
+    if not data.strip(b"\0"):
+        logger.warning(
+            "%s: %s: the epoch is taken from the metadata log", path, "zeros" if data else "the file is empty"
+        )
+        return QuorumState(NOBODY, 0)
+    return decode_quorum_state(data)
