@@ -106,6 +106,7 @@ class NodeCollector(Collector):
         yield from self._requests()
         yield from self._network()
         yield from self._logs()
+        yield from self._recovery()
         yield from self._directories()
         yield from self._groups()
         yield from self._cleaner()
@@ -174,6 +175,17 @@ class NodeCollector(Collector):
         topics = self._node.catalog.topics.values()
         offline = sum(partition is None for topic in topics for partition in topic.partitions)
         yield from self._replicas(offline)
+
+    def _recovery(self) -> Iterator[Metric]:
+        """What this start found in the logs, most of all after a crash (decisions.md 7)."""
+        found = [log.recovery for log in self._node.log_manager.logs.values()]
+        kept_aside = sum(len(report.kept_aside) for report in found)
+        lost = sum(report.lost_below_high_watermark for report in found)
+        scanned, torn = sum(one.scanned_bytes for one in found), sum(one.truncated_bytes for one in found)
+        yield _gauge("ottla_recovery_scanned_bytes", "Bytes of logs that the start looked at.", scanned)
+        yield _gauge("ottla_recovery_truncated_bytes", "Bytes of torn tails that it cut.", torn)
+        yield _gauge("ottla_recovery_kept_aside_files", "Files that it kept aside: unsynced or damaged.", kept_aside)
+        yield _gauge("ottla_recovery_lost_logs", "Logs that ended below what was promised.", lost)
 
     def _replicas(self, offline: int) -> Iterator[Metric]:
         catalog = self._node.catalog

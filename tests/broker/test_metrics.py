@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+
+from kit.exchange import Exchange, batch, make_topic, produce_request
 from kit.nodes import ask, start_node
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -86,3 +89,18 @@ def test_totals_do_not_fall_when_a_topic_is_deleted() -> None:
     samples = scraped(node)
     assert samples["kafka_server_brokertopicmetrics_messagesin_total", ()] == 5
     assert not [name for name, labels in samples if ("topic", "t") in labels]
+
+
+def test_a_scrape_shows_what_the_start_had_to_keep_aside() -> None:
+    node, files, clock = start_node()
+    make_topic(node, "t")
+    for _ in range(3):
+        Exchange(node).ask(produce_request("t", batch(1)), 9)
+    log = node.catalog.topics["t"].partitions[0].log  # type: ignore[union-attr]
+    first = log.segments[0]
+    first.file.pwritev([b"?"], first.size_bytes // 3 + 40)  # in the second of three batches
+    first.file.fdatasync()
+    again, _, _ = start_node(files.crash(random.Random(0)), clock)
+    samples = scraped(again)
+    assert samples["ottla_recovery_kept_aside_files", ()] == 1
+    assert samples["ottla_recovery_scanned_bytes", ()] > 0

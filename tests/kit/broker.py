@@ -49,6 +49,7 @@ class BrokerProcess:
         self.process: subprocess.Popen[str] | None = None
         self._lines: list[str] = []
         self._readers: list[threading.Thread] = []
+        self._ready = threading.Event()
 
     @property
     def bootstrap(self) -> str:
@@ -76,7 +77,12 @@ class BrokerProcess:
 
     def start(self) -> BrokerProcess:
         """Start the process and return once it accepts connections."""
-        ready = threading.Event()
+        self.launch()
+        return self.wait_until_ready()
+
+    def launch(self) -> None:
+        """Start the process and return at once; `wait_until_ready` or `kill` comes next."""
+        ready = self._ready = threading.Event()
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment}
         self.process = subprocess.Popen(
             self.command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -101,7 +107,11 @@ class BrokerProcess:
         self._readers = [threading.Thread(target=read, args=(stream,), daemon=True) for stream in streams]
         for reader in self._readers:
             reader.start()
-        if not ready.wait(START_TIMEOUT_S) or self.process.poll() is not None or not self.port:
+
+    def wait_until_ready(self) -> BrokerProcess:
+        """Wait until a launched process accepts connections. Raises BrokerDidNotStart, and nothing runs then."""
+        assert self.process is not None
+        if not self._ready.wait(START_TIMEOUT_S) or self.process.poll() is not None or not self.port:
             self.kill()
             raise BrokerDidNotStart(f"{' '.join(self.command())}\n{self.output}")
         return self
