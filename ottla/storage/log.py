@@ -36,6 +36,7 @@ from ottla.storage.layout import TopicPartition
 from ottla.storage.log_reader import End
 from ottla.storage.log_state import LogState
 from ottla.storage.log_writer import undo_write, write_run
+from ottla.storage.producer_keeping import keep_producers
 from ottla.storage.producer_state import ProducerEntry, advance, check_sequence, find_duplicate, follows
 from ottla.storage.rewrite import rewrite
 from ottla.storage.segment import Segment
@@ -187,7 +188,7 @@ class Log(LogState):
             made = [run.segment for run in runs[1:] if run.segment is not None]
             if created:
                 # Until it is synced a crash may bring the name back, and cut off all that is appended past it.
-                self._unsynced.name_changed()
+                self.unsynced.name_changed()
             undo_error = undo_write(self.files, self.directory, self.segment_list.active, made, created)
             self._write_failed(error)
             if undo_error is not None:
@@ -202,10 +203,10 @@ class Log(LogState):
             segment = run.segment
             assert segment is not None
             if number:
-                self._unsynced.rolled(self.segment_list.active)
+                self.unsynced.rolled(self.segment_list.active)
                 self._seal(self.segment_list.active)
                 self.segment_list.append(segment)
-                self._unsynced.name_changed()
+                self.unsynced.name_changed()
                 self._write_snapshot(run.base_offset)
                 self._active_run = run
             if run.producers:
@@ -357,7 +358,10 @@ class Log(LogState):
         gone: list[Segment] = []
         self.is_retaining = True
         try:
-            for segment in self._deletable(now_ms):
+            before = self._first_to_stay(now_ms)
+            if before > self.segment_list[0].base_offset:
+                before = yield from keep_producers(self, before)
+            for segment in self._start_behind(before):
                 if segment.is_deleted or self.error is not None:
                     break  # cleaned, or closed, since the step before
                 self._drop(segment, now_ms)
@@ -374,11 +378,12 @@ class Log(LogState):
             self.is_retaining = False
         return gone
 
-    def _deletable(self, now_ms: int) -> list[Segment]:
-        """What is to go; the log starts behind it from now on. Raises KafkaError."""
+    def _first_to_stay(self, now_ms: int) -> int:
+        """Base offset of the first segment that is not to go; the log is rolled for it where all are."""
+        segments = self.segment_list.to_list()
         try:
             count = retention.deletable(
-                self.segment_list.to_list(),
+                segments,
                 self.config,
                 log_start_offset=self.log_start_offset,
                 high_watermark=self.high_watermark,
@@ -387,25 +392,30 @@ class Log(LogState):
             )
         except (OSError, CorruptBatch) as error:
             logger.warning("%s: how old its segments are cannot be said: %s", self.name, error)
-            return []
-        if not count:
-            return []
-        if count == len(self.segment_list):
+            count = 0
+        if count == len(segments):
             try:
                 self.roll(now_ms)
             except KafkaError:
                 count -= 1  # a full disk takes no new segment: the others make room for it
-        gone = self.segment_list.to_list()[:count]
+        return self.segment_list[count].base_offset
+
+    def _start_behind(self, before: int) -> list[Segment]:
+        """Let the log start behind the segments that end at `before` at most, which are to go. Raises KafkaError."""
+        segments = self.segment_list.to_list()
+        count = sum(following.base_offset <= before for following in segments[1:])
+        if not count or self.error is not None:
+            return []
         # First what readers may see, and its checkpoints, then the files.
-        self._move_start(self.segment_list[count].base_offset)
-        return gone
+        self._move_start(segments[count].base_offset)
+        return segments[:count]
 
     def take_due_files(self, now_ms: int) -> list[Path]:
         """Files of deleted segments whose `file.delete.delay.ms` has passed; the caller unlinks them, in any thread.
 
         What is not unlinked is found by the next start.
         """
-        if self._unsynced.ticket is not None:
+        if self.unsynced.ticket is not None:
             return []  # the sync may still hold their files; the next chore finds them
         due = [item for item in self.due_unlinks if item.due_ms <= now_ms]
         if not due:
@@ -457,7 +467,7 @@ class Log(LogState):
             RuntimeError: a sync is running.
             OSError: the files could not be cut; the log has failed.
         """
-        if self._unsynced.ticket is not None:
+        if self.unsynced.ticket is not None:
             raise RuntimeError(f"{self.name}: a sync is running")
         if offset >= self.log_end_offset:
             return
@@ -478,7 +488,7 @@ class Log(LogState):
             RuntimeError: a sync is running.
             OSError: something is not on disk: no clean-shutdown marker may be written. The files are closed.
         """
-        if self._unsynced.ticket is not None:
+        if self.unsynced.ticket is not None:
             raise RuntimeError(f"{self.name}: a sync is running")
         try:
             if self.error is not None:
@@ -503,7 +513,7 @@ class Log(LogState):
         """Close the files and write nothing more: for a directory that is offline, and for deletion."""
         if self.error is None:
             self.error = LogClosed(f"{self.name} is closed")
-        self._unsynced.abandon()
+        self.unsynced.abandon()
         for segment in self.segment_list:
             segment.abandon()
         for item in self.due_unlinks:

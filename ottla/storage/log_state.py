@@ -16,7 +16,7 @@ from ottla.storage import layout, retention
 from ottla.storage.append import BatchRules
 from ottla.storage.append_plan import RollLimits, SegmentRun
 from ottla.storage.disk_errors import is_full, is_passing
-from ottla.storage.files import Files
+from ottla.storage.files import File, Files, write_all
 from ottla.storage.health import DirectoryHealth
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_reader import End, LogReader
@@ -65,6 +65,7 @@ class LogState:
         health: DirectoryHealth,
         index_cache: IndexCache | None,
         report: RecoveryReport,
+        snapshot_offset: int = -1,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -89,7 +90,8 @@ class LogState:
         self._health = health
         self._is_of_clients = topic not in layout.INTERNAL_TOPICS
         self.index_cache = index_cache
-        self._unsynced = UnsyncedState(files, directory)
+        self.unsynced = UnsyncedState(files, directory)
+        self.unsynced.snapshot_offset = snapshot_offset
         self._active_run: SegmentRun | None = None
         active = self.segment_list.active
         self._high_watermark_place = End(log_end_offset, active.base_offset, active.size_bytes)
@@ -115,6 +117,11 @@ class LogState:
     def name(self) -> str:
         """`<topic>-<partition>`, for log lines."""
         return f"{self.topic}-{self.partition}"
+
+    @property
+    def is_shown_synced(self) -> bool:
+        """Whether all that the log promises to keep through a power cut is on disk."""
+        return self.synced_offset == self.log_end_offset or not self._is_synced_before_shown
 
     # -- writing
 
@@ -170,15 +177,18 @@ class LogState:
 
     def _write_snapshot(self, offset: int) -> None:
         """The producers' state at `offset`, synced with the next ticket. Without it a start has more to replay."""
+        if offset == self.unsynced.snapshot_offset:
+            return  # it is there, and a crash must not find it half written
+        file: File | None = None
         try:
             file = self.files.open(layout.snapshot_file(self.directory, offset), create=True)
-            self._unsynced.snapshot_written(file)
-            self._unsynced.name_changed()
+            self.unsynced.name_changed()
             file.truncate(0)
-            data = self.producers.snapshot()
-            if file.pwritev([data], 0) != len(data):
-                logger.warning("%s: the producer snapshot at %d was cut short", self.name, offset)
+            write_all(file, [self.producers.snapshot()], 0)
+            self.unsynced.snapshot_written(offset, file)
         except OSError as error:
+            if file is not None:
+                file.close()
             self._derived_file_failed(error)
 
     def _write_failed(self, error: OSError) -> None:
@@ -209,15 +219,15 @@ class LogState:
         if self.error is not None:
             return None
         active = self.segment_list.active
-        return self._unsynced.begin(
+        return self.unsynced.begin(
             self.segment_list, End(self.log_end_offset, active.base_offset, active.size_bytes), self._seal
         )
 
     def end_sync(self, ticket: SyncTicket) -> None:
         """Publish a ticket that ran: synced offset, recovery point and, in `sync`, the high watermark."""
-        if ticket is not self._unsynced.ticket:
+        if ticket is not self.unsynced.ticket:
             return  # the log failed in the meantime: nothing more is believed
-        self.recovery_point = self._unsynced.end(ticket)
+        self.recovery_point = self.unsynced.end(ticket)
         self.synced_offset = ticket.end.offset
         if self._is_synced_before_shown:
             self._raise_high_watermark(ticket.end)
@@ -227,7 +237,7 @@ class LogState:
         if self.error is not None:
             return
         self.error = error
-        self._unsynced.ticket = None
+        self.unsynced.ticket = None
         logger.error("%s: no more writes until restart: %s", self.name, error)
         self._health.mark_offline(error if isinstance(error, OSError) else OSError(str(error)))
 
@@ -277,7 +287,7 @@ class LogState:
     def forget_segment(self, segment: Segment) -> None:
         """A segment was taken out of the list (truncation.py)."""
         self._active_run = None
-        self._unsynced.segment_gone(segment)
+        self.unsynced.segment_gone(segment)
         self.reader.forget_hints()
 
     def replace_end(self, end_offset: int) -> None:
@@ -292,4 +302,5 @@ class LogState:
         if self.high_watermark >= end_offset:
             self.high_watermark, self._high_watermark_place = end_offset, place
         self.size_bytes = sum(segment.size_bytes for segment in self.segment_list)
+        self.unsynced.snapshots_gone(end_offset)
         self.reader.forget_hints()

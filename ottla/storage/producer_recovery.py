@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ottla.protocol.records.batch import BatchHeader, CorruptBatch, decode_batch
 from ottla.storage import layout
+from ottla.storage.disk_errors import is_full
 from ottla.storage.files import Files
 from ottla.storage.producer_state import CorruptSnapshot, ProducerStates
 from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
@@ -29,15 +30,17 @@ def load_producers(
     log_end_offset: int,
     expiration_ms: int,
     now_ms: int,
-) -> ProducerStates:
-    """The producers of the log as of its end. Unsound snapshots, and those beyond the end, are removed.
+) -> tuple[ProducerStates, int]:
+    """The producers of the log as of its end, and the offset of the snapshot that told a part of them, -1 for none.
+
+    Unsound snapshots, and those beyond the end, are removed.
 
     Raises:
         OSError: the disk failed.
         CorruptBatch: what has to be replayed holds something that is no batch.
     """
     states = ProducerStates(expiration_ms)
-    start_offset = log_start_offset
+    loaded_offset, start_offset = -1, log_start_offset
     for offset in reversed(snapshot_offsets(files, directory)):
         path = layout.snapshot_file(directory, offset)
         if offset > log_end_offset:
@@ -49,10 +52,28 @@ def load_producers(
             logger.warning("%s: %s; an older one and the log itself take its place", path, error)
             files.unlink(path)
             continue
-        start_offset = offset
+        loaded_offset = start_offset = offset
         break
     _replay(states, segments, start_offset, log_end_offset, now_ms)
-    return states
+    return states, loaded_offset
+
+
+def write_again(files: Files, directory: Path, states: ProducerStates, log_end_offset: int) -> int:
+    """Write the snapshot of a start after a crash, on disk when this returns; its offset, -1 without one.
+
+    What was read may never have been synced, and the segments it stands for may be gone, or go. A full disk is no
+    reason not to start. Raises OSError.
+    """
+    if not len(states):
+        return -1
+    try:
+        files.write_atomically(layout.snapshot_file(directory, log_end_offset), states.snapshot())
+    except OSError as error:
+        if not is_full(error):
+            raise
+        logger.warning("%s: no room for a producer snapshot: %s", directory, error)
+        return -1
+    return log_end_offset
 
 
 def snapshot_offsets(files: Files, directory: Path) -> list[int]:

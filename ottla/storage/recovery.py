@@ -32,7 +32,7 @@ from ottla.storage.health import DirectoryHealth, IndependentDirectory
 from ottla.storage.leader_epoch_checkpoint import EpochEntry, read_leader_epochs
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log import Log
-from ottla.storage.producer_recovery import load_producers, remove_stray_snapshots
+from ottla.storage.producer_recovery import load_producers, remove_stray_snapshots, write_again
 from ottla.storage.recovery_report import RecoveryReport
 from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
 from ottla.storage.segment import Segment
@@ -98,7 +98,7 @@ def open_log(
     expiration_ms = (
         config.broker.producer_id_expiration_ms if producer_id_expiration_ms is None else producer_id_expiration_ms
     )
-    producers = load_producers(
+    producers, snapshot_offset = load_producers(
         files,
         directory,
         segments,
@@ -107,6 +107,8 @@ def open_log(
         expiration_ms=expiration_ms,
         now_ms=now_ms,
     )
+    if not was_clean:
+        snapshot_offset = write_again(files, directory, producers, end_offset)
     remove_stray_snapshots(files, directory, [segment.base_offset for segment in segments])
     if not was_clean:
         files.sync_directory(directory)
@@ -125,6 +127,7 @@ def open_log(
         health=health or IndependentDirectory(),
         index_cache=index_cache,
         report=opening.report,
+        snapshot_offset=snapshot_offset,
     )
 
 

@@ -34,7 +34,7 @@ class SyncTicket:
         *,
         dirty: Sequence[tuple[Segment, int, int]],
         finished: Sequence[Segment],
-        snapshots: Sequence[File],
+        snapshots: Sequence[tuple[int, File]],
         directory_changes: int,
         steps: Sequence[Callable[[], None]],
     ) -> None:
@@ -77,6 +77,7 @@ class UnsyncedState:
         "_files",
         "_snapshots",
         "_unfinished",
+        "snapshot_offset",
         "ticket",
     )
 
@@ -86,7 +87,9 @@ class UnsyncedState:
         self._directory_changes = 0
         self._directory_synced = 0
         self._unfinished: list[Segment] = []
-        self._snapshots: list[File] = []
+        self._snapshots: list[tuple[int, File]] = []
+        self.snapshot_offset = -1
+        """The newest producer snapshot that is on disk, by its offset; -1 when none is known to be."""
         self.ticket: SyncTicket | None = None
 
     def name_changed(self) -> None:
@@ -97,9 +100,29 @@ class UnsyncedState:
         """A segment takes no more records; the recovery point stays before it until its indexes are on disk, too."""
         self._unfinished.append(segment)
 
-    def snapshot_written(self, file: File) -> None:
-        """A producer snapshot waits for its sync; it is closed then."""
-        self._snapshots.append(file)
+    def snapshot_written(self, offset: int, file: File) -> None:
+        """The producer snapshot at `offset` waits for its sync; it is closed then."""
+        self._snapshots.append((offset, file))
+
+    def take_snapshots(self, offset: int) -> list[tuple[int, File]]:
+        """The snapshots that wait, for the caller to sync and close, if one of them speaks up to `offset` or beyond."""
+        if not any(at >= offset for at, _ in self._snapshots):
+            return []
+        snapshots, self._snapshots = self._snapshots, []
+        return snapshots
+
+    def snapshot_synced(self, offset: int) -> None:
+        """The snapshot at `offset` is on disk, and its name."""
+        self.snapshot_offset = max(self.snapshot_offset, offset)
+
+    def snapshots_gone(self, end_offset: int) -> None:
+        """The log was cut at `end_offset`, and the snapshots behind it are gone."""
+        for at, file in self._snapshots:
+            if at > end_offset:
+                file.close()
+        self._snapshots = [(at, file) for at, file in self._snapshots if at <= end_offset]
+        if self.snapshot_offset > end_offset:
+            self.snapshot_offset = -1
 
     def segment_gone(self, segment: Segment) -> None:
         """A segment was deleted: nothing of it matters any more."""
@@ -123,7 +146,7 @@ class UnsyncedState:
                 finished.append(segment)
                 steps += [segment.offset_index.sync, segment.time_index.sync]
         snapshots, self._snapshots = self._snapshots, []
-        steps += [file.fdatasync for file in snapshots]
+        steps += [file.fdatasync for _, file in snapshots]
         if self._directory_changes != self._directory_synced:
             steps.append(partial(self._files.sync_directory, self._directory))
         if not steps:
@@ -146,8 +169,9 @@ class UnsyncedState:
                 segment.synced_bytes = size_bytes
         for segment in ticket.finished:
             self.segment_gone(segment)
-        for file in ticket.snapshots:
+        for offset, file in ticket.snapshots:
             file.close()
+            self.snapshot_offset = max(self.snapshot_offset, offset)
         self._directory_synced = ticket.directory_changes
         return min([ticket.end.offset, *(segment.base_offset for segment in self._unfinished)])
 
@@ -156,7 +180,7 @@ class UnsyncedState:
         if self.ticket is not None:
             self.ticket.is_abandoned = True
             self.ticket = None
-        for file in self._snapshots:
+        for _, file in self._snapshots:
             file.close()
         self._snapshots.clear()
 

@@ -29,7 +29,7 @@ def truncate(log: Log, offset: int, now_ms: int) -> None:
         end_offset = _cut(active, offset)
     log.epochs.truncate_from_end(end_offset)
     log.replace_end(end_offset)
-    log.producers = load_producers(
+    log.producers, _ = load_producers(
         log.files,
         log.directory,
         segments.to_list(),

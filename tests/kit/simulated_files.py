@@ -284,8 +284,10 @@ class SimulatedFiles(Files):
         self.crash_when: Callable[[str, Path], bool] | None = None
         """The machine stops at the first of those calls for which this answers True."""
         self.has_crashed = False
-        """Whether `crash_when` has stopped the machine: every call after that one fails the same way."""
+        """Whether the machine or the process has stopped: every call from now on fails."""
         self.capacity_bytes: int | None = None
+        self.volumes: dict[Path, tuple[int, int]] = {}
+        """(all, free) bytes by directory, for those that say it; what is free is moved by hand."""
         self.now_ms = 0
         self.cold: list[str] = []
         """Patterns of paths whose pages are not in memory: `pread_nowait` and `resident_view` answer None."""
@@ -333,6 +335,7 @@ class SimulatedFiles(Files):
         survivor = SimulatedFiles()
         survivor.now_ms = self.now_ms
         survivor.capacity_bytes = self.capacity_bytes
+        survivor.volumes = self.volumes
         survivor.root = self._survive(self.root, random, {})
         return survivor
 
@@ -346,6 +349,16 @@ class SimulatedFiles(Files):
         self.has_crashed = False
         self.history.clear()
         return self
+
+    def successor(self) -> SimulatedFiles:
+        """The same as `kill`, where something of the dead process is still in memory: its calls raise CrashPoint."""
+        successor = SimulatedFiles()
+        successor.root, successor._changes = self.root, self._changes
+        successor.calls, successor.changes = self.calls, self.changes
+        successor.now_ms, successor.cold = self.now_ms, self.cold
+        successor.capacity_bytes, successor.volumes = self.capacity_bytes, self.volumes
+        self.has_crashed = True
+        return successor
 
     def written_state(self) -> dict[str, bytes]:
         """Content by path as a process sees it now."""
@@ -464,6 +477,14 @@ class SimulatedFiles(Files):
                     file.path = new
                 elif name.startswith(below):
                     file.path = new / name[len(below) :]
+
+    def volume_bytes(self, path: Path) -> tuple[int, int] | None:
+        with self.call("volume_bytes", path):
+            volume = self.volumes.get(path)
+            if volume is None and self.capacity_bytes is not None:
+                used = sum(map(len, self.written_state().values()))
+                volume = self.capacity_bytes, max(0, self.capacity_bytes - used)
+            return volume
 
     def unlink(self, path: Path) -> None:
         with self.call("unlink", path):

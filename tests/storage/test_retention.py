@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import random
 
 import pytest
-from kit.logs import DIRECTORY, NOW_MS, append, batch, disk, open_test_log, stored, sync
+from kit.logs import DIRECTORY, NOW_MS, append, batch, disk, open_test_log, stored, sync, topic_config
 from kit.simulated_files import SimulatedFiles
 
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage import layout
 from ottla.storage.log import Log
 
 
@@ -114,3 +116,72 @@ def test_a_disk_that_cannot_rename_stops_retention_and_not_the_log() -> None:
     assert len(log.apply_retention(NOW_MS)) <= 1
     append(log, batch(b"more"))
     assert log.log_end_offset == 6
+
+
+def once(log: Log, sequence: int, size: int = 900) -> None:
+    """A batch of the only producer, and the log acknowledges it."""
+    (result,) = append(log, batch(b"x" * size, producer_id=7, producer_epoch=0, base_sequence=sequence))
+    assert result.error_code is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("loss", ["rolled", "killed", "not written"])
+def test_a_producer_goes_on_after_a_power_cut_although_its_batches_are_gone(loss: str) -> None:
+    for seed in range(24):
+        files = disk()
+        log = open_test_log(files, {"retention.bytes": "1000"})
+        once(log, 0)
+        log.roll(NOW_MS)
+        once(log, 1)
+        sync(log)
+        if loss == "killed":  # what the next process reads was never synced
+            log.roll(NOW_MS)
+            files = files.kill()
+            log = open_test_log(files, {"retention.bytes": "0"}, was_clean=False, high_watermark=2)
+        elif loss == "not written":
+            files.fail("pwritev", "*.snapshot", errno.ENOSPC, times=1)
+        log.configure(topic_config({"retention.ms": "0"}))
+        log.apply_retention(NOW_MS + 1)  # rolls the log if need be, and takes everything in it
+        assert bases(log) == [2]
+        files = files.crash(random.Random(seed))
+        again = open_test_log(files, was_clean=False, log_start_offset=2, high_watermark=2)
+        assert again.log_end_offset == 2
+        once(again, 2)
+        (repeated,) = append(again, batch(b"x" * 900, producer_id=7, producer_epoch=0, base_sequence=1))
+        assert repeated.is_duplicate
+
+
+def test_segments_wait_for_the_sync_that_their_producers_need() -> None:
+    files = disk()
+    log = open_test_log(files, {"retention.ms": "0"})
+    once(log, 0)
+    log.roll(NOW_MS)
+    sync(log)
+    files.unlink(layout.snapshot_file(DIRECTORY, 1))
+    log.unsynced.snapshot_offset = -1  # it did not survive
+    once(log, 1)  # not synced yet: nothing may speak of it
+    assert log.apply_retention(NOW_MS + 1) == []
+    sync(log)
+    assert len(log.apply_retention(NOW_MS + 1)) == 2
+
+
+def test_on_a_full_disk_segments_go_without_a_snapshot() -> None:
+    files = disk()
+    log = open_test_log(files, {"retention.bytes": "100"})
+    files.fail("pwritev", "*.snapshot*", errno.ENOSPC, times=None)
+    for sequence in range(3):
+        once(log, sequence)
+        log.roll(NOW_MS)
+        sync(log)
+    assert len(log.apply_retention(NOW_MS)) == 2
+    once(log, 3)
+
+
+def test_a_disk_that_cannot_sync_the_snapshot_ends_writing_and_keeps_the_segments() -> None:
+    files = disk()
+    log = open_test_log(files, {"retention.ms": "0"})
+    once(log, 0)
+    sync(log)
+    files.fail("fdatasync", "*.snapshot", errno.EIO)
+    assert log.apply_retention(NOW_MS + 1) == []
+    assert log.error is not None
+    assert log.segments[0].base_offset == 0

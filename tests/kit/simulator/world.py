@@ -13,6 +13,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kit.clock import ManualClock
@@ -212,7 +213,14 @@ class World:
         self.model.was_unclean = loss is not Loss.STOP
         # A machine may also lose its power right after the broker stopped in good order: that changes nothing.
         power = loss is Loss.POWER or (loss is Loss.STOP and not self._has_bad_disk and self.chance.random() < 0.5)
-        self.files = self.files.crash(self.chance) if power else self.files.kill()
+        self._bury()
+        self.files = self.files.crash(self.chance) if power else self.files.successor()
+
+    def _bury(self) -> None:
+        """End what the dead broker had under way, before the garbage collector does it at some later time."""
+        self.files.has_crashed = True
+        with suppress(CrashPoint):
+            self.node.cleaner.stop()
 
     def _start(self, loss: Loss | None) -> None:
         """Start a broker, which may stop again while it recovers; then hold it against the model."""
@@ -222,10 +230,11 @@ class World:
                 self._make_node()
             except CrashPoint:
                 self.outcome.sites["recovery, " + site_of(*self.files.history[-1])] += 1
+                self._bury()
                 if self.chance.random() < 0.7:
                     self.files, loss = self.files.crash(self.chance), Loss.POWER
                 else:
-                    self.files = self.files.kill()
+                    self.files = self.files.successor()
             else:
                 self.files.crash_when = None
                 self._meet(loss)
