@@ -219,8 +219,21 @@ class Segment:
             NotResident: by a reader that does not wait.
             CorruptBatch: what stands in the way is no batch.
         """
-        for position, header in walk(read, self.floor(offset), limit):
+        position = self.floor(offset)
+        try:
+            return self._find_from(position, offset, limit, read)
+        except CorruptBatch:
+            if position == 0:
+                raise
+        # Damage, or an entry that a flipped bit made point elsewhere: the entry before it tells.
+        return self._find_from(self.floor_by_position(position - 1), offset, limit, read)
+
+    @staticmethod
+    def _find_from(start: int, offset: int, limit: int, read: Reader) -> tuple[int, BatchHeader] | None:
+        for position, header in walk(read, start, limit):
             if header.last_offset >= offset:
+                if header.base_offset > offset and position == start > 0:
+                    raise CorruptBatch(f"at position {position}: offset {header.base_offset}, {offset} lies before it")
                 return position, header
         return None
 
@@ -229,6 +242,15 @@ class Segment:
         for none.
         """
         start = max(position, self.floor_by_position(stop))
+        try:
+            return self._whole_batches(position, start, stop, limit, read)
+        except CorruptBatch:
+            if start == position:
+                raise
+        return self._whole_batches(position, position, stop, limit, read)  # the index may lie, `position` does not
+
+    @staticmethod
+    def _whole_batches(position: int, start: int, stop: int, limit: int, read: Reader) -> tuple[int, int]:
         end, next_offset = start, -1
         for at, header in walk(read, start, limit):
             if next_offset < 0:

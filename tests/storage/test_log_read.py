@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 
 import hypothesis.strategies as st
 import pytest
@@ -160,6 +161,26 @@ def test_damage_on_the_way_is_a_corrupt_message() -> None:
     with pytest.raises(KafkaError) as caught:
         log.read(4, 100, end_offset=9)
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("field", ["offset", "position"])
+@pytest.mark.parametrize("bit", range(1, 12))
+def test_an_index_entry_with_a_flipped_bit_hides_no_record(field: str, bit: int) -> None:
+    log = filled(60, **{"segment.bytes": "8192"})
+    sync(log)
+    log.close()
+    path = DIRECTORY / "00000000000000000000.index"
+    file = log.files.open(path, writable=True)
+    number = file.size() // 8 // 2
+    at = 8 * number + (0 if field == "offset" else 4)
+    (value,) = struct.unpack(">i", file.pread(4, at))
+    file.pwritev([struct.pack(">i", value ^ (1 << bit))], at)
+    again = open_test_log(log.files, SMALL | {"segment.bytes": "8192"})
+    end = again.log_end_offset
+    for offset in range(end):
+        first, last = headers(again, offset, 700)[0]
+        assert first <= offset <= last
+        assert headers(again, offset, 2_500)[0] == (first, last)
 
 
 def test_a_deleted_segment_stays_readable_until_it_is_unlinked() -> None:
