@@ -260,6 +260,10 @@ class Partition:
             return
         self.log.configure(config)
         self.log.producers.expiration_ms = config.broker.producer_id_expiration_ms
+        timer = self._flush_timer
+        if timer is not None and timer.deadline_ms > self._services.clock.monotonic_ms() + config.flush_ms:
+            timer.cancel()  # what is not synced waits no longer than is said now
+            self._flush_timer = None
         if self.log.log_end_offset > self.log.synced_offset:
             self._ask_for_sync()
         self._advance()
