@@ -85,7 +85,7 @@ def choose_home(files: Files, wanted: WantedLog, homes: Sequence[LogDirectory]) 
     name = partition_directory_name(wanted.topic, wanted.partition)
     mine = []
     for home in homes:
-        topic_id = known_topic_id(files, home.path / name)
+        topic_id = known_topic_id(files, home.path / name, wanted.topic_id)
         if topic_id is None or topic_id == wanted.topic_id:
             mine.append(home)
     if len(mine) > 1:

@@ -307,7 +307,7 @@ class LogManager:
         topic_partition = wanted.topic_partition
         path = home.path / partition_directory_name(wanted.topic, wanted.partition)
         try:
-            if known_topic_id(self._files, path) is None:
+            if known_topic_id(self._files, path, wanted.topic_id) is None:
                 write_partition_metadata(self._files, path, wanted.topic_id)
             log = open_log(
                 self._files,

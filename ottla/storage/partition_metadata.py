@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Final
 from uuid import UUID
 
 from ottla.storage.checkpoint import BlankFile, BrokenFile, read_text
@@ -19,6 +20,9 @@ from ottla.storage.kafka_uuid import ZERO_UUID, uuid_from_text, uuid_to_text
 from ottla.storage.layout import PARTITION_METADATA_FILE
 
 logger = logging.getLogger(__name__)
+
+BITS_OF_A_CHARACTER: Final = 6
+"""Of base64: so many bits of an id may differ when a bit of its text has flipped."""
 
 
 def read_partition_metadata(files: Files, directory: Path) -> UUID | None:
@@ -42,15 +46,27 @@ def read_partition_metadata(files: Files, directory: Path) -> UUID | None:
     return topic_id
 
 
-def known_topic_id(files: Files, directory: Path) -> UUID | None:
-    """As `read_partition_metadata`, and None also for a file without a byte in it: as if the crash that left it so had
-    come before the file was there. Kafka calls it broken. Raises BrokenFile.
+def known_topic_id(files: Files, directory: Path, wanted: UUID) -> UUID | None:
+    """As `read_partition_metadata`, and None also for a file that is to be written anew, as `wanted`.
+
+    That is one without a byte in it, as if the crash that left it so had come before the file was there (Kafka calls
+    it broken), and one whose id is the wanted one but for a flipped bit. Raises BrokenFile.
     """
     try:
-        return read_partition_metadata(files, directory)
+        topic_id = read_partition_metadata(files, directory)
     except BlankFile as error:
         logger.warning("%s: the metadata say whose the directory is", error)
         return None
+    if topic_id is not None and is_flipped(topic_id, wanted):
+        path, told = directory / PARTITION_METADATA_FILE, uuid_to_text(topic_id)
+        logger.warning("%s: %s is %s with a flipped bit, as the metadata say", path, told, uuid_to_text(wanted))
+        return None
+    return topic_id
+
+
+def is_flipped(topic_id: UUID, wanted: UUID) -> bool:
+    """Whether one id is the other with one of its characters damaged; those of two topics differ in about 60 bits."""
+    return 0 < (topic_id.int ^ wanted.int).bit_count() <= BITS_OF_A_CHARACTER
 
 
 def write_partition_metadata(files: Files, directory: Path, topic_id: UUID) -> None:

@@ -250,7 +250,7 @@ class Repair:
     def _identity(self, path: Path, one: TopicPartition, topic_id: UUID | None) -> Iterator[Mend]:
         from ottla.storage.checkpoint import BrokenFile
         from ottla.storage.kafka_uuid import uuid_to_text
-        from ottla.storage.partition_metadata import read_partition_metadata, write_partition_metadata
+        from ottla.storage.partition_metadata import is_flipped, read_partition_metadata, write_partition_metadata
 
         file = path / layout.PARTITION_METADATA_FILE
         try:
@@ -267,6 +267,8 @@ class Repair:
             yield Mend(file, f"written anew: topic id {uuid_to_text(topic_id)}, as the metadata says", write)
         elif said is None:
             yield Mend(file, "removed: the broker writes it when it opens the log", partial(self._remove, file))
+        elif topic_id is not None and said is not None and is_flipped(said, topic_id):
+            yield Mend(file, f"written anew: topic id {uuid_to_text(topic_id)}, of which a bit has flipped", write)
         elif topic_id is not None and said != topic_id:
             stray = self._directory / layout.stray_directory_name(*one)
             plan = "set aside as -stray: it belongs to another topic id than the metadata's"

@@ -18,18 +18,19 @@ from uuid import UUID
 from ottla.storage import layout
 from ottla.storage.blank_checkpoints import CONSEQUENCES, Blank, meaning_of
 from ottla.storage.checkpoint import BlankFile, BrokenFile, read_offsets
-from ottla.storage.compacted_topics import compacted_topics
 from ottla.storage.directory_format import FORMAT_VERSION, read_clean_shutdown, read_format
 from ottla.storage.files import Files
 from ottla.storage.kafka_uuid import uuid_to_text
 from ottla.storage.layout import DirectoryKind, TopicPartition
+from ottla.storage.metadata_topics import metadata_topics
 from ottla.storage.meta_properties import read_meta_properties
-from ottla.storage.partition_metadata import read_partition_metadata
+from ottla.storage.partition_metadata import is_flipped, read_partition_metadata
 from ottla.storage.verify_findings import Counts, Finding, Progress, Promises, Severity
 from ottla.storage.verify_log import PartitionVerification
 
 __all__ = ["Counts", "Finding", "NothingToVerify", "Severity", "Verification"]
 
+METADATA_DIRECTORY: Final = layout.partition_directory_name(layout.CLUSTER_METADATA_TOPIC, 0)
 _CHECKPOINTS: Final = (
     layout.RECOVERY_POINT_CHECKPOINT_FILE,
     layout.LOG_START_OFFSET_CHECKPOINT_FILE,
@@ -123,11 +124,13 @@ class Verification:
         was_clean = read_clean_shutdown(self._files, self._directory) is not None
         if self._is_whole:
             yield from self._small_files()
-        compacted = compacted_topics(self._files, self._directory)
-        ids: dict[str, tuple[UUID, Path]] = {}
+        told = metadata_topics(self._files, self._directory)
+        compacted = None if told is None else told.compacted
+        metadata = self._directory / METADATA_DIRECTORY
+        ids = {} if told is None else {topic: (one, metadata) for topic, one in told.ids.items()}
         for topic_partition, directory in sorted(self._partitions.items()):
             self.counts.partitions += 1
-            yield from self._identity(topic_partition, directory, ids)
+            yield from self._identity(topic_partition, directory, ids, was_clean)
             promises = Promises(
                 checkpoints[layout.RECOVERY_POINT_CHECKPOINT_FILE].get(topic_partition, 0),
                 checkpoints[layout.LOG_START_OFFSET_CHECKPOINT_FILE].get(topic_partition, 0),
@@ -186,7 +189,7 @@ class Verification:
                 yield Finding(Severity.NOTE, path, f"version {version} is newer than this Ottla's {FORMAT_VERSION}")
 
     def _identity(
-        self, topic_partition: TopicPartition, directory: Path, ids: dict[str, tuple[UUID, Path]]
+        self, topic_partition: TopicPartition, directory: Path, ids: dict[str, tuple[UUID, Path]], was_clean: bool
     ) -> Iterator[Finding]:
         path = directory / layout.PARTITION_METADATA_FILE
         try:
@@ -197,9 +200,16 @@ class Verification:
         if topic_id is None:
             yield Finding(Severity.NOTE, path, "the file is not there; the broker writes it when it opens the log")
             return
-        known, where = ids.setdefault(topic_partition.topic, (topic_id, path))
-        if known != topic_id:
-            problem = f"topic id {uuid_to_text(topic_id)}, while {where.parent.name} says {uuid_to_text(known)}"
+        known, where = ids.setdefault(topic_partition.topic, (topic_id, directory))
+        if known == topic_id:
+            return
+        problem = f"topic id {uuid_to_text(topic_id)}, while {where.name} says {uuid_to_text(known)}"
+        is_leftover = (
+            not was_clean and where == self._directory / METADATA_DIRECTORY and not is_flipped(topic_id, known)
+        )
+        if is_leftover:  # of a topic that was deleted, or lived before under this name
+            yield Finding(Severity.UNSURE, path, f"{problem}: the next start sets the directory aside")
+        else:
             yield Finding(Severity.DAMAGE, path, problem)
 
     def _against_the_end(

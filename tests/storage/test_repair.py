@@ -177,6 +177,13 @@ def bad_identity(files: SimulatedFiles) -> None:
     files.write_atomically(PLACE / layout.PARTITION_METADATA_FILE, b"version: 0\ntopic_id: ?")
 
 
+def flipped_identity(files: SimulatedFiles) -> None:
+    path = PLACE / layout.PARTITION_METADATA_FILE
+    text = bytearray(files.read_bytes(path))
+    text[-3] = ord("A") if text[-3] != ord("A") else ord("B")
+    files.write_atomically(path, bytes(text))
+
+
 def unreadable_recovery_points(files: SimulatedFiles) -> None:
     files.write_atomically(DATA / layout.RECOVERY_POINT_CHECKPOINT_FILE, b"0\n7\norders 0 1\n")
 
@@ -262,6 +269,7 @@ DAMAGES: list[Callable[[SimulatedFiles], int | None]] = [
     bad_epochs,
     unreadable_epochs,
     bad_identity,
+    flipped_identity,
     unreadable_recovery_points,
     unreadable_log_starts,
     unreadable_high_watermarks,
@@ -446,3 +454,14 @@ def test_partitions_in_other_log_directories_are_found_where_they_are_named() ->
     assert len(node.catalog.topics["orders"].partitions) == 4
     assert not any(name.endswith("-stray") and name.startswith("orders") for name in files.list_directory(other))
     node.stop()
+
+
+def test_a_start_takes_a_directory_whose_topic_id_has_a_flipped_bit() -> None:
+    files = left_behind()
+    before = files.read_bytes(PLACE / layout.PARTITION_METADATA_FILE)
+    flipped_identity(files)
+    node, _, _ = start_node(files, **KEYS)
+    log = node.log_manager.get("orders", 0)
+    assert log is not None
+    assert stored(log) == ALL
+    assert files.read_bytes(PLACE / layout.PARTITION_METADATA_FILE) == before

@@ -355,7 +355,27 @@ def test_partitions_of_one_topic_with_two_ids_are_damage() -> None:
     text = b"version: 0\ntopic_id: nhB9nTcrtoJr2B01QqQZ1g\n"
     files.write_atomically(DATA / "orders-1" / layout.PARTITION_METADATA_FILE, text)
     found = the_one(damages(files))
+    assert found.problem.startswith("topic id nhB9nTcrtoJr2B01QqQZ1g, while __cluster_metadata-0 says")
+
+
+def test_without_metadata_partitions_of_one_topic_are_held_against_each_other() -> None:
+    files = left_behind()
+    files.make_directory(DATA / "orders-1")
+    text = b"version: 0\ntopic_id: nhB9nTcrtoJr2B01QqQZ1g\n"
+    files.write_atomically(DATA / "orders-1" / layout.PARTITION_METADATA_FILE, text)
+    for name in files.list_directory(DATA / "__cluster_metadata-0"):
+        files.unlink(DATA / "__cluster_metadata-0" / name)
+    found = the_one([one for one in damages(files) if one.path.name == layout.PARTITION_METADATA_FILE])
     assert found.problem.startswith("topic id nhB9nTcrtoJr2B01QqQZ1g, while orders-0 says")
+
+
+def test_a_directory_of_an_earlier_topic_of_that_name_is_for_the_next_start_after_a_crash() -> None:
+    files = left_behind()
+    files.unlink(DATA / layout.CLEAN_SHUTDOWN_FILE)
+    text = b"version: 0\ntopic_id: nhB9nTcrtoJr2B01QqQZ1g\n"
+    files.write_atomically(PLACE / layout.PARTITION_METADATA_FILE, text)
+    found = [one for one in Verification(files, DATA).run() if one.path.name == layout.PARTITION_METADATA_FILE]
+    assert [one.severity for one in found] == [Severity.UNSURE]
 
 
 @pytest.mark.parametrize("name", [layout.META_PROPERTIES_FILE, layout.FORMAT_FILE])
