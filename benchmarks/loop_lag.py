@@ -246,7 +246,8 @@ def requests(table: Table) -> None:
         request = ListOffsetsRequest(replica_id=-1, topics=asked)
         table.row(f"ListOffsets of 2,000 partitions: {words}", "ListOffsets", lambda r=request: client.ask(r, 7), 10)
     resources = [
-        DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name=name) for name in names()
+        DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=None)
+        for name in names()
     ]
     request = DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
     table.row("DescribeConfigs of 10 topics, everything", "DescribeConfigs", lambda: client.ask(request, 4), 10)

@@ -7,8 +7,8 @@ start yet, and is kept in the connection's own buffer. A large frame is received
 The queue of slots: a request starts as soon as it is whole, unless the head of the queue *parks* (a long poll; then
 nothing starts behind it) or the queue is full. Replies leave in the order of the requests, all of a turn in one send.
 
-Reading pauses while the queue is full, the client does not take its replies, a turn has made enough of them (the rest
-of a read that asks for much waits for the next), the memory for requests is used up, or enough is stored behind a
+Reading pauses while the queue is full, the client does not take its replies, a turn has made enough of them or has
+taken long enough (the rest of a read that asks for much waits for the next; everybody gets a turn), the memory for requests is used up, or enough is stored behind a
 parked request. It never pauses for a parked request alone, so that a client that goes away
 is noticed.
 
@@ -65,7 +65,7 @@ class Dispatcher(Protocol):
 
 
 # Why a connection does not read; any set bit pauses. (Plain ints: an IntFlag costs 0.3 us per look, on each frame.)
-QUEUE, OUTPUT, MEMORY, PARKED, DRAIN, ENOUGH = 1, 2, 4, 8, 16, 32
+QUEUE, OUTPUT, MEMORY, PARKED, DRAIN, ENOUGH, LATER = 1, 2, 4, 8, 16, 32, 64
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -94,6 +94,8 @@ class Connection(asyncio.BufferedProtocol):
         self._out: list[Buffer] = []
         self._planned = False
         self._pause = 0
+        self._long_turn = -1
+        """The last turn that was long when this connection had started something in it."""
         self._closing: str | None = None
         self._is_draining = False
 
@@ -134,6 +136,7 @@ class Connection(asyncio.BufferedProtocol):
             slot.cancel()
         self._out.clear()
         self._drop_own()
+        self._shared.later.discard(self)
         self._shared.remove(self)
         if self.peer.on_end is not None:
             self.peer.on_end()
@@ -270,12 +273,21 @@ class Connection(asyncio.BufferedProtocol):
             self._keep(piece[start:nbytes])
         return start
 
-    def _start_frames(self, view: memoryview, start: int, end: int) -> int:
-        """Start the whole frames of `view[start:end]` as far as they may; where the first unstarted one begins."""
-        dispatcher, peer, out, slots = self._dispatcher, self.peer, self._out, self._slots
+    def _start_frames(self, view: memoryview, start: int, end: int, *, is_due: bool = False) -> int:
+        """Start the whole frames of `view[start:end]` as far as they may; where the first unstarted one begins.
+
+        `is_due` says that this connection has waited for its turn: others that wait do not come first.
+        """
+        dispatcher, peer, out, slots, turn = self._dispatcher, self.peer, self._out, self._slots, self._turn
+        later = self._shared.later
         started = ready_bytes = 0
         while end - start >= 4 and self._closing is None:
             if (slots or self._pause) and self._is_blocked():
+                break
+            if turn.is_long or (later and not is_due):
+                if started:
+                    self._long_turn = turn.number
+                self._wait_for_turn()
                 break
             if peer.produce_forms is not None:
                 run = dispatcher.start_run(view, start, end, peer, self._shared.max_slots - self._pending_requests)
@@ -312,8 +324,8 @@ class Connection(asyncio.BufferedProtocol):
                     if ready_bytes >= self._shared.max_slot_bytes:
                         self._hold(ENOUGH)
         if started > 1:
-            self._turn.is_pipelined = True
-        if out:
+            turn.is_pipelined = True
+        if started and out and not is_due:
             self._plan()
         return start
 
@@ -327,7 +339,7 @@ class Connection(asyncio.BufferedProtocol):
     def _is_blocked(self) -> bool:
         """Whether no request may start: behind a parked one, a full queue, or output that is not taken."""
         slots = self._slots
-        if self._pause & (OUTPUT | DRAIN | ENOUGH):
+        if self._pause & (OUTPUT | DRAIN | ENOUGH | LATER):
             return True
         if not slots:
             return False
@@ -335,13 +347,13 @@ class Connection(asyncio.BufferedProtocol):
             return True
         return self._pending_requests >= self._shared.max_slots or self._slot_bytes >= self._shared.max_slot_bytes
 
-    def _run_own(self) -> None:
+    def _run_own(self, *, is_due: bool = False) -> None:
         """Start what may start of the own buffer, and keep the rest in order."""
         view = self._own_view
         if view is None:
             return
         start, end = self._own_start, self._own_end
-        self._own_start = new_start = self._start_frames(view, start, end)
+        self._own_start = new_start = self._start_frames(view, start, end, is_due=is_due)
         if self._closing is not None:
             self._drop_own()  # it may be full, and until the turn ends the loop asks where the next read goes
             return
@@ -471,8 +483,11 @@ class Connection(asyncio.BufferedProtocol):
             self._hold(ENOUGH)
             self._plan()
             return
+        if self._pause & LATER:
+            shared.later.discard(self)
+            self._release(LATER)
         if self._own is not None and self._closing is None and not self._is_draining:
-            self._run_own()
+            self._run_own(is_due=True)
         out = self._out
         if out:
             self._out = []
@@ -495,6 +510,18 @@ class Connection(asyncio.BufferedProtocol):
         elif self._is_draining and not self._slots:
             self._closing = "drained"
             transport.close()
+
+    def _wait_for_turn(self) -> None:
+        """The requests of this turn have held the loop for long enough: go on in a later one.
+
+        Who has started something in this turn comes behind those that have not.
+        """
+        self._shared.later.add(self)
+        self._hold(LATER)
+        if self._long_turn == self._turn.number:
+            self._turn.last(self._plan)
+        else:
+            self._plan()
 
     # -- pausing ----------------------------------------------------------------------------------------------------
 

@@ -45,6 +45,8 @@ class Connections:
         self.max_slots = config.ottla_connection_max_pending_requests
         self.max_slot_bytes = config.ottla_connection_max_pending_bytes
         self.now_ms = node.clock.monotonic_ms
+        self.later: set[Connection] = set()
+        """Those that have requests to start and wait for a turn."""
         self.last_reader: Connection | None = None
         self.reads_in_a_row = 0
         """How many reads `last_reader` has had since anybody else had one."""

@@ -21,6 +21,7 @@ from ottla.broker import profiles
 from ottla.broker.api import HANDLERS, Handler
 from ottla.broker.context import Context
 from ottla.broker.fetch_path import answer_by_form, learn_fetch_form
+from ottla.broker.parts import handle_in_parts, splits
 from ottla.broker.pending import Pending
 from ottla.broker.produce_path import learn_form
 from ottla.broker.refusals import refusal
@@ -46,6 +47,8 @@ LOG = logging.getLogger("ottla.dispatch")
 
 _SIZE = struct.Struct(">i")
 PRODUCE, FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
+LONG_TURN_MS = 10
+"""Once the requests of a turn have taken so long, those that have not begun wait for the next: others get their turn."""
 MIN_FORM_BYTES = 16
 """No request with a short way is shorter."""
 
@@ -85,6 +88,7 @@ class RequestDispatcher:
     def __init__(self, node: Node, handlers: Mapping[ApiKey, Handler] = HANDLERS) -> None:
         self._node = node
         self._clock = node.clock
+        self._turn = node.turn
         self._metrics = node.metrics
         self._served = {
             int(api.key): _Served(api, handlers[api.key], *versions, api.request)
@@ -107,6 +111,9 @@ class RequestDispatcher:
             buffers = answer_by_form(peer.fetch_forms, frame, peer, self._node, started_ns)
             if buffers is not None:
                 return buffers
+        turn = self._turn
+        if turn.began_ms is None:
+            turn.began_ms = self._clock.monotonic_ms()
         try:
             header, position = decode_request_header(frame)
         except MalformedMessage as error:
@@ -133,27 +140,37 @@ class RequestDispatcher:
             now_ms=self._clock.wall_ms(),
         )
         try:
-            answer = served.handle(request, context)
+            split = splits(request)
+            if split is None:
+                answer = served.handle(request, context)
+            else:
+                answer = handle_in_parts(self._node, request, split, lambda part: served.handle(part, context))
         except Exception as error:  # the request-wide except: a refusal or a bug, told apart in _refuse
             answer = self._refuse(served, request, context, error)
         if isinstance(answer, Pending):
             if not answer.done:
                 waiting = Slot(answer)
                 answer.then(lambda done: self._finish(waiting, served, request, context, done, started_ns))
-                self._metrics.hold(served.api.name, (perf_counter_ns() - started_ns) // 1000)
+                self._note_hold(served, started_ns)
                 return waiting
             if answer.error is not None:
                 answer = self._refuse(served, request, context, answer.error)
             else:
                 answer = answer.response
         if answer is None:
-            elapsed_us = (perf_counter_ns() - started_ns) // 1000
-            self._metrics.request(served.api.name, version, 0, elapsed_us)
-            self._metrics.hold(served.api.name, elapsed_us)
+            self._metrics.request(served.api.name, version, 0, (perf_counter_ns() - started_ns) // 1000)
+            self._note_hold(served, started_ns)
             return None
         buffers = self._encode(served, request, context, answer, started_ns)
-        self._metrics.hold(served.api.name, (perf_counter_ns() - started_ns) // 1000)
+        self._note_hold(served, started_ns)
         return buffers
+
+    def _note_hold(self, served: _Served, since_ns: int) -> None:
+        """A request had the loop to itself since then: count it, and see whether the turn is long by now."""
+        self._metrics.hold(served.api.name, (perf_counter_ns() - since_ns) // 1000)
+        began_ms = self._turn.began_ms
+        if began_ms is not None and self._clock.monotonic_ms() - began_ms >= LONG_TURN_MS:
+            self._turn.is_long = True
 
     def _finish(
         self,
@@ -175,7 +192,7 @@ class RequestDispatcher:
             slot.finish(None, close_reason=str(reason))
         else:
             slot.finish(buffers)
-        self._metrics.hold(served.api.name, (perf_counter_ns() - answered_ns) // 1000)
+        self._note_hold(served, answered_ns)
 
     def _encode(
         self, served: _Served, request: Request, context: Context, response: Response, started_ns: int

@@ -39,6 +39,8 @@ class Turn:
         "_now_ms",
         "_senders",
         "_waiting_for_end",
+        "began_ms",
+        "is_long",
         "is_pipelined",
         "number",
         "on_work",
@@ -57,6 +59,10 @@ class Turn:
         self.was_pipelined = False
         """Whether a read of the turn before did."""
         self._has_looked_again = False
+        self.began_ms: int | None = None
+        """When the first request began that took no short way (monotonic)."""
+        self.is_long = False
+        """Whether the requests of this turn have held the loop for so long that others wait for the next one."""
         self.number = 0
         """Of this turn: once it is another one, nothing looks at what was received in the one before."""
         self.on_work: Callable[[], object] | None = None
@@ -139,6 +145,7 @@ class Turn:
         if self._gathering:
             self.flush()
         self.number += 1
+        self.began_ms, self.is_long = None, False
         if self._last:
             steps, self._last = self._last, []
             self._run(steps)

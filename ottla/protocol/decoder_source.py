@@ -5,7 +5,7 @@ prepared ``struct`` (which also takes the first byte of the length, count or tag
 about as fast as hand-written Python, 2-5 times faster than walking the fields.
 
 What is read comes from outside, so that every length and count is compared with what remains before anything is done
-with it. `MAX_ELEMENTS` bounds the objects that one message may make.
+with it. `MAX_ELEMENTS` bounds the objects that one message may make, `MAX_REQUEST_ELEMENTS` those of a request.
 
 The generated function is ``decode(data, p, end) -> (message, p)``; ``o``, ``o1``, ... are structs, ``n1`` lengths.
 """
@@ -21,6 +21,10 @@ from ottla.protocol.types import MAX_STRING_BYTES
 
 MAX_ELEMENTS = 1_048_576
 """Array elements in one message, all arrays together. Without it a frame of 100 MB could make 3 GB of empty structs."""
+MAX_REQUEST_ELEMENTS = 65_536
+"""The same in one request: a broker decodes it in one go while others wait (docs/limits.md)."""
+MAX_ELEMENTS_IN_ONE_PIECE = 20_000
+"""The same in a request that a broker handles in one go as well."""
 
 
 class DecoderSource:
@@ -56,7 +60,7 @@ class DecoderSource:
         if _has(plan, records=True):
             self._line("view = data if type(data) is memoryview else memoryview(data)")
         if _has(plan, records=False):
-            self._line(f"room = {MAX_ELEMENTS}")
+            self._line(f"room = {getattr(plan.cls, 'max_elements', MAX_ELEMENTS)}")
         self._struct(plan, "o")
         self._flush()
         self._line("return o, p")

@@ -30,6 +30,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from ottla.protocol import compiler
+from ottla.protocol.decoder_source import MAX_ELEMENTS, MAX_REQUEST_ELEMENTS
 from ottla.protocol.errors import MalformedMessage, UnencodableMessage
 from ottla.protocol.fields import Field, Marker, fields_of, ranged, since, tagged
 from ottla.protocol.types import Buffer
@@ -114,11 +115,17 @@ class Message(Struct):
     """The versions that this class can decode and encode."""
     flexible_versions: ClassVar[VersionRange] = NO_VERSION
     """The versions with compact lengths and tagged fields (KIP-482)."""
+    max_elements: ClassVar[int] = MAX_ELEMENTS
+    """Array elements that it may have when it is decoded, all arrays together."""
     decoders: ClassVar[dict[int, Callable[[Buffer, int, int], tuple[Any, int]]]]
     encoders: ClassVar[dict[int, Callable[[Any], list[Buffer]]]]
 
-    def __init_subclass__(cls, *, key: int = -1, versions: str = "none", flexible: str = "none") -> None:
+    def __init_subclass__(
+        cls, *, key: int = -1, versions: str = "none", flexible: str = "none", max_elements: int = 0
+    ) -> None:
         cls.message_key = key
+        if max_elements:
+            cls.max_elements = max_elements
         cls.message_versions = parse_versions(versions)
         cls.flexible_versions = parse_versions(flexible)
         cls.decoders = {}
@@ -127,6 +134,8 @@ class Message(Struct):
 
 class Request(Message):
     """What a client sends, after its request header."""
+
+    max_elements: ClassVar[int] = MAX_REQUEST_ELEMENTS
 
 
 class Response(Message):

@@ -292,3 +292,44 @@ def test_what_ended_connections_held_counts_no_more() -> None:
     assert shell.connections.unsent_bytes > 0
     connection.connection_lost(None)
     assert shell.connections.unsent_bytes == 0
+
+
+# --- time
+
+
+def test_requests_that_take_long_let_everybody_have_a_turn(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[bytes] = []
+    start = shell.answers.start
+
+    def slow(data: memoryview, peer: Peer) -> list[bytes | bytearray | memoryview] | Slot | None:
+        order.append(bytes(data))
+        shell.turn.is_long = True  # as the dispatcher says of one that took 10 ms
+        return start(data, peer)
+
+    monkeypatch.setattr(shell.answers, "start", slow)
+    (one, _), (two, _), (three, transport) = [shell.connect() for _ in range(3)]
+    feed(one, b"".join(frame(b"a%d" % number) for number in range(5)))
+    feed(two, frame(b"b0") + frame(b"b1"))
+    feed(three, frame(b"c0"))
+    shell.end_turns()
+    assert order == [b"a0", b"b0", b"c0", b"a1", b"b1", b"a2", b"a3", b"a4"]
+    assert bytes(transport.written) == frame(b"c0")
+    assert not shell.connections.later
+
+
+def test_who_waits_for_a_turn_and_goes_away_is_not_waited_for(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = shell.answers.start
+
+    def slow(data: memoryview, peer: Peer) -> list[bytes | bytearray | memoryview] | Slot | None:
+        shell.turn.is_long = True
+        return start(data, peer)
+
+    monkeypatch.setattr(shell.answers, "start", slow)
+    (one, _), (two, transport) = [shell.connect() for _ in range(2)]
+    feed(one, frame(b"a0") + frame(b"a1"))
+    feed(two, frame(b"b0"))
+    one.connection_lost(None)
+    shell.end_turns()
+    assert bytes(transport.written) == frame(b"b0")
+    assert not shell.connections.later
+    assert shell.is_served()

@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kit.golden import ALL_MESSAGES, Golden, golden_messages
 
+from ottla.protocol.api.api_versions import ApiVersionsResponse
 from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.api.metadata import MetadataRequest
 from ottla.protocol.api.produce import ProduceRequest
-from ottla.protocol.decoder_source import MAX_ELEMENTS
+from ottla.protocol.decoder_source import MAX_ELEMENTS, MAX_ELEMENTS_IN_ONE_PIECE, MAX_REQUEST_ELEMENTS
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.message import Message, decode, decode_prefix, encode
 from ottla.protocol.stored.metadata import MetadataRecord, decode_metadata_record
@@ -97,15 +98,24 @@ def test_a_hostile_count_of_integers_is_refused() -> None:
 
 
 def test_elements_are_bounded_even_where_they_would_fit() -> None:
-    fits = struct.pack(">i", MAX_ELEMENTS) + b"\0\0" * MAX_ELEMENTS
-    assert len(decode(MetadataRequest, fits, 0).topics or []) == MAX_ELEMENTS
-    beyond = struct.pack(">i", MAX_ELEMENTS + 1) + b"\0\0" * (MAX_ELEMENTS + 1)
-    with pytest.raises(MalformedMessage, match="topics of 1048577 elements"):
+    most = MAX_REQUEST_ELEMENTS
+    fits = struct.pack(">i", most) + b"\0\0" * most
+    assert len(decode(MetadataRequest, fits, 0).topics or []) == most
+    beyond = struct.pack(">i", most + 1) + b"\0\0" * (most + 1)
+    with pytest.raises(MalformedMessage, match="topics of 65537 elements"):
         decode(MetadataRequest, beyond, 0)
 
 
+def test_a_response_may_have_more_elements_than_a_request() -> None:
+    key = b"\0\1\0\0\0\3"
+    fits = b"\0\0" + struct.pack(">i", MAX_REQUEST_ELEMENTS + 1) + key * (MAX_REQUEST_ELEMENTS + 1)
+    assert len(decode(ApiVersionsResponse, fits, 0).api_keys) == MAX_REQUEST_ELEMENTS + 1
+    with pytest.raises(MalformedMessage, match="api_keys of 1048577 elements"):
+        decode(ApiVersionsResponse, b"\0\0" + struct.pack(">i", MAX_ELEMENTS + 1) + key * (MAX_ELEMENTS + 1), 0)
+
+
 def test_elements_are_bounded_over_all_arrays_together() -> None:
-    topic = b"\0\1t" + struct.pack(">i", MAX_ELEMENTS // 2) + bytes(8 * (MAX_ELEMENTS // 2))
+    topic = b"\0\1t" + struct.pack(">i", MAX_ELEMENTS_IN_ONE_PIECE // 2) + bytes(8 * (MAX_ELEMENTS_IN_ONE_PIECE // 2))
     data = struct.pack(">hhii", -1, 1, 1000, 2) + topic + topic
     with pytest.raises(MalformedMessage, match="partition_data"):
         decode(ProduceRequest, data, 3)

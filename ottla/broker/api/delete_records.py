@@ -9,10 +9,13 @@ answer leaves.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from ottla.broker.pending import Pending
 from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.layout import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.catalog import Topic
@@ -24,8 +27,8 @@ HIGH_WATERMARK = -1
 Result = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
-def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
-    """Move every partition's start, then write the checkpoints once."""
+def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse | Pending[DeleteRecordsResponse]:
+    """Move every partition's start, then have the checkpoints written, each once."""
     moved: list[tuple[Partition, Result]] = []
     response = DeleteRecordsResponse(topics=[])
     for topic_request in request.topics:
@@ -46,9 +49,25 @@ def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResp
                 result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             else:
                 moved.append((partition, result))
-    if moved:
-        _checkpoint(moved, context)
-    return response
+    if not moved:
+        return response
+    pending: Pending[DeleteRecordsResponse] = Pending()
+    manager = context.node.log_manager
+    places = {TopicPartition(partition.topic, partition.index) for partition, _ in moved}
+
+    def written(failed: Collection[TopicPartition] | None, error: BaseException | None) -> None:
+        if failed is None:
+            assert error is not None
+            pending.fail(error)
+            return
+        for partition, result in moved:
+            if TopicPartition(partition.topic, partition.index) in failed:
+                result.low_watermark = -1
+                result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        pending.complete(response)
+
+    context.node.workers.run(lambda: manager.checkpoint_log_start_offsets(places), written)
+    return response if pending.done and pending.error is None else pending
 
 
 def _find(context: Context, topic: Topic | None, index: int) -> Partition:
@@ -70,13 +89,3 @@ def _delete(partition: Partition, offset: int) -> int:
     low_watermark = partition.log.delete_records(before_offset)
     partition.wake_watchers()
     return low_watermark
-
-
-def _checkpoint(moved: list[tuple[Partition, Result]], context: Context) -> None:
-    """Each directory's checkpoint holds all of its logs, and one that is as it was is not written again."""
-    for partition, result in moved:
-        try:
-            context.node.log_manager.checkpoint_log_start_offset(partition.topic, partition.index)
-        except OSError:
-            result.low_watermark = -1
-            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR

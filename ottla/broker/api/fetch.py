@@ -6,7 +6,8 @@ whole: the first may begin before the offset that was asked for, and is given ev
 (KIP-74); max_bytes and partition_max_bytes bound what follows.
 
 Too few bytes (`min_bytes`): the request parks until enough of what it wants may be seen, until anything about a
-partition is wrong, or until `max_wait_ms`. While it is parked only partitions that woke it are read again.
+partition is wrong, or until `max_wait_ms`. While it is parked only partitions that woke it are read again. A request
+for many partitions reads them in steps, and is parked from the first on.
 
 Versions: 7 adds sessions (`fetch_sessions.py`), 9 leader epochs (FENCED_ and UNKNOWN_LEADER_EPOCH), 12 the diverging
 epoch, 13 topic ids (UNKNOWN_TOPIC_ID). Empty partitions carry zero bytes, not null: librdkafka refuses null from
@@ -48,6 +49,8 @@ READ_COMMITTED = 1
 FIRST_VERSION_WITH_MAX_BYTES = 3
 FIRST_WITH_STORAGE_ERROR = 6
 FIRST_VERSION_WITH_ZSTD = 10
+PARTITIONS_PER_STEP = 200
+"""Partitions that are read in one go, 30 us each."""
 
 
 def handle(request: FetchRequest, context: Context) -> FetchResponse | Pending[FetchResponse]:
@@ -136,14 +139,54 @@ class _Fetch:
         self._slices: list[LogSlice | None] = []
         self._bytes = 0
         self._is_due = False
+        self._is_reading = False
+        """Whether partitions are left that were not read once."""
         self._pending: Pending[FetchResponse] | None = None
         self._watches: list[_Watch] = []
         self._woken: set[int] = set()
         self._timer: Timer | None = None
 
     def start(self) -> FetchResponse | Pending[FetchResponse]:
-        """Read everything once; answer, or park."""
-        for index, target in enumerate(self._targets):
+        """Read everything once; answer, or park. Much is read in steps, between which others have their turns."""
+        self._look(0, PARTITIONS_PER_STEP)
+        if len(self._targets) > PARTITIONS_PER_STEP:
+            self._pending = Pending(parks=True)
+            self._pending.on_cancel(self._stop_watching)
+            self._watch(0)
+            self._plan_step()
+            return self._pending
+        if self._is_answerable() or self._max_wait_ms <= 0:
+            return self._answer()
+        return self._park()
+
+    def _plan_step(self) -> None:
+        self._timer = self._node.timers.at(self._node.clock.monotonic_ms(), self._step)
+
+    def _step(self) -> None:
+        """Read some more; at last what has changed meanwhile."""
+        pending, first = self._pending, len(self._results)
+        if pending is None or pending.done:
+            return
+        try:
+            self._look(first, first + PARTITIONS_PER_STEP)
+        except Exception as error:  # a bug: the dispatcher says so
+            self._stop_watching()
+            pending.fail(error)
+            return
+        self._watch(first)
+        if self._is_reading:
+            self._plan_step()
+            return
+        self._timer = self._node.timers.at(self._node.clock.monotonic_ms() + self._max_wait_ms, self._complete)
+        if self._is_answerable() or self._max_wait_ms <= 0:
+            self._complete()
+        elif self._woken:
+            self._look_again()
+
+    def _look(self, first: int, end: int) -> None:
+        """Read the partitions `first` to `end` for the first time."""
+        self._is_reading = end < len(self._targets)
+        for index, target in enumerate(self._targets[first:end], first):
             partition, code = self._find(target)
             self._partitions.append(partition)
             self._results.append(_failed(target, code))
@@ -152,13 +195,10 @@ class _Fetch:
                 self._is_due = True
             else:
                 self._read(index, target, partition)
-        if self._is_answerable() or self._max_wait_ms <= 0:
-            return self._answer()
-        return self._park()
 
     def woken(self, index: int) -> None:
         """A watched partition changed; many may in one turn, and they are looked at once."""
-        if not self._woken and self._pending is not None:
+        if not self._is_reading and not self._woken and self._pending is not None:
             self._node.turn.after_append(self._look_again)
         self._woken.add(index)
 
@@ -249,14 +289,17 @@ class _Fetch:
         pending: Pending[FetchResponse] = Pending(parks=True)
         self._pending = pending
         pending.on_cancel(self._stop_watching)
-        for index, partition in enumerate(self._partitions):
+        self._watch(0)
+        deadline_ms = self._node.clock.monotonic_ms() + self._max_wait_ms
+        self._timer = self._node.timers.at(deadline_ms, self._complete)
+        return pending
+
+    def _watch(self, first: int) -> None:
+        for index, partition in enumerate(self._partitions[first:], first):
             if partition is not None:
                 watch = _Watch(self, index, partition)
                 self._watches.append(watch)
                 partition.watch(watch)
-        deadline_ms = self._node.clock.monotonic_ms() + self._max_wait_ms
-        self._timer = self._node.timers.at(deadline_ms, self._complete)
-        return pending
 
     def _look_again(self) -> None:
         """Read the partitions that changed; answer if that is enough now."""

@@ -5,11 +5,14 @@ Versions: 2 is flexible. Version 0 ended with Apache Kafka 4.0.
 
 from __future__ import annotations
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Int16, Int32, String
 
 
-class AlterReplicaLogDirsRequest(Request, key=34, versions="1-2", flexible="2+"):
+class AlterReplicaLogDirsRequest(
+    Request, key=34, versions="1-2", flexible="2+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE
+):
     """The directories, each with what is to be there."""
 
     class AlterReplicaLogDirTopic(Struct):

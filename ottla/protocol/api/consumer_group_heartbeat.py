@@ -9,11 +9,14 @@ Versions: 1 has the regular expression, and member ids that clients choose thems
 
 from __future__ import annotations
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Int16, Int32, NullableString, String, Uuid
 
 
-class ConsumerGroupHeartbeatRequest(Request, key=68, versions="0-1", flexible="0+"):
+class ConsumerGroupHeartbeatRequest(
+    Request, key=68, versions="0-1", flexible="0+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE
+):
     """What the member is, subscribes to, and owns."""
 
     class TopicPartitions(Struct):

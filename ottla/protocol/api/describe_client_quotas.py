@@ -5,11 +5,14 @@ Versions: 1 is flexible.
 
 from __future__ import annotations
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Bool, Float64, Int8, Int16, Int32, NullableString, String
 
 
-class DescribeClientQuotasRequest(Request, key=48, versions="0-1", flexible="1+"):
+class DescribeClientQuotasRequest(
+    Request, key=48, versions="0-1", flexible="1+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE
+):
     """What an entity must look like; `strict` leaves out those with further parts."""
 
     class ComponentData(Struct):

@@ -6,11 +6,12 @@ Apache Kafka 4.0.
 
 from __future__ import annotations
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Bool, Int16, Int32, Int64, String
 
 
-class DescribeLogDirsRequest(Request, key=35, versions="1-4", flexible="2+"):
+class DescribeLogDirsRequest(Request, key=35, versions="1-4", flexible="2+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
     """Which partitions; null for all."""
 
     class DescribableLogDirTopic(Struct):

@@ -5,11 +5,12 @@ Versions: 1 has the times of the last fetch (KIP-836) · 2 directory ids, addres
 
 from __future__ import annotations
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import ZERO_UUID, Int16, Int32, Int64, NullableString, String, Uint16, Uuid
 
 
-class DescribeQuorumRequest(Request, key=55, versions="0-2", flexible="0+"):
+class DescribeQuorumRequest(Request, key=55, versions="0-2", flexible="0+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
     """Which partitions; there is one, `__cluster_metadata-0`."""
 
     class PartitionData(Struct):

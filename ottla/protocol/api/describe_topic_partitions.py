@@ -6,11 +6,14 @@ begins. Topics are told in the order of their names.
 
 from __future__ import annotations
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Bool, Int16, Int32, NullableString, String, Uuid
 
 
-class DescribeTopicPartitionsRequest(Request, key=75, versions="0", flexible="0+"):
+class DescribeTopicPartitionsRequest(
+    Request, key=75, versions="0", flexible="0+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE
+):
     """Which topics to tell, and from which partition on."""
 
     class TopicRequest(Struct):

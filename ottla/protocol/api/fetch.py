@@ -17,11 +17,12 @@ Below version 4 records come as messages of format v1, below version 2 of v0. Ve
 
 from __future__ import annotations
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.message import Request, Response, Struct, ranged, since, tagged
 from ottla.protocol.types import ZERO_UUID, Int8, Int16, Int32, Int64, NullableString, Records, String, Uuid
 
 
-class FetchRequest(Request, key=1, versions="0-18", flexible="12+"):
+class FetchRequest(Request, key=1, versions="0-18", flexible="12+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
     """What to read. `session_id` 0 with `session_epoch` 0 asks for a new session, with -1 for none (KIP-227).
 
     Consumers have `replica_id` -1. `isolation_level` is 0 (read uncommitted) or 1 (read committed).

@@ -12,11 +12,12 @@ protocol may be null · 8 has the reason (KIP-800) · 9 tells a leader that retu
 
 from __future__ import annotations
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Bool, Bytes, Int16, Int32, NullableString, String
 
 
-class JoinGroupRequest(Request, key=11, versions="0-9", flexible="6+"):
+class JoinGroupRequest(Request, key=11, versions="0-9", flexible="6+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
     """Who joins. An empty `member_id` is a new member's; a null `group_instance_id` that of a dynamic one.
 
     Version 0 has no `rebalance_timeout_ms`: the session timeout serves for both.

@@ -5,11 +5,14 @@ Version 0 knew client metrics only, and was called ListClientMetricsResources.
 
 from __future__ import annotations
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Int8, Int16, Int32, String
 
 
-class ListConfigResourcesRequest(Request, key=74, versions="0-1", flexible="0+"):
+class ListConfigResourcesRequest(
+    Request, key=74, versions="0-1", flexible="0+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE
+):
     """The types that are wanted, by the numbers of DescribeConfigs; all where there are none."""
 
     resource_types: list[Int8] = since("1+", factory=list)

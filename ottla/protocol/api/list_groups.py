@@ -5,11 +5,12 @@ Versions: 3 is flexible · 4 filters by state (KIP-518) · 5 by type (KIP-848).
 
 from __future__ import annotations
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Int16, Int32, String
 
 
-class ListGroupsRequest(Request, key=16, versions="0-5", flexible="3+"):
+class ListGroupsRequest(Request, key=16, versions="0-5", flexible="3+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
     """Which states and types are wanted; all where a filter is empty. Case does not matter."""
 
     states_filter: list[String] = since("4+", factory=list)

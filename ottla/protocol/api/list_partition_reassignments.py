@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Int16, Int32, NullableString, String
 
 
-class ListPartitionReassignmentsRequest(Request, key=46, versions="0", flexible="0+"):
+class ListPartitionReassignmentsRequest(
+    Request, key=46, versions="0", flexible="0+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE
+):
     """Which partitions; null for all."""
 
     class ListPartitionReassignmentsTopics(Struct):

@@ -14,11 +14,12 @@ Versions 0-2 ended with Apache Kafka 4.0 (KIP-896), which advertises them still 
 
 from __future__ import annotations
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.message import Request, Response, Struct, ranged, since, tagged
 from ottla.protocol.types import ZERO_UUID, Int16, Int32, Int64, NullableString, Records, String, Uuid
 
 
-class ProduceRequest(Request, key=0, versions="0-13", flexible="9+"):
+class ProduceRequest(Request, key=0, versions="0-13", flexible="9+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
     """Records to append. `acks` is -1 (all), 0 or 1; `timeout_ms` bounds the wait for replicas."""
 
     class PartitionProduceData(Struct):

@@ -7,11 +7,12 @@ Versions: 3 has static members (KIP-345) · 4 is flexible · 5 names protocol ty
 
 from __future__ import annotations
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Bytes, Int16, Int32, NullableString, String
 
 
-class SyncGroupRequest(Request, key=14, versions="0-5", flexible="4+"):
+class SyncGroupRequest(Request, key=14, versions="0-5", flexible="4+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
     """A member of a generation; only the leader's `assignments` count."""
 
     class SyncGroupRequestAssignment(Struct):

@@ -6,11 +6,12 @@ all succeed or none does.
 
 from __future__ import annotations
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.message import Request, Response, Struct, ranged, since
 from ottla.protocol.types import Bool, Int8, Int16, Int32, NullableString, String
 
 
-class UpdateFeaturesRequest(Request, key=57, versions="0-2", flexible="0+"):
+class UpdateFeaturesRequest(Request, key=57, versions="0-2", flexible="0+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
     """The features and their new levels."""
 
     class FeatureUpdateKey(Struct):

@@ -9,6 +9,7 @@ from kit.clock import ManualClock
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
 from kit.nodes import start_node
 
+from ottla.broker.api import fetch as fetch_api
 from ottla.broker.node import Node
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode
@@ -274,3 +275,43 @@ def test_a_cold_read_that_fails_is_a_storage_error_of_its_partition_alone(
     data = partitions(client.reply())
     assert [data[0].error_code, data[1].error_code] == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
     assert len(data[1].records) > 0
+
+
+def test_many_partitions_are_read_in_steps_and_told_as_in_one(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    for partition in (0, 1):
+        put(node, partition, count=partition + 1)
+    whole = Exchange(node).ask(fetch_request("t", 0, partitions=3), 12)
+    monkeypatch.setattr(fetch_api, "PARTITIONS_PER_STEP", 1)
+    client = Exchange(node)
+    client.send(fetch_request("t", 0, partitions=3), 12)
+    steps = 0
+    node.settle()
+    while not (answers := client.replies()):
+        node.run_due()
+        steps += 1
+    assert steps == 2
+    assert answers[0][1] == whole
+
+
+def test_what_comes_to_a_partition_between_two_steps_is_seen(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_api, "PARTITIONS_PER_STEP", 1)
+    client = Exchange(node)
+    client.send(fetch_request("t", 0, partitions=3, max_wait_ms=60_000), 12)
+    put(node)  # it was read, and the next ones were not
+    assert client.replies() == []
+    for _ in range(3):
+        node.run_due()
+    assert len(partitions(client.reply())[0].records or b"") > 0
+
+
+def test_who_goes_away_between_two_steps_leaves_nothing_behind(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_api, "PARTITIONS_PER_STEP", 1)
+    client = Exchange(node)
+    client.send(fetch_request("t", 0, partitions=3, max_wait_ms=60_000), 12)
+    node.run_due()
+    client.connection.connection_lost(None)
+    for _ in range(3):
+        node.run_due()
+    partition = node.catalog.partition("t", 0)
+    assert partition is not None
+    assert not partition._watchers

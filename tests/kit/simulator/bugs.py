@@ -182,7 +182,7 @@ def _metadata_before_sync() -> Any:
 
 @_bug("log start not checkpointed", "DeleteRecords is answered before its checkpoint is written")
 def _log_start_not_checkpointed() -> Any:
-    return mock.patch.object(LogManager, "checkpoint_log_start_offset", _nothing)
+    return mock.patch.object(LogManager, "checkpoint_log_start_offsets", return_value=set())
 
 
 @_bug("checkpoint renamed before it is synced", "an atomic write renames a file whose content is not on disk")
