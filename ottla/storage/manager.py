@@ -23,8 +23,8 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -42,10 +42,8 @@ from ottla.storage.layout import (
     delete_directory_name,
     partition_directory_name,
 )
-from ottla.storage.load_progress import LoadProgress
 from ottla.storage.log_directory import DirectoryState, LogDirectory, StorageError, check_identities
 from ottla.storage.log_homes import WantedLog, choose_home, remove_leftovers, scan, set_aside
-from ottla.storage.log_loading import open_all
 from ottla.storage.meta_properties import MetaProperties
 from ottla.storage.partition_metadata import known_topic_id, write_partition_metadata
 from ottla.storage.recovery import open_log
@@ -61,6 +59,9 @@ if TYPE_CHECKING:
 __all__ = ["DirectoryState", "LoadedLogs", "LogDirectory", "LogManager", "StorageError", "WantedLog"]
 
 logger = logging.getLogger(__name__)
+
+LoadProgress = Callable[[TopicPartition, int, int], None]
+"""Called from loading threads with (partition, bytes looked at, bytes to look at)."""
 
 
 @dataclass(slots=True)
@@ -92,8 +93,6 @@ class LogManager:
         self._failed: dict[TopicPartition, Exception] = {}
         self._removals = DelayedRemovals(files)
         self._index_cache = IndexCache()
-        self.loading = LoadProgress(clock)
-        """How far opening the logs has come; may be asked, and told to stop, from any thread."""
 
     # -- directories
 
@@ -189,7 +188,9 @@ class LogManager:
 
     # -- opening
 
-    def open_log(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> Log:
+    def open_log(
+        self, topic: str, partition: int, topic_id: UUID, config: TopicConfig, *, progress: LoadProgress | None = None
+    ) -> Log:
         """Open one log, making it when no directory has it; `__cluster_metadata` is made in the first of `log.dirs`.
 
         Raises StorageError when it may be in a directory that is offline, or is in two, or its `partition.metadata`
@@ -204,15 +205,15 @@ class LogManager:
             raise StorageError(str(error)) from error
         if home is None:
             return self._make(wanted, self._home_for_new(wanted))
-        log = self._open(wanted, home)
+        log = self._open(wanted, home, progress)
         self._take(wanted.topic_partition, log, home)
         return log
 
-    def open_logs(self, wanted: Iterable[WantedLog]) -> LoadedLogs:
+    def open_logs(self, wanted: Iterable[WantedLog], *, progress: LoadProgress | None = None) -> LoadedLogs:
         """Open every log that the catalog knows and that is not open yet, and set aside what it does not know.
 
-        A log that cannot be opened is among `failed` and does not stop the others; a disk that fails takes its
-        directory offline. To be called once. Raises LoadInterrupted when `loading` was stopped.
+        Loads in `num.recovery.threads.per.data.dir` threads per directory. A log that cannot be opened is among
+        `failed` and does not stop the others; a disk that fails takes its directory offline. To be called once.
         """
         loaded = LoadedLogs()
         waiting = {one.topic_partition: one for one in wanted if one.topic_partition not in self.logs}
@@ -229,13 +230,7 @@ class LogManager:
                 missing.append(one)
             else:
                 by_home[home].append(one)
-        threads = self._config.num_recovery_threads_per_data_dir
-        for its_home, one, log in open_all(self._files, by_home, self._open, threads=threads, progress=self.loading):
-            if isinstance(log, Exception):
-                loaded.failed[one.topic_partition] = log
-            else:
-                loaded.logs[one.topic_partition] = log
-                self._take(one.topic_partition, log, its_home)
+        self._load_all(by_home, loaded, progress)
         self._set_strays_aside(present, waiting, loaded)
         for one in missing:
             try:
@@ -279,7 +274,36 @@ class LogManager:
         # It was promised before: the reserve is for such, too.
         return self._emptiest(self._online() or [one for one in self.directories if one.has_taken_all])
 
-    def _open(self, wanted: WantedLog, home: LogDirectory) -> Log:
+    def _load_all(
+        self, by_home: Mapping[LogDirectory, Sequence[WantedLog]], loaded: LoadedLogs, progress: LoadProgress | None
+    ) -> None:
+        threads = self._config.num_recovery_threads_per_data_dir
+
+        def load(home: LogDirectory, one: WantedLog) -> Log | Exception:
+            try:
+                return self._open(one, home, progress)
+            except (StorageError, BrokenFile, OSError) as error:
+                return error
+
+        jobs = [(home, one) for home, wanted in by_home.items() for one in wanted]
+        results: list[Log | Exception]
+        if threads == 1 and len(by_home) == 1:
+            results = [load(home, one) for home, one in jobs]
+        else:
+            pools = {home: ThreadPoolExecutor(threads, "load-logs") for home in by_home}
+            try:
+                results = [each.result() for each in [pools[home].submit(load, home, one) for home, one in jobs]]
+            finally:
+                for pool in pools.values():
+                    pool.shutdown()
+        for (home, one), result in zip(jobs, results, strict=True):
+            if isinstance(result, Exception):
+                loaded.failed[one.topic_partition] = result
+            else:
+                loaded.logs[one.topic_partition] = result
+                self._take(one.topic_partition, result, home)
+
+    def _open(self, wanted: WantedLog, home: LogDirectory, progress: LoadProgress | None) -> Log:
         topic_partition = wanted.topic_partition
         path = home.path / partition_directory_name(wanted.topic, wanted.partition)
         try:
@@ -302,7 +326,7 @@ class LogManager:
                 producer_id_expiration_ms=self._config.producer_id_expiration_ms,
                 health=home,
                 index_cache=self._index_cache,
-                progress=partial(self.loading.update, topic_partition),
+                progress=None if progress is None else lambda done, all_: progress(topic_partition, done, all_),
             )
             # Where damage cut the log below them they would vouch for what is appended next.
             home.lower_checkpoints(topic_partition, log.recovery_point)
@@ -397,7 +421,7 @@ class LogManager:
         except OSError as error:
             home.mark_failed(error)
             raise
-        log = self._open(wanted, home)
+        log = self._open(wanted, home, None)
         self._take(wanted.topic_partition, log, home)
         return log
 
