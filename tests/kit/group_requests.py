@@ -30,6 +30,7 @@ __all__ = [
     "commit_request",
     "committed",
     "delete_group",
+    "delete_groups_request",
     "delete_offsets",
     "describe",
     "fetch_request",
@@ -155,9 +156,14 @@ def describe(node: Node, group: str, version: int = 5) -> DescribeGroupsResponse
     return answer.groups[0]
 
 
+def delete_groups_request(group: str) -> DeleteGroupsRequest:
+    """Delete one group."""
+    return DeleteGroupsRequest(groups_names=[group])
+
+
 def delete_group(node: Node, group: str) -> int:
     """Delete a group; its code."""
-    answer = ask(node, DeleteGroupsRequest(groups_names=[group]), 2)
+    answer = ask(node, delete_groups_request(group), 2)
     assert isinstance(answer, DeleteGroupsResponse)
     return answer.results[0].error_code
 

@@ -150,7 +150,7 @@ class StoredClassicGroup(Group):
 
     def _fits(self, assignments: Mapping[str, bytes], more_bytes: int = 0) -> bool:
         """Whether the log takes the record of this generation, `more_bytes` longer than it is now."""
-        size_bytes = len(self.group_id) + len(encode_group_value(self._record(assignments)))
+        size_bytes = len(self.group_id.encode()) + len(encode_group_value(self._record(assignments)))
         return size_bytes + more_bytes <= self.settings.record_max_bytes
 
     def _record(self, assignments: Mapping[str, bytes]) -> GroupMetadataValue:

@@ -1,7 +1,12 @@
 """One step of a consumer group on its way from one state on disk to the next: what it writes is replayed at once.
 
 The order within a step is Kafka's, and so is that of its records: the member, its expressions, the group's epoch, the
-target, the member's own progress. A step refuses before it writes; once it has written, it goes through.
+target, the member's own progress. A step refuses before it writes; once it has written, it goes through. What one
+record cannot hold (a target of very many partitions where `max.message.bytes` is small) is left out, and said.
+
+The records of one step may need more than one batch, and a crash may keep the first of them alone. Nobody was told of
+the step, and what is there works on: a target without its epoch is made anew because the group's is ahead, members
+that went without a new epoch leave partitions that are nobody's, for which a group is looked through after each start.
 
 Unlike Kafka, expressions are matched within the step that brings them, so a member that subscribes by one learns its
 partitions in the answer to its first heartbeat and not in that to its second.
@@ -27,6 +32,7 @@ from ottla.broker.groups.consumer_records import (
 )
 from ottla.broker.groups.effects import Effects, GroupRecord, Now
 from ottla.broker.groups.metadata_hash import hash_of_topic, hash_of_topics
+from ottla.broker.groups.partitions import NO_PARTITIONS, count
 from ottla.broker.groups.reconciliation import next_step
 from ottla.broker.groups.regular_expressions import matching
 from ottla.broker.groups.subscriptions import ResolvedExpression
@@ -35,6 +41,7 @@ from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from uuid import UUID
 
     from ottla.broker.groups.consumer_state import ConsumerState
     from ottla.broker.groups.partitions import Partitions
@@ -44,14 +51,24 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ottla.groups")
 NEVER_LOOKED = -1
 
+# What a record takes at most, as far as it grows with the cluster.
+NAME_EXTRA_BYTES = 5
+TOPIC_BYTES = 24
+PARTITION_BYTES = 4
+KEY_EXTRA_BYTES = 64
+
 
 class TopicWatch:
-    """What of the cluster's topics a group has looked at already. Soft: after a start it looks at all of them again."""
+    """What of the cluster's topics a group has looked at already. Soft: after a start it looks at all of them again.
 
-    __slots__ = ("epoch", "names")
+    `all_matched_ms` is when all topics were last matched against the expressions (monotonic).
+    """
+
+    __slots__ = ("all_matched_ms", "epoch", "names")
 
     def __init__(self) -> None:
         self.epoch = NEVER_LOOKED
+        self.all_matched_ms = 0.0
         self.names: frozenset[str] = frozenset()
 
 
@@ -105,8 +122,9 @@ class ConsumerStep:
     def catch_up(self, *, is_changed: bool) -> None:
         """Begin a new epoch where the members (`is_changed`) or the topics changed, and give it a target."""
         state = self._state
-        if is_changed or self._watch.epoch != self._topics.epoch:
-            is_changed = self._match_expressions() or is_changed
+        if is_changed or self._watch.epoch != self._topics.epoch or self._is_refresh_due():
+            is_new_here = self._watch.epoch == NEVER_LOOKED
+            is_changed = self._match_expressions() or is_changed or (is_new_here and not self._covers_all())
             metadata_hash = self.metadata_hash()
             if is_changed or metadata_hash != state.metadata_hash:
                 self.write(epoch_record(state.group_id, state.group_epoch + 1, metadata_hash))
@@ -146,25 +164,59 @@ class ConsumerStep:
             is_changed = is_changed or bool(expression or old.subscribed_topic_regex)
         return is_changed
 
+    def _covers_all(self) -> bool:
+        """Whether each partition of the topics that members subscribe to is to be somebody's."""
+        state, topics = self._state, self._topics
+        if not state.members:
+            return True
+        covered: dict[UUID, int] = {}
+        for partitions in state.target.values():
+            for topic_id, indexes in partitions.items():
+                covered[topic_id] = covered.get(topic_id, 0) + len(indexes)
+        ids = filter(None, map(topics.id_of, state.subscriptions.names()))
+        return all(covered.get(topic_id, 0) >= topics.partition_count(topic_id) for topic_id in ids)
+
+    def _fits(self, size_bytes: int, what: str) -> bool:
+        """Whether a record of about so many bytes is taken; another as long may have to go with it."""
+        if 2 * size_bytes <= self._settings.record_max_bytes:
+            return True
+        LOG.error(
+            "group %r: %s is left out: its record would have %d bytes, the log's max.message.bytes allows half of %d",
+            self._state.group_id,
+            what,
+            size_bytes,
+            self._settings.record_max_bytes,
+        )
+        return False
+
     def _forget_expression(self, expression: str | None) -> None:
         subscriptions = self._state.subscriptions
         if expression and expression in subscriptions.resolved and not subscriptions.is_used(expression):
             self.write(expression_tombstone(self._state.group_id, expression))
 
     def _match_expressions(self) -> bool:
-        """Match the names that came since the last look; whether an expression has other topics than before."""
+        """Match the names that came since the last look; whether an expression has other topics than before.
+
+        All names once in `group.consumer.regex.refresh.interval.ms`.
+        """
         watch, subscriptions = self._watch, self._state.subscriptions
-        if watch.epoch == self._topics.epoch:
+        is_refresh = self._is_refresh_due()
+        if watch.epoch == self._topics.epoch and not is_refresh:
             return False
+        if is_refresh or watch.epoch == NEVER_LOOKED:
+            watch.all_matched_ms, watch.names = self._now.monotonic_ms, frozenset()
         is_changed = False
         if expressions := subscriptions.expressions:
             names = frozenset(self._topics.names())
             for expression in expressions:
                 known = subscriptions.resolved.get(expression)
-                before = frozenset() if known is None else known.topics
-                came = names if known is None else names - watch.names
-                after = (before & names) | self._matching(expression, came)
-                if known is None or after != before:
+                before = frozenset() if known is None else known.topics & names
+                found = self._matching(expression, names if known is None else names - watch.names)
+                if found is None:
+                    after = before
+                else:
+                    after = found if is_refresh else before | found
+                if known is None or after != known.topics:
                     self._resolve(expression, after)
                     is_changed = True
             watch.names = names
@@ -173,15 +225,24 @@ class ConsumerStep:
         watch.epoch = self._topics.epoch
         return is_changed
 
-    def _matching(self, expression: str, names: frozenset[str]) -> frozenset[str]:
-        """An expression on disk may be one that Kafka took and RE2 here does not: it matches nothing new."""
+    def _is_refresh_due(self) -> bool:
+        if not self._state.subscriptions.has_expressions or self._watch.epoch == NEVER_LOOKED:
+            return False
+        since_ms = self._now.monotonic_ms - self._watch.all_matched_ms
+        return since_ms >= self._settings.consumer_regex_refresh_interval_ms
+
+    def _matching(self, expression: str, names: frozenset[str]) -> frozenset[str] | None:
+        """An expression on disk may be one that Kafka took and RE2 here does not: None, it keeps what it matched."""
         try:
             return matching(expression, names)
         except KafkaError as error:
             LOG.error("group %r: %s", self._state.group_id, error.message)
-            return frozenset()
+            return None
 
     def _resolve(self, expression: str, topics: frozenset[str]) -> None:
+        names_bytes = sum(len(topic) + NAME_EXTRA_BYTES for topic in topics)
+        if not self._fits(names_bytes + 3 * len(expression) + self._key_bytes(""), f"what {expression!r} matches"):
+            topics = frozenset()
         resolved = ResolvedExpression(topics, self._topics.epoch, self._now.wall_ms)
         self.write(expression_record(self._state.group_id, expression, resolved))
 
@@ -189,8 +250,13 @@ class ConsumerStep:
         state = self._state
         assignor = preferred_assignor(state, self._settings.consumer_assignors)
         target = compute_target(state, self._topics, assignor)
-        for member_id, partitions in target.items():
+        for member_id, wanted in target.items():
             before = state.target.get(member_id)
+            size_bytes = TOPIC_BYTES * len(wanted) + PARTITION_BYTES * count(wanted) + self._key_bytes(member_id)
+            partitions = wanted if self._fits(size_bytes, f"the target of member {member_id!r}") else NO_PARTITIONS
             if partitions is not before and partitions != before:
                 self.write(target_record(state.group_id, member_id, partitions))
         self.write(assignment_epoch_record(state.group_id, state.group_epoch))
+
+    def _key_bytes(self, member_id: str) -> int:
+        return 3 * (len(self._state.group_id) + len(member_id)) + KEY_EXTRA_BYTES

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.groups.log_records import RecordTooLarge, encode_batches
 from ottla.broker.groups.writes import Settled, Write, release
 from ottla.protocol.errors import ErrorCode, KafkaError, UnencodableMessage
+from ottla.protocol.records.compression import Compression
 from ottla.storage.append import AppendEntry
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 PRODUCE_VERSION = 13
 """Our own batches are judged as those of the newest clients are."""
+SMALLEST_RECORD_BYTES = 64
+"""A group's record without its names: the key's version, numbers, empty lists."""
 BATCH_SLACK_BYTES = 128
 """Left free in a batch: a record's size is bounded before its header and the rounding of varints are known."""
 
@@ -51,6 +54,39 @@ class GroupLog:
     def _batch_max_bytes(self) -> int:
         config = self._partition.log.config
         return min(config.max_message_bytes, config.segment_bytes) - BATCH_SLACK_BYTES
+
+    def check_name(self, group_id: str, more: str = "") -> None:
+        """Refuse a group whose smallest record, with `more` text in it, the log would not take.
+
+        Raises KafkaError UNKNOWN_SERVER_ERROR, as Kafka answers for records that are too large.
+        """
+        room_bytes = self.record_max_bytes - SMALLEST_RECORD_BYTES
+        if 3 * (len(group_id) + len(more)) <= room_bytes:
+            return
+        size_bytes = len(group_id.encode()) + len(more.encode())
+        if size_bytes > room_bytes:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"the group's id and protocol type have {size_bytes} bytes, its log takes records of {room_bytes}",
+            )
+
+    def check_records(self, records: Sequence[GroupRecord], most_bytes: int, *, in_one_batch: bool) -> None:
+        """Refuse records of which the log would not take each; with `in_one_batch` also those that one batch does not
+        hold, so that no crash keeps some of them. `most_bytes`: they are no larger.
+
+        Raises KafkaError UNKNOWN_SERVER_ERROR, as Kafka answers for records and batches that are too large.
+        """
+        if most_bytes + BATCH_SLACK_BYTES <= self._batch_max_bytes:
+            return
+        try:
+            batches = encode_batches(records, now_ms=0, max_bytes=self._batch_max_bytes, compression=Compression.NONE)
+        except (RecordTooLarge, UnencodableMessage) as error:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+        if in_one_batch and len(batches) > 1:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"{len(records)} records take more than one batch of the max.message.bytes of their topic",
+            )
 
     def write(self, group_id: str, records: Sequence[GroupRecord], replies: Sequence[Reply]) -> None:
         """Append the records of a step; its replies go when they are durable.

@@ -9,7 +9,7 @@ Pure: no clock, no log, no catalog; the shard tells the time, and whether a grou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol.api.offset_commit import OffsetCommitResponse
@@ -26,6 +26,8 @@ NO_EXPIRY = -1
 NO_RETENTION_ASKED = -1
 NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1
+OFFSET_RECORD_BYTES = 128
+"""A record of an offset without its texts: headers, versions, lengths, numbers."""
 LAST_TIMESTAMP_MS = (1 << 63) - 1
 """The last moment that a record can name."""
 
@@ -217,6 +219,18 @@ class Offsets:
 def offset_key(group_id: str, topic: str, partition: int) -> OffsetCommitKey:
     """The key of an offset's record."""
     return OffsetCommitKey(group=group_id, topic=topic, partition=partition)
+
+
+def most_bytes(records: Iterable[GroupRecord]) -> int:
+    """What the records of offsets take at most, without looking at how long their texts are in UTF-8."""
+    size_bytes = 0
+    for key, value in records:
+        assert isinstance(key, OffsetCommitKey)
+        characters = len(key.group) + len(key.topic)
+        if isinstance(value, OffsetCommitValue):
+            characters += len(value.metadata)
+        size_bytes += 3 * characters + OFFSET_RECORD_BYTES
+    return size_bytes
 
 
 def iter_offsets(topics: dict[str, Partitions]) -> Iterator[tuple[str, int, CommittedOffset]]:

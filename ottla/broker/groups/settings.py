@@ -46,6 +46,7 @@ class GroupSettings:
     consumer_max_size: int = (1 << 31) - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
+    consumer_regex_refresh_interval_ms: int = 600_000
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 7 * 24 * 60 * MS_PER_MINUTE
     evict_on_disconnect_ms: int = NEVER_EVICT
@@ -72,6 +73,7 @@ class GroupSettings:
             consumer_max_size=config.group_consumer_max_size,
             consumer_assignors=tuple(config.group_consumer_assignors),
             consumer_migration_policy=config.group_consumer_migration_policy,
+            consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
             offset_metadata_max_bytes=config.offset_metadata_max_bytes,
             offsets_retention_ms=config.offsets_retention_minutes * MS_PER_MINUTE,
             evict_on_disconnect_ms=config.ottla_group_evict_on_disconnect_ms,

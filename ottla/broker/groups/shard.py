@@ -25,7 +25,7 @@ from ottla.broker.groups.deadlines import Deadlines
 from ottla.broker.groups.effects import Effects, Now
 from ottla.broker.groups.group import Group, GroupType
 from ottla.broker.groups.group_log import GroupLog
-from ottla.broker.groups.offsets import Offsets
+from ottla.broker.groups.offsets import Offsets, most_bytes
 from ottla.broker.groups.writes import Settled, release
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.group import (
@@ -104,9 +104,8 @@ class Shard:
     def begin_some(self) -> bool:
         """Everything is replayed: sessions begin, in some groups at a time; whether groups are left over."""
         if self._beginning is None:
-            self._services.settings.record_max_bytes = self._log.record_max_bytes
             self._beginning = iter(list(self.groups.values()))
-        now = self._now()
+        now = self._begin()
         for _ in range(GROUPS_PER_STEP):
             group = next(self._beginning, None)
             if group is None:
@@ -120,14 +119,15 @@ class Shard:
 
     def join(self, request: JoinGroupRequest, version: int, caller: Caller, waiter: Waiter) -> None:
         """JoinGroup. Raises KafkaError."""
-        now = self._now()
+        self._log.check_name(request.group_id, request.protocol_type)
+        now = self._begin()
         group, effects = self._for_join(request)
         step = group.join(request, version, caller, waiter, now)
         self._run(group, effects, step, now)
 
     def sync(self, request: SyncGroupRequest, version: int, caller: Caller, waiter: Waiter) -> None:
         """SyncGroup."""
-        now = self._now()
+        now = self._begin()
         group = self._classic_or_consumer(request.group_id)
         self._finish(group, group.sync(request, version, caller, waiter, now), now)
 
@@ -147,7 +147,8 @@ class Shard:
         self, request: ConsumerGroupHeartbeatRequest, version: int, caller: Caller, waiter: Waiter
     ) -> None:
         """ConsumerGroupHeartbeat. Raises KafkaError."""
-        now = self._now()
+        self._log.check_name(request.group_id)
+        now = self._begin()
         group, effects = self._for_consumer_heartbeat(request, now)
         step = group.consumer_heartbeat(request, version, caller, waiter, now)
         self._run(group, effects, step, now)
@@ -221,6 +222,7 @@ class Shard:
         records, response = self.offsets.plan_commit(
             request, now_ms=now.wall_ms, metadata_max_bytes=settings.offset_metadata_max_bytes
         )
+        self._log.check_records(records, most_bytes(records), in_one_batch=True)
         if records:
             self.groups[group_id] = group
             self._replay_offsets(records)
@@ -233,6 +235,7 @@ class Shard:
         if group.type is GroupType.CLASSIC and not group.is_empty and group.protocol_type != "consumer":
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         records, response = self.offsets.plan_delete(request, group.is_subscribed_to)
+        self._log.check_records(records, most_bytes(records), in_one_batch=True)
         self._replay_offsets(records)
         self._services.counters.offset_deletions += len(records)
         self._finish(group, Effects(records, [(waiter, response)]), self._now())
@@ -249,6 +252,8 @@ class Shard:
         group = self.find(group_id)
         group.check_delete()
         tombstones = self.offsets.tombstones(group_id)
+        self._log.check_name(group_id)
+        self._log.check_records(tombstones, most_bytes(tombstones), in_one_batch=False)
         self._services.counters.offset_deletions += len(tombstones)
         self._remove(group, tombstones)
 
@@ -327,6 +332,11 @@ class Shard:
             now_ms=now.wall_ms,
             retention_ms=self._services.settings.offsets_retention_ms,
         )
+        try:
+            self._log.check_records(records, most_bytes(records), in_one_batch=False)
+        except KafkaError as error:
+            logger.error("group %r: its offsets cannot expire: %s", group_id, error.message)
+            return
         self._services.counters.offset_expirations += len(records)
         if is_all and group.is_empty and group.next_deadline_ms is None:
             logger.info("group %r is removed: it is empty and its offsets have expired", group_id)
@@ -387,6 +397,11 @@ class Shard:
     def _now(self) -> Now:
         clock = self._services.clock
         return Now(clock.monotonic_ms(), clock.wall_ms())
+
+    def _begin(self) -> Now:
+        """The time, for a step that may write what members brought: they are held to what the log takes now."""
+        self._services.settings.record_max_bytes = self._log.record_max_bytes
+        return self._now()
 
     def _plan(self, group: Group) -> None:
         deadline_ms = group.next_deadline_ms

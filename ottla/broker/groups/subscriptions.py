@@ -53,6 +53,11 @@ class Subscriptions:
         return sorted(self._by_expression)
 
     @property
+    def has_expressions(self) -> bool:
+        """Whether any member subscribes by one."""
+        return bool(self._by_expression)
+
+    @property
     def resolved(self) -> Mapping[str, ResolvedExpression]:
         """What was last matched, by expression."""
         return self._resolved

@@ -17,6 +17,7 @@ from kit.consumer_groups import (
     snapshot,
 )
 
+from ottla.broker.groups import consumer_step
 from ottla.broker.groups.consumer_member import MemberState
 from ottla.broker.groups.effects import Effects
 from ottla.broker.groups.regular_expressions import MAX_LENGTH
@@ -25,6 +26,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.group import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
@@ -414,6 +416,56 @@ def test_a_member_that_the_log_would_not_take_is_refused(topics: FakeTopics, fie
         assert group.refused(heartbeat("a", 1, **changes)) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert group.refused(join_request("b", ["t"], **fields)) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert a.heartbeat().epoch == 1
+
+
+def test_members_that_went_without_an_epoch_leave_partitions_that_are_given_out_after_a_start(
+    topics: FakeTopics, group: GroupUnderTest
+) -> None:
+    """A step of several batches of which a crash kept only the first: the tombstones, and not the new epoch."""
+    a, b = Member(group, "a").join(), Member(group, "b").join()
+    settle(a, b)
+    assert sizes(a, b) == [2, 2]
+    group.accepted(heartbeat("b", -1))
+    *cut, (key, _) = group.records
+    assert isinstance(key, ConsumerGroupMetadataKey), "the epoch is what the crash took"
+    group.records = cut
+    group.restart()
+    settle(a)
+    assert sizes(a) == [4]
+
+
+def test_a_start_alone_makes_no_new_epoch(topics: FakeTopics, group: GroupUnderTest) -> None:
+    a, b = Member(group, "a").join(), Member(group, "b").join()
+    settle(a, b)
+    epoch = group.group.durable.group_epoch
+    group.restart()
+    settle(a, b)
+    assert group.group.durable.group_epoch == epoch
+
+
+def test_what_an_expression_matches_is_left_out_where_no_record_holds_it(
+    topics: FakeTopics, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = with_settings(topics, record_max_bytes=400)
+    for number in range(20):
+        topics.create(f"long-name-of-a-topic-{number}", 1)
+    joined = group.accepted(join_request("a", subscribed_topic_regex="long.*"))
+    assert joined.assignment is not None
+    assert joined.assignment.topic_partitions == []
+    assert "what 'long.*' matches is left out" in caplog.text
+
+
+@pytest.mark.parametrize(("idle_ms", "matched"), [(9_999, 4), (10_000, 0)])
+def test_all_topics_are_matched_anew_once_in_the_refresh_interval(
+    topics: FakeTopics, monkeypatch: pytest.MonkeyPatch, idle_ms: int, matched: int
+) -> None:
+    """Nothing came or went: only the interval makes the group look at what it has looked at."""
+    group = with_settings(topics, consumer_regex_refresh_interval_ms=10_000)
+    a = Member(group, "a", subscribed_topic_regex="t.*").join()
+    assert sizes(a) == [4]
+    monkeypatch.setattr(consumer_step, "matching", lambda expression, names: frozenset())
+    group.pass_time(idle_ms)
+    assert sizes(a.keep_up()) == [matched]
 
 
 def test_what_an_older_kafka_wrote_of_topics_is_taken_away(topics: FakeTopics, group: GroupUnderTest) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from kit.clock import ManualClock
@@ -21,6 +22,7 @@ from kit.group_requests import (
     commit_request,
     committed,
     delete_group,
+    delete_groups_request,
     describe,
     fetch_request,
     group_ids,
@@ -42,6 +44,7 @@ from ottla.broker.groups.shard import GROUPS_PER_STEP
 from ottla.broker.metadata.image import GROUP_RESOURCE
 from ottla.broker.node import Node
 from ottla.config.topic import TopicConfig
+from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -52,10 +55,19 @@ from ottla.protocol.api.offset_commit import OffsetCommitResponse
 from ottla.protocol.api.offset_fetch import OffsetFetchResponse
 from ottla.protocol.api.sync_group import SyncGroupResponse
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Request
 from ottla.storage.append import AppendEntry, AppendResult
 from ottla.storage.layout import OFFSETS_TOPIC
 
 Life = tuple[Node, SimulatedFiles, ManualClock]
+HEARTBEAT: dict[str, Any] = {
+    "group_id": "k",
+    "member_id": "m",
+    "member_epoch": 0,
+    "rebalance_timeout_ms": 60_000,
+    "subscribed_topic_names": ["t"],
+    "topic_partitions": [],
+}
 
 
 @pytest.fixture
@@ -489,13 +501,26 @@ def limit_batches(node: Node, most_bytes: int) -> None:
     partition.log.configure(TopicConfig.resolve(overrides, node.config))
 
 
-def test_what_takes_more_than_a_batch_takes_several_and_is_kept_and_removed_whole(life: Life) -> None:
-    node, files, clock = life
+def test_a_commit_is_one_batch_or_is_refused_as_a_whole(life: Life) -> None:
+    node, _, _ = life
     make_topic(node, "wide", 30)
     limit_batches(node, 1_000)
     end = log_end(node)
+    large = begin(
+        node, commit_request("g", dict.fromkeys(range(30), 1), topic="wide", metadata="x" * 100), COMMIT_VERSION
+    )
+    waiting = begin(node, commit_request("g", {0: 3}), COMMIT_VERSION)
+    node.settle()
+    assert code_of(large) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert waiting.error is None
+    assert log_end(node) == end + 1
+    assert [committed(node, "g", index, topic="wide") for index in range(30)] == [-1] * 30
+
+
+def test_what_takes_more_than_a_batch_to_remove_takes_several_and_is_removed_whole(life: Life) -> None:
+    node, files, clock = life
+    make_topic(node, "wide", 30)
     assert commit(node, "g", {index: index for index in range(30)}, topic="wide", metadata="x" * 100) == 0
-    assert log_end(node) == end + 30
     node.stop()
     node, _, _ = start_node(files, clock)
     assert [committed(node, "g", index, topic="wide") for index in range(30)] == list(range(30))
@@ -506,17 +531,77 @@ def test_what_takes_more_than_a_batch_takes_several_and_is_kept_and_removed_whol
     assert group_ids(node) == {"warm"}
 
 
-def test_a_record_that_no_batch_takes_refuses_its_step_and_the_groups_are_loaded_again(life: Life) -> None:
-    node, _, clock = life
-    limit_batches(node, 500)
-    waiting = begin(node, commit_request("g", {0: 3}), COMMIT_VERSION)
-    large = begin(node, commit_request("g", {1: 4}, metadata="x" * 400), COMMIT_VERSION)
+@pytest.mark.parametrize("seed", range(10))
+def test_a_crash_in_the_middle_of_a_removal_of_several_batches_leaves_a_group_that_works(life: Life, seed: int) -> None:
+    node, files, clock = life
+    make_topic(node, "wide", 30)
+    commit(node, "g", {index: index for index in range(30)}, topic="wide")
+    limit_batches(node, 1_000)
+    pending = begin(node, delete_groups_request("g"), 2)
+    node.turn.end()  # written and not synced
+    assert not pending.done
+    node, _, _ = start_node(files.crash(random.Random(seed)), clock)
+    left = [committed(node, "g", index, topic="wide") for index in range(30)]
+    gone = left.index(0) if 0 in left else sum(offset == -1 for offset in left)
+    assert left == [-1] * gone + list(range(gone, 30)), "what is left is as it was"
+    if "g" in group_ids(node):
+        assert delete_group(node, "g") == ErrorCode.NONE
+    assert commit(node, "g", {0: 9}, topic="wide") == ErrorCode.NONE
+    assert committed(node, "g", 0, topic="wide") == 9
+
+
+LONG = "g" * 900
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [
+        (commit_request(LONG, {0: 3}), COMMIT_VERSION),
+        (commit_request("g", {0: 3}, metadata="x" * 400), COMMIT_VERSION),
+        (join_request(LONG), JOIN_VERSION),
+        (ConsumerGroupHeartbeatRequest(**HEARTBEAT | {"group_id": LONG}), 1),
+        (ConsumerGroupHeartbeatRequest(**HEARTBEAT | {"rack_id": "r" * 900}), 1),
+    ],
+    ids=["commit", "text of a commit", "join", "consumer heartbeat", "rack of a member"],
+)
+def test_what_no_record_holds_is_refused_and_the_other_groups_do_not_notice(
+    life: Life, request_: Request, version: int
+) -> None:
+    node, _, _ = life
+    limit_batches(node, 600)
+    end = log_end(node)
+    waiting = begin(node, commit_request("h", {0: 3}), COMMIT_VERSION)
+    large = begin(node, request_, version)
     node.settle()
-    assert code_of(large) is ErrorCode.UNKNOWN_SERVER_ERROR
-    assert code_of(waiting) is ErrorCode.NOT_COORDINATOR
-    pass_time(node, clock, RELOAD_INTERVAL_MS)
-    pass_time(node, clock, 20, step_ms=1)
-    assert (committed(node, "g", 0), committed(node, "g", 1), committed(node, "warm")) == (3, -1, 1)
+    code = code_of(large) or getattr(large.response, "error_code", None)
+    assert code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert waiting.error is None
+    assert log_end(node) == end + 1
+    assert (committed(node, "h"), committed(node, "warm")) == (3, 1)
+
+
+def test_a_target_that_no_record_holds_is_left_out_and_the_member_stays(
+    life: Life, caplog: pytest.LogCaptureFixture
+) -> None:
+    node, _, _ = life
+    make_topic(node, "wide", 300)
+    limit_batches(node, 1_500)
+    wide = HEARTBEAT | {"subscribed_topic_names": ["wide"]}
+    joined = settled(node, begin(node, ConsumerGroupHeartbeatRequest(**wide), 1), ConsumerGroupHeartbeatResponse)
+    assert joined.error_code == ErrorCode.NONE
+    assert joined.assignment is not None
+    assert joined.assignment.topic_partitions == []
+    assert "the target of member 'm' is left out" in caplog.text
+    assert committed(node, "warm") == 1
+
+
+def test_an_id_that_became_too_long_for_the_log_is_refused_when_its_group_is_deleted(life: Life) -> None:
+    node, _, clock = life
+    commit(node, LONG, {0: 3})
+    limit_batches(node, 600)
+    assert delete_group(node, LONG) == ErrorCode.UNKNOWN_SERVER_ERROR
+    pass_time(node, clock, 30 * 24 * 3_600_000, step_ms=3_600_000)  # and it cannot expire
+    assert committed(node, LONG) == 3
 
 
 def test_groups_of_an_offline_partition_have_no_coordinator_and_the_others_do() -> None:
