@@ -12,7 +12,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from ottla.protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch
 from ottla.protocol.records.checksum import crc32c
@@ -38,12 +38,14 @@ class Soundness:
         next_offset: offset behind it.
         problem: why the walk ended before the limit, None when it did not.
         checked_from: position of the first batch whose checksum was looked at; `end` when there was none.
+        start: position where it began.
     """
 
     end: int
     next_offset: int
     problem: str | None
     checked_from: int
+    start: int = 0
 
 
 def examine(
@@ -56,6 +58,7 @@ def examine(
     allow_gaps: bool,
     visit: Callable[[int, BatchHeader], None],
     progress: Callable[[int], None],
+    start: int = 0,
 ) -> Soundness:
     """Walk a segment's batches; headers of all, checksums of those that end at `check_from_offset` or later.
 
@@ -63,15 +66,19 @@ def examine(
         next_offset: the least offset that the first batch may have; it grows from batch to batch.
         before_offset: the next segment's base offset, which no batch may reach.
         allow_gaps: a batch may begin above the expected offset also where checksums are looked at (compacted topics).
-        visit: called for each sound batch. `progress`: with the bytes that were looked at.
+        visit: called for each sound batch.
+        progress: called now and then with the bytes that were looked at since.
+        start: position of the batch to begin with; what lies before it is sound.
     """
-    end, checked_from, problem = 0, -1, None
+    end, checked_from, problem = start, -1, None
+    window = _Window(file)
+    told = start
     try:
-        for position, header in walk(file.pread, 0, limit, SEQUENTIAL_CHUNK_BYTES):
+        for position, header in walk(window.pread, start, limit, SEQUENTIAL_CHUNK_BYTES):
             is_checked = header.last_offset >= check_from_offset
             placed = with_inner_offsets(file.pread, position, header) if is_checked else header
-            problem = _order_problem(placed, next_offset, before_offset, allow_gaps or not is_checked or not end)
-            if problem is None and is_checked and not checksum_matches(file, position, header):
+            problem = _order_problem(placed, next_offset, before_offset, allow_gaps or not is_checked or end == start)
+            if problem is None and is_checked and not checksum_matches(window, position, header):
                 problem = "the checksum does not match"
             if problem is not None:
                 problem = f"at position {position}: {problem}"
@@ -80,10 +87,37 @@ def examine(
                 checked_from = position
             visit(position, header)
             end, next_offset = position + header.size_bytes, header.next_offset
-            progress(header.size_bytes)
+            if end - told >= SEQUENTIAL_CHUNK_BYTES:
+                progress(end - told)
+                told = end
     except CorruptBatch as error:
         problem = str(error)
-    return Soundness(end, next_offset, problem, end if checked_from < 0 else checked_from)
+    progress(end - told)
+    return Soundness(end, next_offset, problem, end if checked_from < 0 else checked_from, start)
+
+
+class _Window:
+    """Reads a file from its beginning to its end: a checksum takes the bytes that the walk has read already."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._piece = memoryview(b"")
+        self._position = 0
+
+    def pread(self, length: int, position: int) -> memoryview:
+        """As `File.pread`."""
+        inside = position - self._position
+        if inside >= 0 and inside + length <= len(self._piece):
+            return self._piece[inside : inside + length]
+        self._piece, self._position = memoryview(self._file.pread(length, position)), position
+        return self._piece
+
+
+class Readable(Protocol):
+    """What a checksum needs of a file."""
+
+    def pread(self, length: int, position: int) -> bytes | memoryview:
+        """`length` bytes at `position`; fewer only at the end of the file."""
 
 
 def _order_problem(header: BatchHeader, expected: int, before_offset: int | None, allow_gap: bool) -> str | None:
@@ -96,7 +130,7 @@ def _order_problem(header: BatchHeader, expected: int, before_offset: int | None
     return None
 
 
-def checksum_matches(file: File, position: int, header: BatchHeader) -> bool:
+def checksum_matches(file: Readable, position: int, header: BatchHeader) -> bool:
     """Whether the batch at `position` is as it was when its checksum was computed."""
     compute, crc_from = (crc32c, _CRC_FROM) if header.magic == MAGIC else (zlib.crc32, _LEGACY_CRC_FROM)
     at, end = position + crc_from, position + header.size_bytes

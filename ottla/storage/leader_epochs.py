@@ -1,12 +1,15 @@
 """Which leader epoch wrote which offsets of a log: the checkpoint's entries in memory, and the questions asked of them.
 
-Invariant: epochs and start offsets both grow from entry to entry. Every change is on disk before it returns (the
-file is replaced and synced); changes are rare: a new epoch, a truncation, retention. Kafka's LeaderEpochFileCache,
-KIP-101 and KIP-320.
+Invariant: epochs and start offsets both grow from entry to entry. What truncation and retention change is on disk when
+they return (the file is replaced and synced). A new epoch (`note`) waits in memory for the first group sync of its
+records, which writes it (sync.py): until then nobody can have been promised any of them, and below the recovery point
+it is on disk. So a start that gives 2,000 partitions a new epoch writes none of their files. Kafka's
+LeaderEpochFileCache, KIP-101 and KIP-320.
 """
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from pathlib import Path
 from typing import Final
@@ -19,14 +22,15 @@ UNDEFINED_OFFSET: Final = -1
 
 
 class LeaderEpochs:
-    """The epochs of one log."""
+    """The epochs of one log. `write` may run in any thread, everything else belongs to the log's owner."""
 
-    __slots__ = ("_directory", "_entries", "_files", "latest")
+    __slots__ = ("_directory", "_entries", "_files", "_guard", "_written", "latest")
 
     def __init__(self, files: Files, directory: Path, entries: list[EpochEntry]) -> None:
         self._files = files
         self._directory = directory
-        self._entries = entries
+        self._entries = self._written = entries
+        self._guard = threading.Lock()
         self.latest = _latest(entries)
         """The newest epoch, -1 when there is none. Each append asks for it."""
 
@@ -34,6 +38,30 @@ class LeaderEpochs:
     def entries(self) -> tuple[EpochEntry, ...]:
         """All entries, oldest first."""
         return tuple(self._entries)
+
+    @property
+    def first_unwritten_offset(self) -> int | None:
+        """Where the first epoch begins that the file lacks; None when it lacks none."""
+        if self._entries is self._written:
+            return None
+        known = set(self._written)
+        return next((entry.start_offset for entry in self._entries if entry not in known), None)
+
+    def note(self, epoch: int, start_offset: int) -> None:
+        """As `assign`, in memory: `write` brings it to the disk."""
+        if epoch <= self.latest or epoch < 0:
+            return
+        kept = [entry for entry in self._entries if entry.start_offset < start_offset]
+        self._entries = [*kept, EpochEntry(epoch, start_offset)]
+        self.latest = epoch
+
+    def write(self) -> None:
+        """Write what was noted, durably. Raises OSError."""
+        with self._guard:
+            entries = self._entries
+            if entries is not self._written:
+                write_leader_epochs(self._files, self._directory, entries)
+                self._written = entries
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Note that `epoch` begins at `start_offset`; a no-op unless it is newer than the latest. Raises OSError."""
@@ -74,8 +102,9 @@ class LeaderEpochs:
         return self._entries[slot].epoch if slot >= 0 else UNDEFINED_EPOCH
 
     def _replace(self, entries: list[EpochEntry]) -> None:
-        write_leader_epochs(self._files, self._directory, entries)
-        self._entries = entries
+        with self._guard:
+            write_leader_epochs(self._files, self._directory, entries)
+            self._entries = self._written = entries
         self.latest = _latest(entries)
 
 

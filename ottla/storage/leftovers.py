@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ottla.protocol.records.batch import CorruptBatch
@@ -20,30 +21,46 @@ from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
 logger = logging.getLogger(__name__)
 
 _SEGMENT_SUFFIXES = (layout.LOG_SUFFIX, layout.INDEX_SUFFIX, layout.TIME_INDEX_SUFFIX, layout.TXN_INDEX_SUFFIX)
+_UNDER_WAY = (layout.DELETED_SUFFIX, layout.CLEANED_SUFFIX, layout.SWAP_SUFFIX, layout.TEMPORARY_SUFFIX)
 
 
-def tidy(files: Files, directory: Path) -> list[int]:
-    """Finish or undo what was under way; the base offsets of the segments, ascending. Raises OSError."""
-    unfinished = _unlink_unfinished(files, directory)
-    _finish_swaps(files, directory, unfinished)
-    bases = []
-    parsed = [(name, layout.parse_offset_file(name)) for name in files.list_directory(directory)]
-    logs = {found.offset for _, found in parsed if found is not None and found.suffix == layout.LOG_SUFFIX}
+@dataclass(slots=True)
+class Contents:
+    """What lies in a partition's directory: base offsets of its segments and offsets of its snapshots, ascending.
+
+    `has_changed`: names were changed by the tidying and are not durable yet.
+    """
+
+    bases: list[int] = field(default_factory=list)
+    snapshots: list[int] = field(default_factory=list)
+    has_changed: bool = False
+
+
+def tidy(files: Files, directory: Path) -> Contents:
+    """Finish or undo what was under way; what is there then. Raises OSError."""
+    names = files.list_directory(directory)
+    contents = Contents()
+    if any(name.endswith(_UNDER_WAY) for name in names):
+        contents.has_changed = True
+        unfinished = _unlink_unfinished(files, directory, names)
+        _finish_swaps(files, directory, unfinished)
+        names = files.list_directory(directory)
+    parsed = [(name, found) for name in names if (found := layout.parse_offset_file(name)) is not None]
+    contents.bases = sorted(found.offset for _, found in parsed if found.suffix == layout.LOG_SUFFIX)
+    contents.snapshots = sorted(found.offset for _, found in parsed if found.suffix == layout.SNAPSHOT_SUFFIX)
+    logs = set(contents.bases)
     for name, found in parsed:
-        if found is None or found.suffix not in _SEGMENT_SUFFIXES:
-            continue
-        if found.suffix == layout.LOG_SUFFIX:
-            bases.append(found.offset)
-        elif found.offset not in logs:
+        if found.suffix in _SEGMENT_SUFFIXES and found.offset not in logs:
             logger.warning("%s/%s: an index without its log, removed", directory, name)
             files.unlink(directory / name)
-    return sorted(bases)
+            contents.has_changed = True
+    return contents
 
 
-def _unlink_unfinished(files: Files, directory: Path) -> int | None:
+def _unlink_unfinished(files: Files, directory: Path, names: list[str]) -> int | None:
     """Unlink what was on its way out or never finished; the lowest offset of a `.cleaned` file."""
     lowest: int | None = None
-    for name in files.list_directory(directory):
+    for name in names:
         if name.endswith(layout.CLEANED_SUFFIX):
             found = layout.parse_offset_file(name)
             if found is not None:

@@ -90,7 +90,7 @@ class LogState:
         self._health = health
         self._is_of_clients = topic not in layout.INTERNAL_TOPICS
         self.index_cache = index_cache
-        self.unsynced = UnsyncedState(files, directory)
+        self.unsynced = UnsyncedState(files, directory, epochs, has_unsynced_names=report.has_unsynced_names)
         self.unsynced.snapshot_offset = snapshot_offset
         self._active_run: SegmentRun | None = None
         active = self.segment_list.active
@@ -134,17 +134,13 @@ class LogState:
                 self._derived_file_failed(error)
 
     def _begin_write(self) -> BaseException | None:
-        """Why nothing can be written, or None. Notes the leader epoch before its first batch."""
+        """Why nothing can be written, or None."""
         if self.error is not None:
             return self.error
         if self._health.is_offline:
             return OSError(f"{self.directory.parent} is offline")
         if self.leader_epoch > self.epochs.latest:
-            try:
-                self.epochs.assign(self.leader_epoch, self.log_end_offset)
-            except OSError as error:
-                self._write_failed(error)
-                return error
+            self.epochs.note(self.leader_epoch, self.log_end_offset)
         return None
 
     def _begin_append(self) -> BaseException | None:
@@ -157,6 +153,7 @@ class LogState:
 
     def create_segment(self, base_offset: int, now_ms: int) -> Segment:
         """Make an empty segment that is not part of the log yet. Raises OSError."""
+        self.unsynced.sync_first_name()
         return Segment.create(
             self.files,
             self.directory,
@@ -249,15 +246,9 @@ class LogState:
     # -- leader epochs
 
     def start_leader_epoch(self, epoch: int) -> None:
-        """Lead with `epoch` from the log end on; it is in `leader-epoch-checkpoint` when this returns.
-
-        Raises:
-            OSError: the checkpoint could not be written; the log has told its directory.
-        """
+        """Lead with `epoch` from the log end on; `leader-epoch-checkpoint` has it with the first sync of a record."""
         self.leader_epoch = max(self.leader_epoch, epoch)
-        problem = self._begin_write()
-        if isinstance(problem, OSError):
-            raise problem
+        self.epochs.note(self.leader_epoch, self.log_end_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) as OffsetForLeaderEpoch answers; (-1, -1) when unknown."""

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from ottla.protocol.records.batch import BatchHeader, CorruptBatch, decode_batch
 from ottla.storage import layout
-from ottla.storage.disk_errors import is_full
 from ottla.storage.files import Files
 from ottla.storage.producer_state import CorruptSnapshot, ProducerStates
 from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
@@ -30,10 +29,14 @@ def load_producers(
     log_end_offset: int,
     expiration_ms: int,
     now_ms: int,
+    snapshots: list[int] | None = None,
 ) -> tuple[ProducerStates, int]:
     """The producers of the log as of its end, and the offset of the snapshot that told a part of them, -1 for none.
 
     Unsound snapshots, and those beyond the end, are removed.
+
+    Args:
+        snapshots: offsets of the `.snapshot` files where somebody has looked already; those removed are taken out.
 
     Raises:
         OSError: the disk failed.
@@ -41,39 +44,25 @@ def load_producers(
     """
     states = ProducerStates(expiration_ms)
     loaded_offset, start_offset = -1, log_start_offset
-    for offset in reversed(snapshot_offsets(files, directory)):
+    if snapshots is None:
+        snapshots = snapshot_offsets(files, directory)
+    for offset in snapshots[::-1]:
         path = layout.snapshot_file(directory, offset)
         if offset > log_end_offset:
             files.unlink(path)
+            snapshots.remove(offset)
             continue
         try:
             states.load(files.read_bytes(path), now_ms)
         except CorruptSnapshot as error:
             logger.warning("%s: %s; an older one and the log itself take its place", path, error)
             files.unlink(path)
+            snapshots.remove(offset)
             continue
         loaded_offset = start_offset = offset
         break
     _replay(states, segments, start_offset, log_end_offset, now_ms)
     return states, loaded_offset
-
-
-def write_again(files: Files, directory: Path, states: ProducerStates, log_end_offset: int) -> int:
-    """Write the snapshot of a start after a crash, on disk when this returns; its offset, -1 without one.
-
-    What was read may never have been synced, and the segments it stands for may be gone, or go. A full disk is no
-    reason not to start. Raises OSError.
-    """
-    if not len(states):
-        return -1
-    try:
-        files.write_atomically(layout.snapshot_file(directory, log_end_offset), states.snapshot())
-    except OSError as error:
-        if not is_full(error):
-            raise
-        logger.warning("%s: no room for a producer snapshot: %s", directory, error)
-        return -1
-    return log_end_offset
 
 
 def snapshot_offsets(files: Files, directory: Path) -> list[int]:
@@ -82,12 +71,12 @@ def snapshot_offsets(files: Files, directory: Path) -> list[int]:
     return sorted(found.offset for found in parsed if found is not None and found.suffix == layout.SNAPSHOT_SUFFIX)
 
 
-def remove_stray_snapshots(files: Files, directory: Path, base_offsets: Sequence[int]) -> None:
-    """Keep the newest snapshot and those at the start of a segment, as Kafka does. Raises OSError."""
-    offsets = snapshot_offsets(files, directory)
-    for offset in offsets[:-1]:
+def remove_stray_snapshots(files: Files, directory: Path, snapshots: list[int], base_offsets: Sequence[int]) -> None:
+    """Keep the newest of the `snapshots` and those at the start of a segment, as Kafka does. Raises OSError."""
+    for offset in snapshots[:-1]:
         if offset not in base_offsets:
             files.unlink(layout.snapshot_file(directory, offset))
+            snapshots.remove(offset)
 
 
 def _replay(

@@ -15,6 +15,7 @@ class RecoveryReport:
         rebuilt_indexes: segments whose indexes were missing or damaged and made anew.
         truncated_bytes: of torn tails.
         kept_aside: names of `.corrupt-<ms>` files.
+        has_unsynced_names: names of files may not be durable yet; the log's first sync sees to them.
         lost_below_high_watermark: records are gone that were promised (`ottla.acks.all=sync`).
     """
 
@@ -24,4 +25,5 @@ class RecoveryReport:
     rebuilt_indexes: int = 0
     truncated_bytes: int = 0
     kept_aside: list[str] = field(default_factory=list)
+    has_unsynced_names: bool = False
     lost_below_high_watermark: bool = False

@@ -13,7 +13,7 @@ from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch
 from ottla.protocol.records.formats import header_of_whole, hides_offsets, parse_any_header
 from ottla.storage.files import File
 
-Reader = Callable[[int, int], bytes | bytearray]
+Reader = Callable[[int, int], bytes | bytearray | memoryview]
 """(length, position) -> exactly `length` bytes, or fewer at the end of the file."""
 
 LOOKUP_CHUNK_BYTES: Final = 8 * 1024
@@ -47,7 +47,7 @@ def walk(
     Raises:
         CorruptBatch: what stands at a batch's place is none, or is cut off by `limit`; `position` says where.
     """
-    chunk: bytes | bytearray = b""
+    chunk: bytes | bytearray | memoryview = b""
     chunk_position = position
     while position < limit:
         inside = position - chunk_position
@@ -67,7 +67,7 @@ def walk(
         position = end
 
 
-def _no_batch(chunk: bytes | bytearray, inside: int, position: int, error: CorruptBatch) -> CorruptBatch:
+def _no_batch(chunk: bytes | bytearray | memoryview, inside: int, position: int, error: CorruptBatch) -> CorruptBatch:
     """What is wrong with the bytes at `position`. Zeros are what a file system leaves where it kept a file's length and
     not its content: said so, and not by what a header of zeros would mean.
     """

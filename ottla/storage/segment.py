@@ -369,6 +369,30 @@ class Segment:
         self.indexed_position = 0
         self.set_largest_timestamp(NO_TIMESTAMP, self.base_offset)
 
+    def keep_indexes(self, before_offset: int) -> tuple[int, int] | None:
+        """Keep the entries for batches that end before `before_offset`, and drop the others, in the files too.
+
+        Position and base offset of the batch that was indexed last among them, from which `index` goes on. None when
+        there is none, or the entries are not of this log: they are to be made anew.
+        """
+        if before_offset <= self.base_offset:
+            return None
+        try:
+            for index in (self.offset_index, self.time_index):
+                index.unseal()
+                index.truncate_to(before_offset)
+            last, newest = self.offset_index.last_entry, self.time_index.last_entry
+            if not last.position:
+                return None
+            _, header = next(walk(self.file.pread, last.position, self.size_bytes), (0, None))
+        except (CorruptIndex, CorruptBatch):
+            return None
+        if header is None or header.last_offset != last.offset or newest.offset > last.offset:
+            return None
+        self.indexed_position = last.position
+        self.set_largest_timestamp(newest.timestamp, newest.offset)
+        return last.position, header.base_offset
+
     def rebuild_indexes(self, *, seal: bool) -> None:
         """Make both indexes anew from the headers of the batches. Raises CorruptBatch."""
         with self._guard:

@@ -2,21 +2,26 @@
 
 `Log.begin_sync` takes a ticket on the owner's thread, `SyncTicket.run` blocks in any thread while appends go on,
 `Log.end_sync` publishes on the owner's thread. A ticket covers every byte below its end: the `.log` files with
-unsynced bytes (several after a roll), what a roll finished (both indexes, the producer snapshot), and the directory
-if names were added or taken back. The active segment's indexes are not covered: recovery makes them anew. A failed sync
-is never tried again: the kernel may have marked the lost pages clean (decisions.md 4).
+unsynced bytes (several after a roll), what a roll finished (both indexes, the producer snapshot), a new leader epoch,
+and the directory if names were added or taken back. The active segment's indexes are not covered: recovery makes them
+anew. A failed sync is never tried again: the kernel may have marked the lost pages clean (decisions.md 4).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from ottla.storage.disk_errors import is_full
 from ottla.storage.files import File, Files
+from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_reader import End
 from ottla.storage.segment import Segment
 from ottla.storage.segment_list import SegmentList
+
+logger = logging.getLogger(__name__)
 
 
 class SyncTicket:
@@ -74,17 +79,21 @@ class UnsyncedState:
         "_directory",
         "_directory_changes",
         "_directory_synced",
+        "_epochs",
         "_files",
+        "_is_first_name_unsynced",
         "_snapshots",
         "_unfinished",
         "snapshot_offset",
         "ticket",
     )
 
-    def __init__(self, files: Files, directory: Path) -> None:
+    def __init__(self, files: Files, directory: Path, epochs: LeaderEpochs, *, has_unsynced_names: bool) -> None:
         self._files = files
+        self._epochs = epochs
+        self._is_first_name_unsynced = has_unsynced_names
         self._directory = directory
-        self._directory_changes = 0
+        self._directory_changes = int(has_unsynced_names)
         self._directory_synced = 0
         self._unfinished: list[Segment] = []
         self._snapshots: list[tuple[int, File]] = []
@@ -95,6 +104,15 @@ class UnsyncedState:
     def name_changed(self) -> None:
         """A file was made in the log's directory, or unlinked by a failed append."""
         self._directory_changes += 1
+
+    def sync_first_name(self) -> None:
+        """To be called before another segment is made. Without the name of the first a start would take the second for
+        the beginning of the log, as if retention had deleted what was lost. Raises OSError.
+        """
+        if self._is_first_name_unsynced:
+            if not self._directory_synced:
+                self._files.sync_directory(self._directory)
+            self._is_first_name_unsynced = False
 
     def rolled(self, segment: Segment) -> None:
         """A segment takes no more records; the recovery point stays before it until its indexes are on disk, too."""
@@ -151,6 +169,8 @@ class UnsyncedState:
             steps.append(partial(self._files.sync_directory, self._directory))
         if not steps:
             return None
+        if self._epochs.first_unwritten_offset is not None:
+            steps.append(self._write_epochs)
         self.ticket = SyncTicket(
             end,
             dirty=dirty,
@@ -173,7 +193,20 @@ class UnsyncedState:
             file.close()
             self.snapshot_offset = max(self.snapshot_offset, offset)
         self._directory_synced = ticket.directory_changes
-        return min([ticket.end.offset, *(segment.base_offset for segment in self._unfinished)])
+        unwritten = self._epochs.first_unwritten_offset
+        holding = [segment.base_offset for segment in self._unfinished] + ([] if unwritten is None else [unwritten])
+        return min([ticket.end.offset, *holding])
+
+    def _write_epochs(self) -> None:
+        """The records are on disk already, and a start finds their epoch in them: a full disk may keep the file as it
+        is, and the recovery point before them, until the next ticket.
+        """
+        try:
+            self._epochs.write()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            logger.warning("%s: the leader epochs are written later: %s", self._directory, error)
 
     def abandon(self) -> None:
         """Close what waits, without syncing it; a sync that runs may find its files gone."""
