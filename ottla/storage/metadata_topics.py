@@ -1,4 +1,4 @@
-"""What the metadata log of a directory says of topics, for tools that have no broker to ask: ids, and which are compacted.
+"""What a directory's metadata log says of topics, for tools that have no broker to ask: ids, and which are compacted.
 
 Whoever verifies a log has to know both: only compaction lets offsets be missing inside of a log, and an id in a
 `partition.metadata` can only be held against the metadata's. What is read are the TopicRecords, and the ConfigRecord

@@ -6,17 +6,20 @@ which offsets are not served any more, and which of them are still in the files 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
-from ottla.protocol.records.batch import CorruptBatch
+from ottla.protocol.records.batch import MAGIC, BatchHeader, CorruptBatch
 from ottla.storage import layout
 from ottla.storage.checkpoint import BrokenFile
 from ottla.storage.damage import checksum_matches, sound_batch_behind
+from ottla.storage.epoch_runs import EpochRuns
 from ottla.storage.files import File, Files
 from ottla.storage.layout import TopicPartition
 from ottla.storage.leader_epoch_checkpoint import EpochEntry, read_leader_epochs, write_leader_epochs
@@ -26,6 +29,10 @@ from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk, with_inner_offsets
 if TYPE_CHECKING:
     from ottla.storage.repair_small_files import CheckpointMending
 
+NONE = -1
+"""The epoch of a batch that was written by a broker that knew none."""
+_EPOCH_AT = 12
+BatchVisit = Callable[[File, int, BatchHeader], None]
 MAX_RANGES_TOLD = 5
 """Stretches of offsets in a file that was kept aside that are told one by one."""
 
@@ -76,29 +83,61 @@ def mend_log(files: Files, mending: LogMending, checkpoints: CheckpointMending, 
 
 
 def mend_leader_epochs(files: Files, path: Path) -> list[str]:
-    """Write the checkpoint from the batches; an epoch behind them that wrote nothing yet stays. Raises OSError."""
-    entries: list[EpochEntry] = []
-    end_offset = 0
-    for name in files.list_directory(path):
-        found = layout.parse_offset_file(name)
-        if found is None or found.suffix != layout.LOG_SUFFIX:
-            continue
-        file = files.open(path / name)
-        try:  # no batch can be in the way: the log was recovered before
-            for _, header in walk(file.pread, 0, file.size(), SEQUENTIAL_CHUNK_BYTES):
-                if header.partition_leader_epoch > (entries[-1].epoch if entries else -1):
-                    entries.append(EpochEntry(header.partition_leader_epoch, header.base_offset))
-                end_offset = header.next_offset
-        finally:
-            file.close()
+    """Write the checkpoint from the batches, and in the batches what contradicts the others around them.
+
+    An epoch of the checkpoint that wrote nothing yet stays. Raises OSError.
+    """
     try:
         known = read_leader_epochs(files, path)
     except BrokenFile:
         known = []
-    if known and known[-1].epoch > (entries[-1].epoch if entries else -1):
+    runs, end_offset = EpochRuns(), 0
+    for _, header in _batches(files, path):
+        runs.note(header)
+        end_offset = header.next_offset
+    entries = runs.entries({entry.epoch for entry in known})
+    lines = _mend_epochs_of_batches(files, path, entries)
+    if known and known[-1].epoch > (entries[-1].epoch if entries else -1) and known[-1].start_offset >= end_offset:
         entries.append(EpochEntry(known[-1].epoch, end_offset))
     write_leader_epochs(files, path, entries)
-    return ["written anew from the batches: " + (", ".join(f"epoch {e} from offset {o}" for e, o in entries) or "none")]
+    words = "written anew from the batches: "
+    return [*lines, words + (", ".join(f"epoch {e} from offset {o}" for e, o in entries) or "none")]
+
+
+def _batches(files: Files, path: Path, visit: BatchVisit | None = None) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of all batches of the log; none can be in the way, because it was recovered before. `visit` is
+    called with the file, too, which is synced afterwards.
+    """
+    for name in files.list_directory(path):
+        found = layout.parse_offset_file(name)
+        if found is None or found.suffix != layout.LOG_SUFFIX:
+            continue
+        file = files.open(path / name, writable=visit is not None)
+        try:
+            for position, header in walk(file.pread, 0, file.size(), SEQUENTIAL_CHUNK_BYTES):
+                if visit is not None:
+                    visit(file, position, header)
+                yield position, header
+            if visit is not None:
+                file.fdatasync()
+        finally:
+            file.close()
+
+
+def _mend_epochs_of_batches(files: Files, path: Path, entries: Sequence[EpochEntry]) -> list[str]:
+    """Batches whose epoch is not that of their place get the right one: the field is in no checksum."""
+    mended: list[int] = []
+    starts = [entry.start_offset for entry in entries]
+
+    def visit(file: File, position: int, header: BatchHeader) -> None:
+        slot = bisect_right(starts, header.base_offset) - 1
+        if header.magic == MAGIC and slot >= 0 and header.partition_leader_epoch not in (NONE, entries[slot].epoch):
+            file.pwritev([struct.pack(">i", entries[slot].epoch)], position + _EPOCH_AT)
+            mended.append(header.base_offset)
+
+    for _ in _batches(files, path, visit):
+        pass
+    return [f"the leader epoch of the batch at offset {offset} is written anew" for offset in mended]
 
 
 def _ranges_in(files: Files, path: Path) -> str:

@@ -22,8 +22,8 @@ from ottla.storage.directory_format import FORMAT_VERSION, read_clean_shutdown, 
 from ottla.storage.files import Files
 from ottla.storage.kafka_uuid import uuid_to_text
 from ottla.storage.layout import DirectoryKind, TopicPartition
-from ottla.storage.metadata_topics import metadata_topics
 from ottla.storage.meta_properties import read_meta_properties
+from ottla.storage.metadata_topics import metadata_topics
 from ottla.storage.partition_metadata import is_flipped, read_partition_metadata
 from ottla.storage.verify_findings import Counts, Finding, Progress, Promises, Severity
 from ottla.storage.verify_log import PartitionVerification

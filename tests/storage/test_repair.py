@@ -173,6 +173,24 @@ def unreadable_epochs(files: SimulatedFiles) -> None:
     files.write_atomically(PLACE / layout.LEADER_EPOCH_CHECKPOINT_FILE, b"?")
 
 
+def flipped_epoch(files: SimulatedFiles) -> None:
+    """Of a batch in the middle; the field is in no checksum."""
+    path = logs_of(files)[1]
+    positions = [at for at, _ in walk(files.open(path).pread, 0, files.size(path))]
+    change(files, path, positions[1] + 13, b"\x40")
+
+
+def flipped_epoch_at_the_end(files: SimulatedFiles) -> None:
+    path = [path for path in logs_of(files) if files.size(path)][-1]
+    at, _ = list(walk(files.open(path).pread, 0, files.size(path)))[-1]
+    change(files, path, at + 14, b"\x40")
+
+
+def flipped_epoch_in_the_checkpoint(files: SimulatedFiles) -> None:
+    path = PLACE / layout.LEADER_EPOCH_CHECKPOINT_FILE
+    files.write_atomically(path, files.read_bytes(path).replace(b"0 0\n", b"4 0\n"))
+
+
 def bad_identity(files: SimulatedFiles) -> None:
     files.write_atomically(PLACE / layout.PARTITION_METADATA_FILE, b"version: 0\ntopic_id: ?")
 
@@ -268,6 +286,9 @@ DAMAGES: list[Callable[[SimulatedFiles], int | None]] = [
     bad_snapshot,
     bad_epochs,
     unreadable_epochs,
+    flipped_epoch,
+    flipped_epoch_at_the_end,
+    flipped_epoch_in_the_checkpoint,
     bad_identity,
     flipped_identity,
     unreadable_recovery_points,
