@@ -1,0 +1,212 @@
+"""What each promise costs: latency and throughput of every flush setting, beside what the disk itself can do.
+
+    scripts/bench-durability                       all rows, medians of 3 interleaved rounds
+    scripts/bench-durability --only "100 B"        one size of batches; or "commits"
+
+The limit is a loop in the same directory and the same run: write one batch at the end of a file, `fdatasync`, again
+(`write + fdatasync`); and the same without the sync (`write`). With 20 connections it writes 20 batches for each sync,
+as a group sync does. A ratio is a row's rate over that of `write + fdatasync`: a setting that waits for the disk comes
+to 1.00 where the broker adds nothing to it.
+
+Directories are made in `OTTLA_BENCH_DIRECTORY`: name a real disk, a tmpfs syncs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import frames
+import servers
+from tabulate import tabulate
+
+from ottla.protocol.api.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.protocol.headers import encode_request_header, response_header
+from ottla.protocol.message import encode
+
+TOPIC = "bench"
+GROUP = "bench"
+ACKS_ALL = -1
+COMMIT_KEY, COMMIT_VERSION = 8, 7
+FIND_COORDINATOR_KEY, FIND_COORDINATOR_VERSION = 10, 2
+ERROR_MARK = 0x5AA5
+FLUSH_MS = 100
+LIMIT, WRITE = "write + fdatasync", "write"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A row of docs/durability.md."""
+
+    name: str
+    acks_all: str
+    overrides: dict[str, str] = field(default_factory=dict)
+
+
+SYNC = Setting("sync", "sync")
+PAGE_CACHE = Setting("page-cache", "page-cache")
+SETTINGS = [
+    SYNC,
+    PAGE_CACHE,
+    Setting("page-cache, flush.messages=1", "page-cache", {"log.flush.interval.messages": "1"}),
+    Setting(f"page-cache, flush.ms={FLUSH_MS}", "page-cache", {"log.flush.interval.ms": str(FLUSH_MS)}),
+]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is asked, over and over. `batch_bytes` 0: an offset is committed instead."""
+
+    name: str
+    batch_bytes: int
+    connections: int
+    requests: int
+
+    @property
+    def settings(self) -> list[Setting]:
+        """The settings that make a difference."""
+        return SETTINGS if self.batch_bytes else [SYNC, PAGE_CACHE]
+
+
+WORKLOADS = [
+    Workload("100 B, 1 in flight", 170, 1, 4_000),
+    Workload("100 B, 20 connections", 170, 20, 30_000),
+    Workload("16 KB, 1 in flight", 16_384, 1, 4_000),
+    Workload("16 KB, 20 connections", 16_384, 20, 15_000),
+    Workload("commits, 1 in flight", 0, 1, 4_000),
+    Workload("commits, 20 connections", 0, 20, 20_000),
+]
+
+
+def commit_exchange() -> frames.Exchange:
+    """An OffsetCommit of one offset by nobody in particular, as of a consumer that assigns its partitions itself."""
+    partition = OffsetCommitRequest.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=1, committed_metadata=None
+    )
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])
+    request = OffsetCommitRequest(group_id=GROUP, member_id="", topics=[topic])
+    header = encode_request_header(COMMIT_KEY, COMMIT_VERSION, 0, "bench")
+    result = OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=0, error_code=ERROR_MARK)
+    answer = OffsetCommitResponse(
+        topics=[OffsetCommitResponse.OffsetCommitResponseTopic(name=TOPIC, partitions=[result])]
+    )
+    told = frames.framed(response_header(COMMIT_KEY, COMMIT_VERSION, 0), encode(answer, COMMIT_VERSION))
+    error_at = told.index(ERROR_MARK.to_bytes(2, "big"))
+    return frames.Exchange(frames.framed(header, encode(request, COMMIT_VERSION)), error_at)
+
+
+def ask_for_coordinator(server: servers.Server) -> None:
+    """Have `__consumer_offsets` made."""
+    request = FindCoordinatorRequest(key=GROUP, key_type=0)
+    header = encode_request_header(FIND_COORDINATOR_KEY, FIND_COORDINATOR_VERSION, 0, "bench")
+    with socket.create_connection((server.host, server.port)) as connection:
+        connection.sendall(frames.framed(header, encode(request, FIND_COORDINATOR_VERSION)))
+        connection.recv(65536)
+
+
+def limit(batch_bytes: int, group: int, requests: int, *, syncs: bool) -> dict[str, float]:
+    """The loop without a broker: `requests` batches, `group` of them written before each sync."""
+    batch = bytes(batch_bytes)
+    buffers = [batch] * group
+    place = os.environ.get("OTTLA_BENCH_DIRECTORY")
+    elapsed_us: list[float] = []
+    with tempfile.TemporaryFile(prefix="ottla-bench-", dir=place, buffering=0) as file:
+        fd, position = file.fileno(), 0
+        began = time.perf_counter()
+        for _ in range(max(1, requests // group)):
+            started = time.perf_counter()
+            position += os.pwritev(fd, buffers, position)
+            if syncs:
+                os.fdatasync(fd)
+            elapsed_us.append((time.perf_counter() - started) * 1e6)
+        seconds = time.perf_counter() - began
+    elapsed_us.sort()
+    return {
+        "rate": len(elapsed_us) * group / seconds,
+        "p50": elapsed_us[len(elapsed_us) // 2],
+        "p99": elapsed_us[len(elapsed_us) * 99 // 100],
+        "cpu_us": 0.0,
+    }
+
+
+def measure(workload: Workload, setting: Setting, requests: int) -> dict[str, float]:
+    """One setting in a broker of its own."""
+    if workload.batch_bytes:
+        batch, _ = frames.batch_of(workload.batch_bytes)
+        exchange = frames.produce_exchange(TOPIC, batch, ACKS_ALL)
+    else:
+        exchange = commit_exchange()
+    with (
+        tempfile.TemporaryDirectory(prefix="ottla-frames-") as folder,
+        servers.Ottla(setting.acks_all, setting.overrides) as server,
+    ):
+        frame = frames.write(Path(folder), "frame", exchange.frame)
+        server.create_topic(TOPIC)
+        if not workload.batch_bytes:
+            ask_for_coordinator(server)
+        servers.load(server, frame, workload.connections, 1, max(50, requests // 20), exchange.error_at)
+        return servers.load(server, frame, workload.connections, 1, requests, exchange.error_at)
+
+
+def run(workload: Workload, rounds: int, scale: float) -> dict[str, dict[str, float]]:
+    """The medians of all rows of one workload; the rows take turns within a round."""
+    requests = max(100, int(workload.requests * scale))
+    size_bytes = workload.batch_bytes or len(commit_exchange().frame)
+    results: dict[str, list[dict[str, float]]] = {}
+    for _ in range(rounds):
+        for name, syncs in ((LIMIT, True), (WRITE, False)):
+            figures = limit(size_bytes, workload.connections, requests, syncs=syncs)
+            results.setdefault(name, []).append(figures)
+        for setting in workload.settings:
+            results.setdefault(setting.name, []).append(measure(workload, setting, requests))
+    return {
+        name: {key: statistics.median(one[key] for one in figures) for key in ("rate", "p50", "p99", "cpu_us")}
+        for name, figures in results.items()
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3, help="rounds per workload; medians are printed (default 3)")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiply the number of requests")
+    parser.add_argument("--only", default="", help="run only workloads whose name contains this")
+    options = parser.parse_args()
+    servers.build()
+    print(
+        f"Python {platform.python_version()}, {os.cpu_count()} cores, kernel {platform.release()}; "
+        f"load {os.getloadavg()[0]:.1f}; medians of {options.rounds} interleaved rounds; acks=all\n"
+    )
+    rows = []
+    for workload in WORKLOADS:
+        if options.only not in workload.name:
+            continue
+        medians = run(workload, options.rounds, options.scale)
+        base = medians[LIMIT]["rate"]
+        for number, (name, found) in enumerate(medians.items()):
+            rows.append(
+                [
+                    "" if number else workload.name,
+                    name,
+                    f"{found['p50']:,.0f}",
+                    f"{found['p99']:,.0f}",
+                    f"{found['rate']:,.0f}",
+                    f"{found['rate'] / base:.2f}",
+                ]
+            )
+        print(f"done: {workload.name}", file=sys.stderr)
+    headers = ["workload", "setting", "p50 µs", "p99 µs", "requests/s", "÷ limit"]
+    print(tabulate(rows, headers, tablefmt="github", disable_numparse=True, colalign=("left", "left") + ("right",) * 4))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
