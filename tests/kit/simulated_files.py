@@ -168,7 +168,10 @@ Node = Inode | Directory
 
 @dataclass
 class Change:
-    """One change of names that is not durable yet: each (directory, name) gets a node or, with None, loses its name."""
+    """One change of names that is not durable yet: each (directory, name) gets a node or, with None, loses its name.
+
+    One effect, or the two of a rename.
+    """
 
     effects: list[tuple[Directory, str, Node | None]] = field(default_factory=list)
 
@@ -193,7 +196,7 @@ class SimulatedFile(File):
     def __init__(self, files: SimulatedFiles, path: Path, inode: Inode, writable: bool) -> None:
         self.path = path
         self._files = files
-        self._inode = inode
+        self.inode = inode
         self._writable = writable
         self._open = True
 
@@ -203,30 +206,30 @@ class SimulatedFile(File):
         data = b"".join(buffers)
         with self._files.call("pwritev", self.path):
             self._check(writable=True)
-            room = self._files.room_for(self.path, data, self._inode, position)
-            self._inode.write(position, data[:room])
-            self._inode.modified_ms = self._files.now_ms
+            room = self._files.room_for(self.path, data, self.inode, position)
+            self.inode.write(position, data[:room])
+            self.inode.modified_ms = self._files.now_ms
             return room
 
     def pread(self, length: int, position: int) -> bytes:
         with self._files.call("pread", self.path):
             self._check()
-            return bytes(self._inode.data[position : position + length])
+            return bytes(self.inode.data[position : position + length])
 
     def pread_nowait(self, length: int, position: int) -> bytes | bytearray | None:
         with self._files.call("pread_nowait", self.path):
             self._check()
             if self._files.is_cold(self.path):
                 return None
-            data = self._inode.data[position : position + length]
+            data = self.inode.data[position : position + length]
             return data if len(data) == length else None
 
     def map(self, length: int) -> memoryview:
         with self._files.call("map", self.path):
             self._check()
-            if length > len(self._inode.data):
-                raise ValueError(f"{self.path} has {len(self._inode.data)} bytes, a map of {length} was asked for")
-            return memoryview(bytes(self._inode.data[:length]))
+            if length > len(self.inode.data):
+                raise ValueError(f"{self.path} has {len(self.inode.data)} bytes, a map of {length} was asked for")
+            return memoryview(bytes(self.inode.data[:length]))
 
     def resident_view(self, position: int, length: int) -> memoryview | None:
         if self._files.is_cold(self.path):
@@ -236,20 +239,20 @@ class SimulatedFile(File):
     def size(self) -> int:
         with self._files.call("size", self.path):
             self._check()
-            return len(self._inode.data)
+            return len(self.inode.data)
 
     def truncate(self, size: int) -> None:
         with self._files.call("truncate", self.path):
             self._check(writable=True)
-            self._inode.truncate(size)
+            self.inode.truncate(size)
 
     def fdatasync(self) -> None:
         try:
             with self._files.call("fdatasync", self.path):
                 self._check()
-                self._inode.sync()
+                self.inode.sync()
         except OSError:
-            self._inode.lose()
+            self.inode.lose()
             raise
 
     def close(self) -> None:
@@ -470,12 +473,15 @@ class SimulatedFiles(Files):
             node = source.entries.pop(old.name)
             target.entries[new.name] = node
             self._changes.append(Change([(source, old.name, None), (target, new.name, node)]))
-            before, below = str(old), f"{old}/"
+            if isinstance(node, Inode):
+                for file in self._open_files:
+                    if file.inode is node:
+                        file.path = new
+                return
+            below = f"{old}/"
             for file in self._open_files:  # compared as text: pathlib takes a hundred times as long
                 name = str(file.path)
-                if name == before:
-                    file.path = new
-                elif name.startswith(below):
+                if name.startswith(below):
                     file.path = new / name[len(below) :]
 
     def volume_bytes(self, path: Path) -> tuple[int, int] | None:
@@ -543,7 +549,8 @@ class SimulatedFiles(Files):
             waiting = []
             for change in self._changes:
                 # A rename between two directories becomes durable with the sync of either, as in a journal.
-                if any(each is directory for each, _, _ in change.effects):
+                effects = change.effects
+                if effects[0][0] is directory or effects[-1][0] is directory:
                     change.apply()
                 else:
                     waiting.append(change)

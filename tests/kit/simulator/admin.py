@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kit.simulator.model import Model, PartitionModel, TopicModel
@@ -26,24 +27,27 @@ TOPIC_RESOURCE = 2
 SET = 0
 ALTERED_KEY = "max.message.bytes"
 """A key that no other client looks at."""
-KINDS: list[dict[str, str]] = [
-    {},
-    {},
-    {"ottla.acks.all": "page-cache"},
+PLAIN: list[dict[str, str]] = [{}, {}, {"ottla.acks.all": "page-cache"}]
+COMPACTED: list[dict[str, str]] = [
     {"cleanup.policy": "compact", "delete.retention.ms": "1000", "segment.bytes": "1024"},
     {"cleanup.policy": "compact", "delete.retention.ms": "1000", "segment.bytes": "1024"},
+    {"cleanup.policy": "compact,delete", "retention.bytes": "4000"},
+]
+RETAINED: list[dict[str, str]] = [
     {"retention.bytes": "3000"},
     {"retention.ms": "120000"},
     {"cleanup.policy": "compact,delete", "retention.bytes": "4000"},
 ]
+KINDS = PLAIN + COMPACTED[:2] + RETAINED
 
 
 class Administrator:
     """One change of one topic at a time; nothing is asked of a topic that is being deleted."""
 
-    def __init__(self, model: Model, chance: random.Random) -> None:
+    def __init__(self, model: Model, chance: random.Random, kinds: Sequence[Mapping[str, str]]) -> None:
         self._model = model
         self._chance = chance
+        self._kinds = kinds
 
     def _topic(self) -> TopicModel | None:
         names = sorted(self._model.topics.keys() - self._model.deleting)
@@ -56,7 +60,7 @@ class Administrator:
         if not free:
             return
         name, count = self._chance.choice(free), self._chance.choice((1, 1, 2))
-        settings = dict(self._chance.choice(KINDS))
+        settings = dict(self._chance.choice(self._kinds))
         model.creating[name] = (count, settings)
 
         def answered(response: Response) -> None:

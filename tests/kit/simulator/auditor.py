@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from kit.simulator.admin import ALTERED_KEY, KINDS
-from kit.simulator.members import ask_for_offset
-from kit.simulator.model import Loss, Model, Shown, TopicModel, Violation
+from kit.simulator.members import ask_for_offsets
+from kit.simulator.model import Loss, Model, Shown, Stored, Violation
 from kit.simulator.readers import FETCH_VERSION, fetch_request, stored_records
 
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -16,7 +18,7 @@ from ottla.protocol.api.fetch import FetchResponse
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response
-from ottla.protocol.records.batch import CorruptBatch
+from ottla.protocol.records.batch import CorruptBatch, iter_batches
 
 if TYPE_CHECKING:
     from kit.simulator.clients import Line
@@ -42,13 +44,14 @@ class Auditor:
         found = self._topics()
         settings = self._settings(found)
         self._model.audit_topics({name: (topic_id, count, settings[name]) for name, (topic_id, count) in found.items()})
+        shown = self._shown()
         for topic in self._model.topics.values():
             for index in range(len(topic.partitions)):
-                self._model.audit_partition(topic, index, self._shown(topic, index), loss)
-        for place in self._model.commits:
-            ask_for_offset(self._line, self._model, place)
-            self._node.settle()
-            self._line.take()
+                self._model.audit_partition(topic, index, shown[topic.name, index], loss)
+        for group, places in groupby(sorted(self._model.commits), itemgetter(0)):
+            ask_for_offsets(self._line, self._model, group, list(places))
+        self._node.settle()
+        self._line.take()
 
     def _ask(self, request: Request, version: int, kind: type[R]) -> R:
         got: list[Response] = []
@@ -91,40 +94,66 @@ class Auditor:
             }
         return found
 
-    def _shown(self, topic: TopicModel, index: int) -> Shown:
-        place = f"{topic.name}-{index}"
-        first = self._fetch(topic.name, index, 0)
-        if first.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            first = self._fetch(topic.name, index, first.log_start_offset)
-        start, end = first.log_start_offset, first.high_watermark
-        records = {}
-        offset = start
-        while offset < end:
-            answer = self._fetch(topic.name, index, offset)
-            if answer.error_code != ErrorCode.NONE or not answer.records:
-                if topic.is_compacted and answer.error_code == ErrorCode.NONE:
-                    break  # nothing is left up to the end
-                raise Violation(
-                    f"{place}: nothing at {offset}, below the high watermark {end} (error {answer.error_code})"
-                )
-            try:
-                got = stored_records(bytes(answer.records))
-            except CorruptBatch as error:
-                raise Violation(f"{place} at {offset}: {error}") from error
-            following = _end_of(bytes(answer.records))
-            records |= {o: record for o, record in got.items() if start <= o < end}
-            if following <= offset:
-                raise Violation(f"{place}: a fetch at {offset} answers what ends at {following}")
-            offset = following
-        return Shown(start, end, records, self._epochs.get((topic.name, index), 0))
+    def _shown(self) -> dict[tuple[str, int], Shown]:
+        """Everything that partitions show, by topic and partition; one fetch asks all of them for more."""
+        readings = {
+            (topic.name, index): Reading(f"{topic.name}-{index}", topic.is_compacted)
+            for topic in self._model.topics.values()
+            for index in range(len(topic.partitions))
+        }
+        while wanted := {place: reading.position for place, reading in readings.items() if not reading.is_over}:
+            for answer in self._ask(fetch_request(wanted), FETCH_VERSION, FetchResponse).responses:
+                for partition in answer.partitions:
+                    readings[answer.topic, partition.partition_index].take(partition)
+        return {
+            place: Shown(reading.start, reading.end, reading.records, self._epochs.get(place, 0))
+            for place, reading in readings.items()
+        }
 
-    def _fetch(self, topic: str, index: int, offset: int) -> FetchResponse.PartitionData:
-        answer = self._ask(fetch_request(topic, index, offset), FETCH_VERSION, FetchResponse)
-        return answer.responses[0].partitions[0]
+
+class Reading:
+    """One partition, read from its start to its high watermark."""
+
+    def __init__(self, place: str, is_compacted: bool) -> None:
+        self._place = place
+        self._is_compacted = is_compacted
+        self.position = 0
+        self.start = self.end = -1
+        self.records: dict[int, Stored] = {}
+        self.is_over = False
+
+    def take(self, answer: FetchResponse.PartitionData) -> None:
+        """Go on with what a fetch at `position` has found."""
+        if self.end < 0:
+            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.position == 0:
+                self.position = answer.log_start_offset
+                return
+            self.start, self.end = answer.log_start_offset, answer.high_watermark
+            self.position = self.start
+            if self.start == self.end:
+                self.is_over = True
+                return
+        if answer.error_code != ErrorCode.NONE or not answer.records:
+            if self._is_compacted and answer.error_code == ErrorCode.NONE:
+                self.is_over = True  # nothing is left up to the end
+                return
+            raise Violation(
+                f"{self._place}: nothing at {self.position}, below the high watermark {self.end}"
+                f" (error {answer.error_code})"
+            )
+        content = bytes(answer.records)
+        try:
+            got = stored_records(content)
+        except CorruptBatch as error:
+            raise Violation(f"{self._place} at {self.position}: {error}") from error
+        self.records |= {offset: record for offset, record in got.items() if self.start <= offset < self.end}
+        following = _end_of(content)
+        if following <= self.position:
+            raise Violation(f"{self._place}: a fetch at {self.position} answers what ends at {following}")
+        self.position = following
+        self.is_over = following >= self.end
 
 
 def _end_of(content: bytes) -> int:
     """The offset after the last whole batch."""
-    from ottla.protocol.records.batch import iter_batches
-
     return max((header.next_offset for _, header in iter_batches(content)), default=-1)

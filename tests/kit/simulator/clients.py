@@ -33,6 +33,8 @@ class Line:
         self._connection = connections.protocol("PLAINTEXT")
         self._transport = LineTransport()
         self._connection.connection_made(self._transport)
+        self.written = self._transport.written
+        """Answers that have come and were not taken yet."""
         self._correlation_id = 0
         self._asked: dict[int, tuple[int, int, Answered | None]] = {}
 

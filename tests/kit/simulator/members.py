@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from kit.simulator.model import CommitModel, Model, Violation
+from kit.simulator.model import CommitModel, Model, Place, Violation
 
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse
@@ -60,7 +62,7 @@ class Committer:
         """Ask for a committed offset."""
         place = self._place()
         if place is not None:
-            ask_for_offset(line, self._model, place)
+            ask_for_offsets(line, self._model, self._group, [place])
 
     def _place(self) -> tuple[str, str, int] | None:
         names = sorted(self._model.topics.keys() - self._model.deleting)
@@ -70,25 +72,29 @@ class Committer:
         return self._group, topic.name, self._chance.randrange(len(topic.partitions))
 
 
-def ask_for_offset(line: Line, model: Model, place: tuple[str, str, int]) -> None:
-    """OffsetFetch of one place; the answer is held against what was promised when it was asked."""
-    group, topic, index = place
-    known = model.commits.get(place)
+def ask_for_offsets(line: Line, model: Model, group: str, places: list[Place]) -> None:
+    """OffsetFetch of places of one group; each answer is held against what was promised when it was asked."""
+    asked = {place[1:]: (place, model.commits.get(place)) for place in places}
 
     def answered(response: Response) -> None:
         assert isinstance(response, OffsetFetchResponse)
-        if response.error_code != ErrorCode.NONE or model.commits.get(place) is not known:
+        if response.error_code != ErrorCode.NONE:
             return
-        answer = response.topics[0].partitions[0]
-        if answer.error_code != ErrorCode.NONE:
-            return
-        if answer.committed_offset >= 0 and answer.metadata != f"at {answer.committed_offset}":
-            raise Violation(f"{place}: offset {answer.committed_offset} with the metadata {answer.metadata!r}")
-        if topic not in model.deleting:
-            model.note_fetched_offset(place, answer.committed_offset)
+        for topic in response.topics:
+            for answer in topic.partitions:
+                place, known = asked[topic.name, answer.partition_index]
+                if answer.error_code != ErrorCode.NONE or model.commits.get(place) is not known:
+                    continue
+                if answer.committed_offset >= 0 and answer.metadata != f"at {answer.committed_offset}":
+                    raise Violation(f"{place}: offset {answer.committed_offset} with the metadata {answer.metadata!r}")
+                if topic.name not in model.deleting:
+                    model.note_fetched_offset(place, answer.committed_offset)
 
-    wanted = OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=[index])
-    line.send(OffsetFetchRequest(group_id=group, topics=[wanted]), FETCH_VERSION, answered)
+    topics = [
+        OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=[index for _, _, index in of_topic])
+        for name, of_topic in groupby(places, itemgetter(1))
+    ]
+    line.send(OffsetFetchRequest(group_id=group, topics=topics), FETCH_VERSION, answered)
 
 
 class Member:

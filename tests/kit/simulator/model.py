@@ -109,6 +109,10 @@ class CommitModel:
     sent: int = -1
 
 
+Place = tuple[str, str, int]
+"""(group, topic, partition)"""
+
+
 class Model:
     """Everything that clients know."""
 
@@ -116,7 +120,7 @@ class Model:
         self.topics: dict[str, TopicModel] = {}
         self.creating: dict[str, tuple[int, dict[str, str]]] = {}
         self.deleting: set[str] = set()
-        self.commits: dict[tuple[str, str, int], CommitModel] = {}
+        self.commits: dict[Place, CommitModel] = {}
         self.producer_ids: set[int] = set()
         self.generations: dict[tuple[str, str], int] = {}
         """(group, member) -> generation whose assignment the member was given."""
@@ -233,7 +237,7 @@ class Model:
         known.was_audited = True
         known.promised_end = shown.end if topic.syncs else 0
 
-    def note_fetched_offset(self, place: tuple[str, str, int], offset: int) -> None:
+    def note_fetched_offset(self, place: Place, offset: int) -> None:
         """OffsetFetch has shown `offset` (-1: none) for a (group, topic, partition)."""
         known = self.commits.get(place)
         if known is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from itertools import groupby
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -20,11 +22,19 @@ FETCH_VERSION = 12
 MOST_BYTES = 1 << 20
 
 
-def fetch_request(topic: str, index: int, offset: int) -> FetchRequest:
-    """One partition, answered at once."""
-    wanted = FetchRequest.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=MOST_BYTES)
-    of_topic = FetchRequest.FetchTopic(topic=topic, partitions=[wanted])
-    return FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=-1, topics=[of_topic])
+def fetch_request(wanted: Mapping[tuple[str, int], int]) -> FetchRequest:
+    """Partitions from these offsets on, by (topic, partition) in the order of topics; answered at once."""
+    topics = [
+        FetchRequest.FetchTopic(
+            topic=topic,
+            partitions=[
+                FetchRequest.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=MOST_BYTES)
+                for (_, index), offset in places
+            ],
+        )
+        for topic, places in groupby(wanted.items(), lambda item: item[0][0])
+    ]
+    return FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=-1, topics=topics)
 
 
 def stored_records(content: bytes | memoryview) -> dict[int, Stored]:
@@ -81,4 +91,4 @@ class Reader:
                 known.note(offset, record, survives_power=topic.syncs)
                 self._positions[place] = offset + 1
 
-        line.send(fetch_request(topic.name, index, position), FETCH_VERSION, answered)
+        line.send(fetch_request({(topic.name, index): position}), FETCH_VERSION, answered)

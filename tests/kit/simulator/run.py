@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 
 from kit.simulator.bugs import planted
 from kit.simulator.sites import OTHER, SITES
 from kit.simulator.world import Outcome, World
 
-SEEDS_PER_TASK = 20
+SEEDS_PER_TASK = 40
 REPLAY = "scripts/simulate --replay {seed}"
 
 
@@ -40,13 +41,15 @@ class Summary:
 
     @property
     def missed_sites(self) -> list[str]:
-        """Sites at which no machine has stopped, neither in life nor in recovery."""
-        return [site for site in SITES if not self.sites[site] and not self.sites[f"recovery, {site}"]]
+        """Sites at which no machine has stopped."""
+        return [row[0] for row in self.site_rows() if not any(row[1:]) and row[0] != OTHER]
 
-    def site_rows(self) -> list[tuple[str, int, int]]:
-        """(site, stops while it served, stops while it recovered), for a table."""
+    def site_rows(self) -> list[tuple[str, int, int, int]]:
+        """(site, stops while it served, while it stopped, while it started), for a table."""
         names = [*SITES, OTHER, "between calls"]
-        return [(name, self.sites[name], self.sites[f"recovery, {name}"]) for name in names]
+        return [
+            (name, self.sites[name], self.sites[f"stopping, {name}"], self.sites[f"recovery, {name}"]) for name in names
+        ]
 
 
 def run_seeds(seeds: Iterable[int], bug: str | None = None, *, stop_at_first: bool = False) -> list[Outcome]:
@@ -65,11 +68,14 @@ def run_many(first: int, count: int, processes: int | None = None) -> Iterator[l
     """Run `count` seeds from `first` on, in as many processes as there are cores; outcomes in pieces, as they come."""
     workers = processes or os.cpu_count() or 1
     pieces = [range(at, min(at + SEEDS_PER_TASK, first + count)) for at in range(first, first + count, SEEDS_PER_TASK)]
-    if workers == 1:
-        yield from map(run_seeds, pieces)
-        return
-    with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(run_seeds, pieces)
+    # A process for each piece: what its worlds leave behind goes with it, which is cheaper than collecting garbage.
+    with get_context("fork").Pool(workers, maxtasksperchild=1) as pool:
+        yield from pool.imap(_run_piece, pieces, chunksize=1)
+
+
+def _run_piece(seeds: range) -> list[Outcome]:
+    gc.disable()
+    return [World(seed).run() for seed in seeds]
 
 
 def summarise(pieces: Iterable[list[Outcome]]) -> Summary:

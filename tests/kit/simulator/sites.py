@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 
 _PATTERNS: list[tuple[str, str, str]] = [
@@ -22,10 +23,12 @@ _PATTERNS: list[tuple[str, str, str]] = [
     ("checkpoint: log start", "open|pwritev|fdatasync|rename", r"log-start-offset-checkpoint"),
     ("checkpoint: cleaner", "open|pwritev|fdatasync|rename", r"cleaner-offset-checkpoint"),
     ("leader epochs", "open|pwritev|fdatasync|rename", r"leader-epoch-checkpoint"),
-    ("producer snapshot", "open|pwritev|fdatasync|rename|unlink", r"\.snapshot"),
+    ("producer snapshot", "open|pwritev|fdatasync|truncate|rename|unlink", r"\.snapshot"),
     ("cleaner: write", "open|pwritev|fdatasync|truncate", r"\.cleaned$"),
-    ("cleaner: swap", "rename", r"\.(cleaned|swap)$"),
-    ("cleaner: sync of swapped", "open|fdatasync", r"\.swap$"),
+    ("cleaner: swap", "rename", r"\.cleaned$"),
+    ("cleaner: swapped into place", "rename", r"\.swap$"),
+    ("cleaner: swap finished by a start", "open", r"\.swap$"),
+    ("cleaner: given up", "unlink", r"\.(cleaned|swap)$"),
     ("segment: delete", "rename", r"\d{20}\.(log|index|timeindex|txnindex)$"),
     ("segment: unlink", "unlink", r"\.deleted$"),
     ("topic: make directory", "make_directory", r"-\d+$"),
@@ -41,7 +44,6 @@ _PATTERNS: list[tuple[str, str, str]] = [
     ("directory: sync", "sync_directory", r""),
     ("directory: identity", "open|pwritev|fdatasync|rename", r"(meta\.properties|ottla\.format|bootstrap\.checkpoint)"),
     ("directory: clean marker", "open|pwritev|fdatasync|rename|unlink", r"\.kafka_cleanshutdown"),
-    ("reading", "pread|pread_nowait|read_bytes|map|size|list_directory|exists|lock|modified_ms", r""),
 ]
 _COMPILED = [(site, re.compile(call), re.compile(path)) for site, call, path in _PATTERNS]
 SITES = [site for site, _, _ in _PATTERNS]
@@ -51,7 +53,11 @@ OTHER = "other"
 
 def site_of(call: str, path: Path) -> str:
     """The name of a call to the disk."""
-    text = str(path)
+    return _site_of(call, str(path))
+
+
+@lru_cache(maxsize=1 << 14)
+def _site_of(call: str, text: str) -> str:
     for site, wanted_call, wanted_path in _COMPILED:
         if wanted_call.fullmatch(call) and wanted_path.search(text):
             return site

@@ -10,55 +10,66 @@ from __future__ import annotations
 import errno
 import logging
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from kit.clock import ManualClock
-from kit.nodes import DATA
 from kit.simulated_files import CrashPoint, Failure, SimulatedFiles
 from kit.simulator.admin import Administrator
 from kit.simulator.auditor import Auditor
 from kit.simulator.clients import Line
-from kit.simulator.members import SESSION_TIMEOUT_MS, Committer, Member
+from kit.simulator.members import Committer, Member
 from kit.simulator.model import Loss, Model, Violation
 from kit.simulator.producers import IdempotentProducer, PlainProducer, Values
 from kit.simulator.readers import Reader
-from kit.simulator.sites import SITES, site_of
+from kit.simulator.sites import site_of
+from kit.simulator.themes import draw_theme
 
 from ottla.broker.connections import Connections
 from ottla.broker.node import Node
-from ottla.config.broker import BrokerConfig
 
 MOST_TOPICS = 4
 PRODUCERS = 2
 LINES = 4
 UNTOLD_LINE = 4
 """The line of acks=0 and of other plain batches: a broker that refuses one may only close the connection."""
-OPERATIONS_TO_A_CRASH = 60
+CRASHES = 3
+"""Deaths of the process and power cuts while the broker serves or stops; those while it starts come on top."""
+OPERATIONS = 200
+OPERATIONS_TO_A_CRASH = 30
 """How long a life may go on until the machine stops where it was told to."""
 CHANGES_TO_A_CRASH = 40
 """Calls that change the disk, counted from the moment when the end of a life is decided."""
 STOPS_IN_RECOVERY = 0.25
 """How often a machine that starts stops again before it is done."""
-SETTINGS: dict[str, object] = {
-    "log.dirs": str(DATA),
-    "num.recovery.threads.per.data.dir": 1,
-    "log.segment.bytes": 2048,
-    "log.index.interval.bytes": 512,
-    "connections.max.idle.ms": 1_000_000_000_000,
-    "auto.create.topics.enable": False,
-    "log.cleaner.min.cleanable.ratio": 0.01,
-    "log.cleaner.backoff.ms": 1000,
-    "offsets.topic.segment.bytes": 1024,
-    "group.max.session.timeout.ms": SESSION_TIMEOUT_MS,
-    "metadata.log.max.record.bytes.between.snapshots": 2000,
-}
-
-CONFIG = BrokerConfig.of(SETTINGS)
-"""Read once: no client changes the broker's own keys, and reading them takes longer than starting a broker does."""
+STOPS_IN_STOPPING = 0.12
+"""How often the end of a life falls into a stop in good order."""
+CLEAN_STOPS = 0.5
+"""How many worlds have a life that ends in good order."""
+START_SITES = [
+    "directory: identity",
+    "log: damage kept aside",
+    "log: damage kept aside",
+    "log: cut",
+    "log: roll",
+    "log: sync",
+    "index",
+    "producer snapshot",
+    "leader epochs",
+    "topic: remove",
+    "topic: make directory",
+    "topic: partition.metadata",
+    "cleaner: swap finished by a start",
+    "cleaner: swapped into place",
+    "cleaner: given up",
+    "metadata: snapshot write",
+    "metadata: quorum-state",
+    "directory: clean marker",
+]
+"""Where a machine that starts may be wanted to stop."""
 
 
 @dataclass
@@ -89,17 +100,12 @@ class _Bugs(logging.Handler):
             self.found.append(said)
 
 
-def _without_crashes(problem: sys.UnraisableHookArgs) -> None:
-    """What a dead machine's generators would still do when they are collected is no finding."""
-    if not isinstance(problem.exc_value, CrashPoint):
-        sys.__unraisablehook__(problem)
-
-
 class World:
     """See the module. `run` is the whole life of a seed."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
+        self.theme = draw_theme(self.chance)
         self.outcome = Outcome(seed)
         self.clock = ManualClock()
         self.files = SimulatedFiles()
@@ -107,7 +113,7 @@ class World:
         self._values = Values(self.chance)
         self._plain = PlainProducer(self.model, self._values, self.chance)
         self._idempotent: list[IdempotentProducer] = []
-        self._admin = Administrator(self.model, self.chance)
+        self._admin = Administrator(self.model, self.chance, self.theme.kinds)
         self._reader = Reader(self.model, self.chance)
         self._committers = [Committer(self.model, group, self.chance) for group in ("g0", "g1")]
         self._members = [Member(self.model, group) for group in ("m0", "m1")]
@@ -116,50 +122,52 @@ class World:
         self._has_bad_disk = self.chance.random() < 0.15
         self.node: Node
         self._lines: list[Line] = []
-        self._operations: list[tuple[float, Callable[[], None]]] = [
-            (26, self._produce),
-            (14, self._produce_once),
-            (6, self._commit),
-            (3, self._fetch_offset),
-            (4, self._member),
-            (5, self._read),
-            (3, self._create_topic),
-            (1, self._delete_topic),
-            (1, self._grow_topic),
-            (2, self._alter_topic),
-            (2, self._delete_records),
-            (12, self._end_turn),
-            (12, self._sync),
-            (6, self._pass_time),
-            (1, self._disk_trouble),
+        operations: list[tuple[str, float, Callable[[], None]]] = [
+            ("produce", 26, self._produce),
+            ("produce once", 14, self._produce_once),
+            ("commit", 6, self._commit),
+            ("fetch offset", 3, self._fetch_offset),
+            ("member", 4, self._member),
+            ("read", 5, self._read),
+            ("create topic", 3, self._create_topic),
+            ("delete topic", 1, self._delete_topic),
+            ("grow topic", 1, self._grow_topic),
+            ("alter topic", 2, self._alter_topic),
+            ("delete records", 2, self._delete_records),
+            ("end turn", 12, self._end_turn),
+            ("sync", 12, self._sync),
+            ("pass time", 6, self._pass_time),
+            ("background", 4, self._run_background),
+            ("disk trouble", 1, self._disk_trouble),
         ]
-        self._weights = [weight for weight, _ in self._operations]
+        self._operations = [operation for _, _, operation in operations]
+        weights = [weight * self.theme.more.get(name, 1) for name, weight, _ in operations]
+        self._weights = list(accumulate(weights))
 
     # -- a whole life -----------------------------------------------------------------------------------------------
 
-    def run(self, *, operations: int = 200, crashes: int = 3, is_quiet: bool = True) -> Outcome:
-        """Live through `crashes` losses and at least `operations` operations; `outcome.violation` says what broke."""
+    def run(self, *, is_quiet: bool = True) -> Outcome:
+        """Live through all losses and at least `OPERATIONS` operations; `outcome.violation` says what broke."""
         root = logging.getLogger("ottla")
         before, propagates = root.level, root.propagate
-        hook, sys.unraisablehook = sys.unraisablehook, _without_crashes
         root.addHandler(self._bugs)
         if is_quiet:
             root.setLevel(logging.ERROR)
             root.propagate = False
+        losses = [self.chance.choice((Loss.POWER, Loss.POWER, Loss.KILL)) for _ in range(CRASHES)]
+        if self.chance.random() < CLEAN_STOPS:
+            losses.insert(self.chance.randint(0, CRASHES), Loss.STOP)
         try:
             self._start(None)
-            for number in range(crashes + 1):
-                last = number == crashes
-                loss = Loss.STOP if last else self.chance.choice((Loss.POWER, Loss.POWER, Loss.KILL, Loss.STOP))
-                self._live(operations // (crashes + 1) + 1, may_stop_inside=loss is not Loss.STOP)
-                self._lose(loss)
-                self._start(loss)
+            for loss in losses:
+                self._live(OPERATIONS // len(losses) + 1, may_stop_inside=loss is not Loss.STOP)
+                self._start(self._lose(loss))
         except Violation as violation:
             self.outcome.violation = str(violation)
         except Exception as error:  # whatever escapes the broker is a finding of its own
             self.outcome.violation = f"{type(error).__name__} escaped: {error}"
         finally:
-            sys.unraisablehook = hook
+            self._bury()
             root.removeHandler(self._bugs)
             root.setLevel(before)
             root.propagate = propagates
@@ -172,7 +180,7 @@ class World:
                 self._arm()
                 if self.files.crash_when is None:
                     return
-            operation = self.chance.choices(self._operations, self._weights)[0][1]
+            operation = self.chance.choices(self._operations, cum_weights=self._weights)[0]
             self.outcome.operations += 1
             try:
                 operation()
@@ -184,51 +192,71 @@ class World:
     def _arm(self) -> None:
         """Let the machine stop at some change of the disk soon, at the next one of a drawn site, or right now."""
         what = self.chance.random()
-        if what < 0.4:
+        if what < 0.35:
             self._stop_soon()
         elif what < 0.9:
-            wanted = self.chance.choice(SITES)
-            self.files.crash_when = lambda call, path: site_of(call, path) == wanted
+            self._stop_at(self.chance.choice(self.theme.sites))
+
+    def _stop_at(self, wanted: str) -> None:
+        self.files.crash_when = lambda call, path: site_of(call, path) == wanted
 
     def _stop_soon(self) -> None:
         files, last_change = self.files, self.files.changes + self.chance.randint(1, CHANGES_TO_A_CRASH)
         files.crash_when = lambda call, path: files.changes >= last_change
 
-    def _lose(self, loss: Loss) -> None:
-        """The life of this broker ends; `self.files` is what the next one finds."""
-        if loss is Loss.STOP:
-            self.files.heal()
-            self._take_answers()
-            try:
-                self.node.stop()
-            except OSError:
-                if not self._has_bad_disk:
-                    raise
-            self._complain()
-        elif self.files.has_crashed:
-            self.outcome.sites[site_of(*self.files.history[-1])] += 1
-        else:
-            self.outcome.sites["between calls"] += 1
+    def _lose(self, loss: Loss) -> Loss:
+        """The life of this broker ends, `self.files` is what the next one finds; how it ended after all."""
         self.outcome.losses[loss.value] += 1
+        power, site = loss is Loss.POWER, "between calls"
+        if self.files.has_crashed:
+            site = site_of(*self.files.history[-1])
+        elif loss is Loss.STOP or self.chance.random() < STOPS_IN_STOPPING:
+            if loss is not Loss.STOP:
+                self._stop_soon()
+            if self._stop():
+                # The machine may still lose its power right after a stop in good order: that changes nothing.
+                power = not self._has_bad_disk and (power or self.chance.random() < 0.5)
+                loss, site = Loss.STOP, ""
+            else:
+                site = "stopping, " + site_of(*self.files.history[-1])
+        if site:
+            self.outcome.sites[site] += 1
         self.model.was_unclean = loss is not Loss.STOP
-        # A machine may also lose its power right after the broker stopped in good order: that changes nothing.
-        power = loss is Loss.POWER or (loss is Loss.STOP and not self._has_bad_disk and self.chance.random() < 0.5)
         self._bury()
         self.files = self.files.crash(self.chance) if power else self.files.successor()
+        return loss
+
+    def _stop(self) -> bool:
+        """Stop in good order; whether it came to an end."""
+        self.files.heal()
+        self._take_answers()
+        try:
+            self.node.stop()
+        except CrashPoint:
+            return False
+        except OSError:
+            if not self._has_bad_disk:
+                raise
+        self._complain()
+        return True
 
     def _bury(self) -> None:
         """End what the dead broker had under way, before the garbage collector does it at some later time."""
         self.files.has_crashed = True
-        with suppress(CrashPoint):
+        with suppress(CrashPoint, AttributeError):  # AttributeError: there was no broker yet
             self.node.cleaner.stop()
 
     def _start(self, loss: Loss | None) -> None:
         """Start a broker, which may stop again while it recovers; then hold it against the model."""
-        while loss is not None and self.chance.random() < STOPS_IN_RECOVERY:
-            self._stop_soon()
+        while self.chance.random() < STOPS_IN_RECOVERY:
+            if self.chance.random() < 0.5:
+                self._stop_soon()
+            else:
+                self._stop_at(self.chance.choice(START_SITES))
             try:
                 self._make_node()
             except CrashPoint:
+                self.outcome.losses["stop in a start"] += 1
                 self.outcome.sites["recovery, " + site_of(*self.files.history[-1])] += 1
                 self._bury()
                 if self.chance.random() < 0.7:
@@ -245,7 +273,7 @@ class World:
     def _make_node(self) -> None:
         self._failure = None
         self.files.now_ms = self.clock.wall_ms()
-        self.node = Node(CONFIG, clock=self.clock, files=self.files)
+        self.node = Node(self.theme.config, clock=self.clock, files=self.files)
         self.node.start()
 
     def _meet(self, loss: Loss | None) -> None:
@@ -324,6 +352,11 @@ class World:
         self.files.now_ms = self.clock.wall_ms()
         self.node.run_due()
 
+    def _run_background(self) -> None:
+        """Turns of the loop in which nobody asks anything: chores go on, step by step."""
+        for _ in range(self.chance.randint(1, 10)):
+            self.node.run_due()
+
     def _disk_trouble(self) -> None:
         """In some worlds: the disk is full for a while, or a sync fails, after which only a restart helps."""
         if not self._has_bad_disk:
@@ -341,7 +374,8 @@ class World:
 
     def _take_answers(self) -> None:
         for number, line in enumerate(self._lines):
-            line.take()
+            if line.written:
+                line.take()
             if not line.is_closed:
                 continue
             if number != UNTOLD_LINE:

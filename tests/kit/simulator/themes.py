@@ -1,0 +1,121 @@
+"""Themes: what a world does more often than others, so that what is rare in general is common in some.
+
+A theme changes keys of the broker, the kinds of topics, how often clients do what, and where the machine is wanted to
+stop. Everything else of a world is the same, whatever its theme.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kit.nodes import DATA
+from kit.simulator.admin import COMPACTED, KINDS, RETAINED
+from kit.simulator.members import SESSION_TIMEOUT_MS
+from kit.simulator.sites import SITES
+
+from ottla.config.broker import BrokerConfig
+
+_SETTINGS: dict[str, object] = {
+    "log.dirs": str(DATA),
+    "num.recovery.threads.per.data.dir": 1,
+    "log.segment.bytes": 2048,
+    "log.index.interval.bytes": 512,
+    "connections.max.idle.ms": 1_000_000_000_000,
+    "auto.create.topics.enable": False,
+    "log.cleaner.min.cleanable.ratio": 0.01,
+    "log.cleaner.backoff.ms": 1000,
+    "offsets.topic.segment.bytes": 1024,
+    "group.max.session.timeout.ms": SESSION_TIMEOUT_MS,
+    "metadata.log.max.record.bytes.between.snapshots": 2000,
+}
+
+
+@dataclass(frozen=True)
+class Theme:
+    """See the module."""
+
+    name: str
+    keys: Mapping[str, object] = field(default_factory=dict)
+    kinds: Sequence[Mapping[str, str]] = tuple(KINDS)
+    more: Mapping[str, float] = field(default_factory=dict)
+    """Operations by name, and how many times as often as usual they are done."""
+    sites: Sequence[str] = tuple(SITES)
+    """Where the machine may be wanted to stop."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's configuration; read once, because no client changes it and reading it takes long."""
+        if self.name not in _configs:
+            _configs[self.name] = BrokerConfig.of(_SETTINGS | dict(self.keys))
+        return _configs[self.name]
+
+
+_configs: dict[str, BrokerConfig] = {}
+
+THEMES: list[tuple[float, Theme]] = [
+    (50, Theme("anything")),
+    (
+        12,
+        Theme(
+            "compaction",
+            keys={"log.cleaner.backoff.ms": 10},
+            kinds=COMPACTED,
+            more={"pass time": 2, "background": 4, "commit": 2},
+            sites=[site for site in SITES if site.startswith(("cleaner", "checkpoint: cleaner", "directory: sync"))],
+        ),
+    ),
+    (
+        10,
+        Theme(
+            "retention",
+            keys={"log.retention.check.interval.ms": 1000, "log.segment.delete.delay.ms": 1000},
+            kinds=RETAINED,
+            more={"pass time": 2, "background": 3, "delete records": 3},
+            sites=[
+                "segment: delete",
+                "segment: unlink",
+                "producer snapshot",
+                "checkpoint: log start",
+                "leader epochs",
+                "directory: sync",
+                "log: roll",
+            ],
+        ),
+    ),
+    (
+        10,
+        Theme(
+            "topics",
+            keys={
+                "log.segment.delete.delay.ms": 1000,
+                "metadata.log.max.record.bytes.between.snapshots": 500,
+            },
+            more={"create topic": 6, "delete topic": 8, "grow topic": 4, "alter topic": 3, "pass time": 2},
+            sites=[site for site in SITES if site.startswith(("topic", "metadata", "directory"))],
+        ),
+    ),
+    (
+        10,
+        Theme(
+            "long segments",
+            keys={"log.segment.bytes": 40_000},
+            more={"produce": 2, "sync": 0.3},
+            sites=["log: append", "log: sync", "index", "checkpoint: recovery point", "checkpoint: high watermark"],
+        ),
+    ),
+    (
+        8,
+        Theme(
+            "groups",
+            more={"commit": 4, "fetch offset": 3, "member": 6, "end group": 3, "background": 2},
+            sites=["groups: append", "groups: sync", "log: roll", "producer snapshot", "cleaner: swap"],
+        ),
+    ),
+]
+
+
+def draw_theme(chance: random.Random) -> Theme:
+    """The theme of a world."""
+    return chance.choices([theme for _, theme in THEMES], [weight for weight, _ in THEMES])[0]
