@@ -175,12 +175,17 @@ class LogState:
     def _write_snapshot(self, offset: int) -> None:
         """The producers' state at `offset`, synced with the next ticket. Without it a start has more to replay."""
         if offset == self.unsynced.snapshot_offset:
-            return  # it is there, and a crash must not find it half written
+            return
+        path = layout.snapshot_file(self.directory, offset)
         file: File | None = None
         try:
-            file = self.files.open(layout.snapshot_file(self.directory, offset), create=True)
+            if self.files.exists(path):
+                # Found by a start after a crash, and maybe the only one: the next crash must not find it half written.
+                self.files.write_atomically(path, self.producers.snapshot())
+                self.unsynced.snapshot_synced(offset)
+                return
+            file = self.files.open(path, create=True)
             self.unsynced.name_changed()
-            file.truncate(0)
             write_all(file, [self.producers.snapshot()], 0)
             self.unsynced.snapshot_written(offset, file)
         except OSError as error:

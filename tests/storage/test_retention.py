@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import random
+from contextlib import suppress
 
 import pytest
 from kit.logs import DIRECTORY, NOW_MS, append, batch, disk, open_test_log, stored, sync, topic_config
-from kit.simulated_files import SimulatedFiles
+from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage import layout
@@ -147,6 +149,27 @@ def test_a_producer_goes_on_after_a_power_cut_although_its_batches_are_gone(loss
         assert again.log_end_offset == 2
         once(again, 2)
         (repeated,) = append(again, batch(b"x" * 900, producer_id=7, producer_epoch=0, base_sequence=1))
+        assert repeated.is_duplicate
+
+
+def test_a_stop_does_not_put_the_only_snapshot_at_risk() -> None:
+    for calls, seed in itertools.product(range(12), range(8)):
+        files = disk()
+        log = open_test_log(files, {"retention.ms": "0"})
+        once(log, 0)
+        sync(log)
+        log.apply_retention(NOW_MS + 1)
+        sync(log)
+        files = files.crash(random.Random(seed))
+        log = open_test_log(files, was_clean=False, log_start_offset=1, high_watermark=1)
+        last = files.changes + calls
+        files.crash_when = lambda kind, path, files=files, last=last: files.changes > last
+        with suppress(CrashPoint):
+            log.close()
+        files = files.crash(random.Random(seed))
+        again = open_test_log(files, was_clean=False, log_start_offset=1, high_watermark=1)
+        once(again, 1)
+        (repeated,) = append(again, batch(b"x" * 900, producer_id=7, producer_epoch=0, base_sequence=0))
         assert repeated.is_duplicate
 
 
