@@ -11,7 +11,7 @@ Nothing here knows of a loop: the node's timers drive all of it, and so does a m
     segment unlink         1 s                                               `.deleted` files of some logs, in a worker
     directory unlink       1 s                                               `-delete` directories
     recovery points        log.flush.offset.checkpoint.interval.ms, at most  recovery-point-offset-checkpoint
-                           RECOVERY_POINT_MOST_MS (decisions.md 7)
+                           RECOVERY_POINT_MOST_MS (decisions.md 7); index files that have grown much
     log start offsets      log.flush.start.offset.checkpoint.interval.ms     log-start-offset-checkpoint
     high watermarks        replica.high.watermark.checkpoint.interval.ms     replication-offset-checkpoint
     full directories       ottla.disk.full.probe.interval.ms                 tries full directories again
@@ -283,7 +283,13 @@ class Chores:
         return self.chores["directory unlink"].in_worker(lambda: manager.unlink_due(now_ms))
 
     def _write_recovery_points(self) -> bool:
-        return self.chores["recovery points"].in_worker(self._node.log_manager.write_recovery_points)
+        manager = self._node.log_manager
+
+        def work() -> None:
+            manager.sync_indexes()
+            manager.write_recovery_points()
+
+        return self.chores["recovery points"].in_worker(work)
 
     def _write_log_start_offsets(self) -> bool:
         return self.chores["log start offsets"].in_worker(self._node.log_manager.write_log_start_offsets)

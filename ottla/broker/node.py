@@ -96,9 +96,15 @@ class Node:
         """The address that each listener is bound to, by its name, once it is."""
 
     def start(self) -> None:
-        """Open directories, catalog and logs, recover what needs it, plan the chores. Blocks.
+        """`open` and `begin` in one. Blocks."""
+        self.open()
+        self.begin()
 
-        Raises what these raise, each with one line for people: StorageError, MetadataError, OSError.
+    def open(self) -> None:
+        """Open directories, catalog and logs, and recover what needs it. Blocks, and may run in another thread than the
+        broker's as long as nobody else looks at the node; only `log_manager.loading` may be asked, and told to stop.
+
+        Raises what these raise, each with one line for people: StorageError, MetadataError, OSError; LoadInterrupted.
         """
         self.log_manager.open_directories(self.config.ottla_cluster_id or None)
         try:
@@ -106,6 +112,9 @@ class Node:
         except BaseException:
             self.log_manager.close(clean=False)
             raise
+
+    def begin(self) -> None:
+        """Load the groups and plan the chores, on the broker's thread."""
         if OFFSETS_TOPIC in self.catalog.topics:
             self.groups.open()
         self.chores.start()

@@ -1,9 +1,11 @@
 """A node under an event loop: listeners, timers, signals, start-up summary, drain (the shell around `Node`).
 
-    start:  directories, catalog, logs  ->  sockets  ->  "listening on ..." (standard output; the log is standard error)
+    start:  ports are bound, HTTP answers  ->  directories, catalog, logs (in a thread)  ->  listeners accept
+            ->  "listening on ..." (standard output; the log is standard error)
     stop:   no new connections  ->  started requests are answered  ->  connections end  ->  logs are synced and closed
 
-SIGTERM and SIGINT stop; a second one does not wait for the connections. Whatever happens, what was acknowledged is on
+SIGTERM and SIGINT stop; a second one does not wait for the connections. One that comes during a recovery ends it: what
+was recovered is recovered again by the next start. Whatever happens, what was acknowledged is on
 disk, since acknowledging is what waited for it.
 
 Differences from Apache Kafka: a listener with an empty host is one dual-stack socket, so that port 0 is one port.
@@ -23,6 +25,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -31,6 +34,7 @@ from ottla.broker.connections import Connections
 from ottla.broker.loop_watch import LoopWatch
 from ottla.broker.node import Node
 from ottla.broker.notify import notify
+from ottla.storage.load_progress import LoadInterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +49,10 @@ LOG = logging.getLogger("ottla.server")
 
 MAX_OPEN_FILES = 1 << 20
 """The soft limit of open files is raised to the hard limit, but not beyond this."""
+
+EXTEND_START_EVERY_S = 10.0
+EXTEND_START_USEC = 60_000_000
+"""While logs are opened systemd is asked so often for so much more time, or its patience would end a recovery."""
 
 GC_YOUNG_OBJECTS = 20_000
 """New objects after which the garbage collector looks at the young ones."""
@@ -119,7 +127,9 @@ class Server:
         return _shown(*next(iter(self.addresses.values())))
 
     async def start(self) -> None:
-        """Open everything and accept. Raises StartError, StorageError, MetadataError, each one line for people."""
+        """Open everything and accept. Raises StartError, StorageError, MetadataError, each one line for people, and
+        LoadInterrupted after `interrupt_start`.
+        """
         started_ns = time.perf_counter_ns()
         loop = asyncio.get_running_loop()
         raise_file_limit()
@@ -131,15 +141,19 @@ class Server:
             # After every socket that is ready now has been read.
             node.turn.on_work = functools.partial(loop.call_soon, node.turn.looked)
             self._timers = LoopTimers(node, loop)
-            node.start()
+            await self._start_http()
+            await self._open(loop, node)
+            node.begin()
             self._watch = LoopWatch(node.metrics.loop_lag, loop.call_later)
         except BaseException:
             for _, bound in sockets:
                 bound.close()
+            if self._http is not None:
+                await self._http.stop()
             raise
         sends_maps = type(loop).__module__.startswith("uvloop")
         self._connections = Connections(node, node.dispatcher, sends_maps=sends_maps)
-        await self._start_http()
+        self._show_pages()
         for listener, bound in sockets:
             self.addresses[listener.name] = bound.getsockname()[:2]
         node.bound_listeners = self.addresses
@@ -147,6 +161,41 @@ class Server:
         for listener, bound in sockets:
             await self._accept(loop, listener, bound)
         self._is_accepting = True
+
+    async def _open(self, loop: asyncio.AbstractEventLoop, node: Node) -> None:
+        """`node.open` in a thread, so that the loop answers signals and probes. Raises what it raises."""
+        opened: asyncio.Future[None] = loop.create_future()
+
+        def tell(error: BaseException | None) -> None:
+            if not opened.done():
+                opened.set_result(None) if error is None else opened.set_exception(error)
+
+        def work() -> None:
+            try:
+                node.open()
+            except BaseException as error:  # it belongs to whoever awaits
+                loop.call_soon_threadsafe(tell, error)
+            else:
+                loop.call_soon_threadsafe(tell, None)
+
+        thread = threading.Thread(target=work, name="start")
+        thread.start()
+        try:
+            while not opened.done():
+                await asyncio.wait([opened], timeout=EXTEND_START_EVERY_S)
+                if not opened.done():
+                    notify(f"EXTEND_TIMEOUT_USEC={EXTEND_START_USEC}\nSTATUS={node.log_manager.loading.words()}")
+        except asyncio.CancelledError:
+            node.log_manager.loading.stop()
+            raise
+        finally:
+            thread.join()
+        opened.result()
+
+    def interrupt_start(self) -> None:
+        """End a recovery under way: `start` raises LoadInterrupted. Nothing happens when there is none."""
+        if self._node is not None:
+            self._node.log_manager.loading.stop()
 
     async def stop(self, *, force: asyncio.Event | None = None) -> None:
         """Drain and close. `force`, when set, ends the wait for requests under way."""
@@ -221,21 +270,27 @@ class Server:
         address = self.config.ottla_http_listener
         if address is None:
             return
-        from ottla.broker.http.operations import operations_of
-        from ottla.broker.http.pages import pages_of
+        from ottla.broker.http.pages import starting_pages
         from ottla.broker.http.server import HttpServer
 
         host, port = address
-        http = HttpServer(host, port, pages_of(self.node, lambda: self._is_accepting), operations_of(self.node))
+        http = HttpServer(host, port, starting_pages(self.node.log_manager.loading.words))
         try:
             await http.start()
         except OSError as error:
-            self.node.stop()
             raise StartError(f"ottla.http.listener={host}:{port}: {explain(error)}") from error
         self._http = http
         self.http_address = http.address
         where = _shown(*http.address)
         LOG.info("health and metrics at http://%s (/livez /readyz /metrics; for this machine: POST /log/...)", where)
+
+    def _show_pages(self) -> None:
+        """The logs are open: what HTTP shows from now on."""
+        if self._http is not None:
+            from ottla.broker.http.operations import operations_of
+            from ottla.broker.http.pages import pages_of
+
+            self._http.replace(pages_of(self.node, lambda: self._is_accepting), operations_of(self.node))
 
     def _log_summary(self, elapsed_ms: int) -> None:
         node = self.node
@@ -392,11 +447,16 @@ async def _serve(config: BrokerConfig) -> int:
         else:
             LOG.info("%s: stopping", name)
             stop.set()
+            server.interrupt_start()
 
     server = Server(config)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number.name)
-    await server.start()
+    try:
+        await server.start()
+    except LoadInterrupted:
+        LOG.info("stopped during the recovery, which the next start begins anew (pid %d)", os.getpid())
+        return 0
     # The one thing on standard output: programs that start a broker wait for it, and read the port that was chosen.
     for name, (host, port) in server.addresses.items():
         sys.stdout.write(f"listening on {name}://{_shown(host, port)}\n")

@@ -133,6 +133,10 @@ class Files(ABC):
     def list_directory(self, path: Path) -> list[str]:
         """Names in a directory, sorted."""
 
+    def list_subdirectories(self, path: Path) -> list[str]:
+        """Names of the directories in a directory (followed through links), sorted."""
+        return [name for name in self.list_directory(path) if self.is_directory(path / name)]
+
     @abstractmethod
     def exists(self, path: Path) -> bool:
         """Whether there is a file or directory."""

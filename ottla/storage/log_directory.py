@@ -41,6 +41,7 @@ from ottla.storage.kafka_uuid import random_uuid
 from ottla.storage.layout import (
     CLEANER_OFFSET_CHECKPOINT_FILE,
     FORMAT_FILE,
+    INDEX_OFFSET_CHECKPOINT_FILE,
     LOCK_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
     META_PROPERTIES_FILE,
@@ -67,6 +68,9 @@ CHECKPOINT_FILES: Final = (
     REPLICATION_OFFSET_CHECKPOINT_FILE,
     CLEANER_OFFSET_CHECKPOINT_FILE,
 )
+
+_ALL_FILES: Final = (*CHECKPOINT_FILES, INDEX_OFFSET_CHECKPOINT_FILE)
+"""The last one only saves time: broken or lost, it is as if it had no rows."""
 
 
 class StorageError(Exception):
@@ -105,7 +109,7 @@ class LogDirectory:
         self.is_loaded = False
         """Whether every log in it was opened, and so recovered where that was needed."""
         self.on_change: Callable[[LogDirectory], None] | None = None
-        self.checkpoints: dict[str, dict[TopicPartition, int]] = {name: {} for name in CHECKPOINT_FILES}
+        self.checkpoints: dict[str, dict[TopicPartition, int]] = {name: {} for name in _ALL_FILES}
         """Rows by file name, as read at the start and as last written."""
         self.has_lost_cleaned = False
         """Whether nobody knows which logs were cleaned, until `keep_cleaned`."""
@@ -288,6 +292,12 @@ class LogDirectory:
             raise StorageError(
                 f"{error}; `ottla log verify --repair {self.path}` says and does what can be done"
             ) from error
+        try:
+            self.checkpoints[INDEX_OFFSET_CHECKPOINT_FILE] = read_offsets(
+                self._files, self.path / INDEX_OFFSET_CHECKPOINT_FILE
+            )
+        except BrokenFile as error:
+            logger.warning("%s: indexes are made anew instead", error)
         clean_epoch = read_clean_shutdown(self._files, self.path)
         self.was_clean = clean_epoch is not None
         self.clean_broker_epoch = -1 if clean_epoch is None else clean_epoch
@@ -356,18 +366,22 @@ class LogDirectory:
         Raises OSError.
         """
         with self._guard:
-            for name in CHECKPOINT_FILES:
+            for name in _ALL_FILES:
                 if topic_partition in self.checkpoints[name]:
                     rows = dict(self.checkpoints[name])
                     del rows[topic_partition]
                     self._replace_checkpoint(name, rows)
 
     def lower_checkpoints(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Durably take back the claims that a log is on disk, and clean, beyond `offset`: what is written there next is
-        neither. Raises OSError.
+        """Durably take back the claims that a log is on disk, indexed and clean, beyond `offset`: what is written there
+        next is not. Raises OSError.
         """
         with self._guard:
-            for name in (RECOVERY_POINT_CHECKPOINT_FILE, CLEANER_OFFSET_CHECKPOINT_FILE):
+            for name in (
+                RECOVERY_POINT_CHECKPOINT_FILE,
+                CLEANER_OFFSET_CHECKPOINT_FILE,
+                INDEX_OFFSET_CHECKPOINT_FILE,
+            ):
                 if self.checkpoints[name].get(topic_partition, -1) > offset:
                     self._replace_checkpoint(name, self.checkpoints[name] | {topic_partition: offset})
 

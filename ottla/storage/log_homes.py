@@ -11,11 +11,12 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.storage.delayed_removal import remove_tree
 from ottla.storage.layout import (
+    DELETE_DIRECTORY_SUFFIX,
     DirectoryKind,
     TopicPartition,
     parse_partition_directory,
@@ -51,7 +52,7 @@ class WantedLog:
 def remove_leftovers(files: Files, directory: LogDirectory) -> None:
     """Remove the `-delete` directories of an earlier life. Raises OSError."""
     for name in files.list_directory(directory.path):
-        parsed = parse_partition_directory(name)
+        parsed = parse_partition_directory(name) if name.endswith(DELETE_DIRECTORY_SUFFIX) else None
         if parsed is not None and parsed.kind is DirectoryKind.DELETED:
             remove_tree(files, directory.path / name)
 
@@ -61,13 +62,13 @@ def scan(files: Files, directories: Iterable[LogDirectory]) -> dict[TopicPartiti
     present: dict[TopicPartition, list[LogDirectory]] = {}
     for directory in directories:
         try:
-            names = files.list_directory(directory.path)
+            names = files.list_subdirectories(directory.path)
         except OSError as error:
             directory.mark_offline(error)
             continue
         for name in names:
             parsed = parse_partition_directory(name)
-            if parsed is None or not files.is_directory(directory.path / name):
+            if parsed is None:
                 continue
             if parsed.kind is DirectoryKind.PARTITION:
                 present.setdefault(parsed.topic_partition, []).append(directory)
@@ -76,7 +77,14 @@ def scan(files: Files, directories: Iterable[LogDirectory]) -> dict[TopicPartiti
     return present
 
 
-def choose_home(files: Files, wanted: WantedLog, homes: Sequence[LogDirectory]) -> LogDirectory | None:
+class Home(NamedTuple):
+    """Where a partition is. `is_marked`: its `partition.metadata` is there and says so."""
+
+    directory: LogDirectory
+    is_marked: bool
+
+
+def choose_home(files: Files, wanted: WantedLog, homes: Sequence[LogDirectory]) -> Home | None:
     """Where the partition is, of `homes` that have a directory of its name; None when it is nowhere.
 
     A directory of another topic id is a stray, not a home. StorageError when it is in two places and the catalog
@@ -87,11 +95,11 @@ def choose_home(files: Files, wanted: WantedLog, homes: Sequence[LogDirectory]) 
     for home in homes:
         topic_id = known_topic_id(files, home.path / name, wanted.topic_id)
         if topic_id is None or topic_id == wanted.topic_id:
-            mine.append(home)
+            mine.append(Home(home, topic_id is not None))
     if len(mine) > 1:
-        named = [home for home in mine if home.id == wanted.directory_id]
+        named = [home for home in mine if home.directory.id == wanted.directory_id]
         if len(named) != 1:
-            places = " and ".join(str(home.path / name) for home in mine)
+            places = " and ".join(str(home.directory.path / name) for home in mine)
             raise StorageError(f"{name} is in {places}: move one of them away")
         return named[0]
     return mine[0] if mine else None

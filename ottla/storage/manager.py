@@ -23,18 +23,20 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.storage.checkpoint import BrokenFile
 from ottla.storage.delayed_removal import DelayedRemovals
+from ottla.storage.index_syncs import IndexSyncs
 from ottla.storage.kafka_uuid import random_uuid, uuid_to_text
 from ottla.storage.layout import (
     CLEANER_OFFSET_CHECKPOINT_FILE,
     CLUSTER_METADATA_TOPIC,
+    INDEX_OFFSET_CHECKPOINT_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
     REPLICATION_OFFSET_CHECKPOINT_FILE,
@@ -42,10 +44,12 @@ from ottla.storage.layout import (
     delete_directory_name,
     partition_directory_name,
 )
+from ottla.storage.load_progress import LoadProgress
 from ottla.storage.log_directory import DirectoryState, LogDirectory, StorageError, check_identities
 from ottla.storage.log_homes import WantedLog, choose_home, remove_leftovers, scan, set_aside
+from ottla.storage.log_loading import open_all
 from ottla.storage.meta_properties import MetaProperties
-from ottla.storage.partition_metadata import known_topic_id, write_partition_metadata
+from ottla.storage.partition_metadata import write_partition_metadata
 from ottla.storage.recovery import open_log
 from ottla.storage.sparse_index import IndexCache
 
@@ -59,9 +63,6 @@ if TYPE_CHECKING:
 __all__ = ["DirectoryState", "LoadedLogs", "LogDirectory", "LogManager", "StorageError", "WantedLog"]
 
 logger = logging.getLogger(__name__)
-
-LoadProgress = Callable[[TopicPartition, int, int], None]
-"""Called from loading threads with (partition, bytes looked at, bytes to look at)."""
 
 
 @dataclass(slots=True)
@@ -93,6 +94,9 @@ class LogManager:
         self._failed: dict[TopicPartition, Exception] = {}
         self._removals = DelayedRemovals(files)
         self._index_cache = IndexCache()
+        self._index_syncs = IndexSyncs()
+        self.loading = LoadProgress(clock)
+        """How far opening the logs has come; may be asked, and told to stop, from any thread."""
 
     # -- directories
 
@@ -188,9 +192,7 @@ class LogManager:
 
     # -- opening
 
-    def open_log(
-        self, topic: str, partition: int, topic_id: UUID, config: TopicConfig, *, progress: LoadProgress | None = None
-    ) -> Log:
+    def open_log(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> Log:
         """Open one log, making it when no directory has it; `__cluster_metadata` is made in the first of `log.dirs`.
 
         Raises StorageError when it may be in a directory that is offline, or is in two, or its `partition.metadata`
@@ -205,19 +207,20 @@ class LogManager:
             raise StorageError(str(error)) from error
         if home is None:
             return self._make(wanted, self._home_for_new(wanted))
-        log = self._open(wanted, home, progress)
-        self._take(wanted.topic_partition, log, home)
+        log = self._open(wanted, home.directory, is_marked=home.is_marked)
+        self._take(wanted.topic_partition, log, home.directory)
         return log
 
-    def open_logs(self, wanted: Iterable[WantedLog], *, progress: LoadProgress | None = None) -> LoadedLogs:
+    def open_logs(self, wanted: Iterable[WantedLog]) -> LoadedLogs:
         """Open every log that the catalog knows and that is not open yet, and set aside what it does not know.
 
-        Loads in `num.recovery.threads.per.data.dir` threads per directory. A log that cannot be opened is among
-        `failed` and does not stop the others; a disk that fails takes its directory offline. To be called once.
+        A log that cannot be opened is among `failed` and does not stop the others; a disk that fails takes its
+        directory offline. To be called once. Raises LoadInterrupted when `loading` was stopped.
         """
         loaded = LoadedLogs()
         waiting = {one.topic_partition: one for one in wanted if one.topic_partition not in self.logs}
         by_home: dict[LogDirectory, list[WantedLog]] = {directory: [] for directory in self._not_offline()}
+        marked: set[TopicPartition] = set()
         present = scan(self._files, by_home)
         missing: list[WantedLog] = []
         for topic_partition, one in waiting.items():
@@ -228,9 +231,21 @@ class LogManager:
                 continue
             if home is None:
                 missing.append(one)
+                continue
+            by_home[home.directory].append(one)
+            if home.is_marked:
+                marked.add(topic_partition)
+
+        def open_one(wanted: WantedLog, home: LogDirectory) -> Log:
+            return self._open(wanted, home, is_marked=wanted.topic_partition in marked)
+
+        threads = self._config.num_recovery_threads_per_data_dir
+        for its_home, one, log in open_all(self._files, by_home, open_one, threads=threads, progress=self.loading):
+            if isinstance(log, Exception):
+                loaded.failed[one.topic_partition] = log
             else:
-                by_home[home].append(one)
-        self._load_all(by_home, loaded, progress)
+                loaded.logs[one.topic_partition] = log
+                self._take(one.topic_partition, log, its_home)
         self._set_strays_aside(present, waiting, loaded)
         for one in missing:
             try:
@@ -274,40 +289,11 @@ class LogManager:
         # It was promised before: the reserve is for such, too.
         return self._emptiest(self._online() or [one for one in self.directories if one.has_taken_all])
 
-    def _load_all(
-        self, by_home: Mapping[LogDirectory, Sequence[WantedLog]], loaded: LoadedLogs, progress: LoadProgress | None
-    ) -> None:
-        threads = self._config.num_recovery_threads_per_data_dir
-
-        def load(home: LogDirectory, one: WantedLog) -> Log | Exception:
-            try:
-                return self._open(one, home, progress)
-            except (StorageError, BrokenFile, OSError) as error:
-                return error
-
-        jobs = [(home, one) for home, wanted in by_home.items() for one in wanted]
-        results: list[Log | Exception]
-        if threads == 1 and len(by_home) == 1:
-            results = [load(home, one) for home, one in jobs]
-        else:
-            pools = {home: ThreadPoolExecutor(threads, "load-logs") for home in by_home}
-            try:
-                results = [each.result() for each in [pools[home].submit(load, home, one) for home, one in jobs]]
-            finally:
-                for pool in pools.values():
-                    pool.shutdown()
-        for (home, one), result in zip(jobs, results, strict=True):
-            if isinstance(result, Exception):
-                loaded.failed[one.topic_partition] = result
-            else:
-                loaded.logs[one.topic_partition] = result
-                self._take(one.topic_partition, result, home)
-
-    def _open(self, wanted: WantedLog, home: LogDirectory, progress: LoadProgress | None) -> Log:
+    def _open(self, wanted: WantedLog, home: LogDirectory, *, is_marked: bool) -> Log:
         topic_partition = wanted.topic_partition
         path = home.path / partition_directory_name(wanted.topic, wanted.partition)
         try:
-            if known_topic_id(self._files, path, wanted.topic_id) is None:
+            if not is_marked:
                 write_partition_metadata(self._files, path, wanted.topic_id)
             log = open_log(
                 self._files,
@@ -321,12 +307,13 @@ class LogManager:
                 recovery_point=home.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition),
                 log_start_offset=home.offset_of(LOG_START_OFFSET_CHECKPOINT_FILE, topic_partition),
                 high_watermark=home.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition),
+                indexed_offset=home.offset_of(INDEX_OFFSET_CHECKPOINT_FILE, topic_partition),
                 was_cleaned=home.has_lost_cleaned
                 or topic_partition in home.checkpoints[CLEANER_OFFSET_CHECKPOINT_FILE],
                 producer_id_expiration_ms=self._config.producer_id_expiration_ms,
                 health=home,
                 index_cache=self._index_cache,
-                progress=None if progress is None else lambda done, all_: progress(topic_partition, done, all_),
+                progress=partial(self.loading.update, topic_partition),
             )
             # Where damage cut the log below them they would vouch for what is appended next.
             home.lower_checkpoints(topic_partition, log.recovery_point)
@@ -387,6 +374,7 @@ class LogManager:
         """
         topic_partition = TopicPartition(topic, partition)
         log = self.logs.pop(topic_partition, None)
+        self._index_syncs.forget(topic_partition)
         if log is None:
             return
         home = self._homes.pop(topic_partition)
@@ -421,7 +409,7 @@ class LogManager:
         except OSError as error:
             home.mark_failed(error)
             raise
-        log = self._open(wanted, home, None)
+        log = self._open(wanted, home, is_marked=True)
         self._take(wanted.topic_partition, log, home)
         return log
 
@@ -443,6 +431,21 @@ class LogManager:
     def write_recovery_points(self) -> None:
         """Write how far each log is known to be on disk. Errors are logged and shown in the directory's state."""
         self._checkpoint(RECOVERY_POINT_CHECKPOINT_FILE, lambda _, log: log.recovery_point)
+
+    def sync_indexes(self) -> None:
+        """Bring index files of active segments to the disk, those that have grown most, and write how far they are."""
+        for home in self._not_offline():
+            logs = [(one, log) for one, log in list(self.logs.items()) if self._homes.get(one) is home]
+            try:
+                self._index_syncs.run(logs)
+            except (OSError, ValueError) as error:
+                home.mark_offline(error if isinstance(error, OSError) else OSError(str(error)))
+        self._checkpoint(INDEX_OFFSET_CHECKPOINT_FILE, lambda one, _: self._indexed_offset(one))
+
+    def _indexed_offset(self, one: TopicPartition) -> int | None:
+        home = self._homes.get(one)
+        before = None if home is None else home.checkpoints[INDEX_OFFSET_CHECKPOINT_FILE].get(one)
+        return self._index_syncs.offsets.get(one, before)
 
     def write_log_start_offsets(self) -> None:
         """Write where logs start that do not start at offset 0."""

@@ -102,6 +102,7 @@ class RecoveryScan:
         self._done_bytes = 0
         self._all_bytes = 0
         self._has_changed_names = False
+        self._must_sync_indexes = False
 
     def run(self) -> int:
         """Check, cut, keep aside, write again, sync; the log end offset."""
@@ -129,6 +130,9 @@ class RecoveryScan:
             if not segment.is_sealed:
                 segment.seal()
                 segment.sync()
+        if self._must_sync_indexes:
+            # The checkpoint vouches for what was there and is not any more.
+            segments[min(first, len(segments) - 1)].sync()
         segments[-1].prepare_to_append()
         if self._has_changed_names or any(
             segment.size_bytes and segment.base_offset >= self._recovery_point for segment in segments
@@ -144,6 +148,7 @@ class RecoveryScan:
         if start is None:
             segment.begin_rebuild()
             position = 0
+            self._must_sync_indexes |= is_first and segment.base_offset < self._indexed_offset
         else:
             position, next_offset = start
             self._all_bytes -= position

@@ -427,8 +427,17 @@ class Segment:
 
     def flush_indexes(self) -> None:
         """Write the entries that the index files lack. Raises OSError; what is missing is written by the next flush."""
+        self.time_index.flush()  # first: up to the last entry of the offset index's file it is complete
         self.offset_index.flush()
-        self.time_index.flush()
+
+    def sync_written_indexes(self) -> int:
+        """Bring to the disk what the index files hold, beside appends and in any thread; the offset up to which a start
+        may rely on them (`keep_indexes`). Raises OSError, and ValueError when they were closed.
+        """
+        end_offset = self.offset_index.written_end
+        self.offset_index.sync_written()
+        self.time_index.sync_written()
+        return end_offset
 
     @property
     def is_sealed(self) -> bool:

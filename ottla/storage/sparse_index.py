@@ -231,6 +231,20 @@ class SparseIndex(ABC):
         self.flush()
         self._open_file().fdatasync()
 
+    def sync_written(self) -> None:
+        """Bring to the disk what the file holds, beside appends and in any thread; entries in memory only are not
+        flushed.
+        """
+        self._open_file().fdatasync()
+
+    @property
+    def written_end(self) -> int:
+        """The offset behind the last entry that the file holds; the base offset when it holds none."""
+        entries, count = self._entries, self._flushed
+        if entries is None or not count:
+            return self.base_offset
+        return self.base_offset + self._offsets(entries)[count - 1] + 1
+
     def truncate_to(self, offset: int) -> None:
         """Drop every entry for `offset` and beyond, in the file too."""
         entries = self.entries()

@@ -380,12 +380,12 @@ def test_logs_are_loaded_in_parallel_threads(tmp_path: Path) -> None:
         world.append(world.create(manager, partition), partition + 1)
     manager.close(clean=False)
     manager = world.manager()
-    seen: set[TopicPartition] = set()
-    loaded = manager.open_logs(
-        [world.wanted(partition) for partition in range(12)], progress=lambda one, done, all_: seen.add(one)
-    )
+    loaded = manager.open_logs([world.wanted(partition) for partition in range(12)])
     assert loaded.failed == {}
     assert {one.partition: log.log_end_offset for one, log in loaded.logs.items()} == {n: n + 1 for n in range(12)}
+    loading = manager.loading
+    assert (loading.logs, loading.logs_done) == (12, 12)
+    assert loading.done_bytes == loading.all_bytes > 0
     manager.close()
 
 

@@ -1,8 +1,9 @@
 """What the HTTP port shows: is the process alive, may clients come, and its figures.
 
-`/livez` is 200 as long as the loop runs. `/readyz` is 200 when the broker accepts requests, 503 while it starts or
-stops and when no log directory takes writes; both ways with the directories' states as JSON. `/metrics` is
-Prometheus' text. Functions of the node; `server.py` speaks HTTP.
+`/livez` is 200 as long as the loop runs, during a recovery too. `/readyz` is 200 when the broker accepts requests, 503
+while it starts, with how far that is, while it stops and when no log directory takes writes; with the directories'
+states as JSON once they are known. `/metrics` is Prometheus' text, 503 while the broker starts. Functions of the node;
+`server.py` speaks HTTP.
 """
 
 from __future__ import annotations
@@ -30,6 +31,16 @@ def pages_of(node: Node, accepts_requests: Callable[[], bool]) -> Pages:
         "/readyz": partial(_readyz, node, accepts_requests),
         "/metrics": _Metrics(node),
     }
+
+
+def starting_pages(progress: Callable[[], str]) -> Pages:
+    """The pages while logs are opened in another thread, which nothing here may look at; `progress` says how far."""
+
+    def not_ready() -> Page:
+        words = f"starting: {progress()}"
+        return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"status": "starting", "progress": words})
+
+    return {"/livez": _livez, "/readyz": not_ready, "/metrics": not_ready}
 
 
 def _livez() -> Page:

@@ -82,6 +82,11 @@ class HttpServer:
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
+    def replace(self, pages: Pages, operations: Operations) -> None:
+        """Serve these from the next request on."""
+        self._pages = pages
+        self._operations = operations
+
     @property
     def address(self) -> tuple[str, int]:
         """What it is bound to; the port is the real one also where 0 was asked for."""

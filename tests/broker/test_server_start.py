@@ -1,0 +1,127 @@
+"""While a server opens its logs: probes are answered, and a signal ends a recovery that the next start does again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from kit.exchange import batch
+
+from ottla.broker.catalog import Catalog, NewTopic, TopicOutcome
+from ottla.broker.node import Node
+from ottla.broker.server import Server
+from ottla.config.broker import BrokerConfig
+from ottla.storage.load_progress import LoadInterrupted
+
+
+def config(directory: Path) -> BrokerConfig:
+    return BrokerConfig.of(
+        {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "ottla.http.listener": "127.0.0.1:0",
+            "log.dirs": str(directory),
+            "ottla.acks.all": "page-cache",
+        }
+    )
+
+
+@contextmanager
+def held_opening() -> Iterator[threading.Event]:
+    """Opening the catalog waits for the event: how a start looks in the middle of a recovery."""
+    go_on = threading.Event()
+    opening = Catalog.open
+
+    def held(self: Catalog) -> None:
+        assert go_on.wait(30)
+        opening(self)
+
+    with mock.patch.object(Catalog, "open", held):
+        try:
+            yield go_on
+        finally:
+            go_on.set()
+
+
+async def probe(server: Server, path: str) -> tuple[int, bytes]:
+    while server.http_address is None:
+        await asyncio.sleep(0)
+    reader, writer = await asyncio.open_connection(*server.http_address)
+    writer.write(f"GET {path} HTTP/1.1\r\nConnection: close\r\n\r\n".encode())
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    return int(head.split()[1]), body
+
+
+def crashed_broker(directory: Path) -> None:
+    """A log of ten records in a directory that nobody stopped cleanly."""
+    node = Node(config(directory))
+    node.start()
+    told: list[TopicOutcome] = []
+    node.catalog.create_topics([NewTopic("orders", 1)], told.extend)
+    node.settle()
+    partition = node.catalog.partition("orders", 0)
+    assert partition is not None
+    for _ in range(10):
+        partition.log.append([(memoryview(bytearray(batch())), 9)], node.clock.wall_ms())
+    node.log_manager.close(clean=False)
+
+
+async def test_probes_are_answered_while_logs_are_opened(tmp_path: Path) -> None:
+    server = Server(config(tmp_path))
+    with held_opening() as go_on:
+        starting = asyncio.ensure_future(server.start())
+        assert (await probe(server, "/livez"))[0] == 200
+        status, body = await probe(server, "/readyz")
+        assert status == 503
+        told = json.loads(body)
+        assert told["status"] == "starting"
+        assert "logs are open" in told["progress"]
+        assert (await probe(server, "/metrics"))[0] == 503
+        assert (await probe(server, "/log/roll"))[0] == 404
+        assert not server.addresses
+        go_on.set()
+        await starting
+    assert (await probe(server, "/readyz"))[0] == 200
+    assert (await probe(server, "/metrics"))[0] == 200
+    assert (await probe(server, "/log/roll"))[0] == 405
+    await server.stop()
+
+
+async def test_a_recovery_can_be_ended_and_is_done_by_the_next_start(tmp_path: Path) -> None:
+    crashed_broker(tmp_path)
+    server = Server(config(tmp_path))
+    with held_opening() as go_on:
+        starting = asyncio.ensure_future(server.start())
+        await probe(server, "/livez")
+        server.interrupt_start()
+        go_on.set()
+        with pytest.raises(LoadInterrupted):
+            await starting
+    server = Server(config(tmp_path))
+    await server.start()
+    log = server.node.log_manager.get("orders", 0)
+    assert log is not None
+    assert log.log_end_offset == 10
+    assert not server.node.log_manager.was_clean
+    await server.stop()
+
+
+async def test_a_start_after_a_clean_stop_is_not_ended_halfway(tmp_path: Path) -> None:
+    server = Server(config(tmp_path))
+    await server.start()
+    await server.stop()
+    server = Server(config(tmp_path))
+    with held_opening() as go_on:
+        starting = asyncio.ensure_future(server.start())
+        await probe(server, "/livez")
+        server.interrupt_start()
+        go_on.set()
+        await starting
+    assert server.node.log_manager.was_clean
+    await server.stop()
