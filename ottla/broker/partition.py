@@ -132,6 +132,7 @@ class Partition:
         self._closed_error: BaseException | None = None
         self._unsynced_config: TopicConfig | None = None
         """The log's configuration, when it is known to ask for no sync at all."""
+        log.on_roll = self._rolled
 
     @property
     def topic_id(self) -> UUID:
@@ -327,6 +328,13 @@ class Partition:
             self._flush_timer = self._services.timers.at(deadline_ms, self._flush_by_time)
         elif config.flush_messages >= NEVER_MS and config.flush_ms >= NEVER_MS:
             self._unsynced_config = config
+
+    def _rolled(self) -> None:
+        """A segment takes no more records. Whatever the configuration, it is brought to the disk, as in Kafka: so a
+        crash takes no more than the active segment, and a start looks at no more. Nobody waits for it.
+        """
+        if self.log.config.ottla_acks_all != "sync":
+            self._services.syncer.request(self.log, self._synced)
 
     def _flush_by_time(self) -> None:
         self._flush_timer = None

@@ -209,6 +209,8 @@ class Log(LogState):
                 self.unsynced.name_changed()
                 self._write_snapshot(run.base_offset)
                 self._active_run = run
+                if self.on_roll is not None:
+                    self.on_roll()
             if run.producers:
                 for entry in run.producers.values():
                     self.producers.publish(entry)

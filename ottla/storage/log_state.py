@@ -7,7 +7,7 @@ advance, is decided here and nowhere else (decisions.md 2, 4, 7).
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -45,6 +45,7 @@ class LogState:
         leader_epoch: written into each batch; set by `start_leader_epoch`.
         size_bytes: of all `.log` files.
         recovery: what opening found.
+        on_roll: called in the middle of an append that begins a new segment; its owner may want the old one synced.
         error: why the log no longer writes, or None.
     """
 
@@ -76,6 +77,7 @@ class LogState:
         self.producers = producers
         self.recovery = report
         self.error: BaseException | None = None
+        self.on_roll: Callable[[], None] | None = None
         self.segment_list = SegmentList(segments)
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
