@@ -130,6 +130,11 @@ class TimeIndexCheck(_IndexCheck):
                     f"says that {timestamp} is the largest timestamp up to offset {offset}, "
                     f"the batches say {self._largest_timestamp}",
                 )
+            elif header.base_offset <= offset and header.max_timestamp != timestamp and not self._is_blind:
+                self._wrong(
+                    self._next,
+                    f"says that offset {offset} has the timestamp {timestamp}, its batch has {header.max_timestamp}",
+                )
             self._next += 1
 
     def hole(self) -> None:

@@ -50,6 +50,7 @@ class BrokerProcess:
         self._lines: list[str] = []
         self._readers: list[threading.Thread] = []
         self._ready = threading.Event()
+        self._listens = False
 
     @property
     def bootstrap(self) -> str:
@@ -83,6 +84,7 @@ class BrokerProcess:
     def launch(self) -> None:
         """Start the process and return at once; `wait_until_ready` or `kill` comes next."""
         ready = self._ready = threading.Event()
+        self._listens = False
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment}
         self.process = subprocess.Popen(
             self.command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -98,6 +100,7 @@ class BrokerProcess:
                 found = READY.search(line)
                 if found and not ready.is_set() and "http" not in line.lower():
                     self.port = int(found[2])
+                    self._listens = True
                     ready.set()
             with lock:
                 open_streams -= 1
@@ -111,7 +114,7 @@ class BrokerProcess:
     def wait_until_ready(self) -> BrokerProcess:
         """Wait until a launched process accepts connections. Raises BrokerDidNotStart, and nothing runs then."""
         assert self.process is not None
-        if not self._ready.wait(START_TIMEOUT_S) or self.process.poll() is not None or not self.port:
+        if not self._ready.wait(START_TIMEOUT_S) or self.process.poll() is not None or not self._listens:
             self.kill()
             raise BrokerDidNotStart(f"{' '.join(self.command())}\n{self.output}")
         return self

@@ -4,7 +4,8 @@
 below which somebody was told, or shown, that records are kept. `SmallFiles` spoils what a start can make anew: indexes,
 producer snapshots, leader epochs, checkpoints (missing, empty, zeros, garbage, an older version), and leaves what
 interrupted writes leave. `.kafka_cleanshutdown` is never made: no crash writes it, and where it is there, only files
-that a start looks at all the same are to be touched. Positions and offsets are read from the files by plain struct, not by the broker's code.
+that a start looks at all the same are to be touched. Positions and offsets are read from the files by plain struct, not
+by the broker's code.
 """
 
 from __future__ import annotations

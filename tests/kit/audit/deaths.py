@@ -12,7 +12,6 @@ from kit.broker import BrokerDidNotStart, BrokerProcess
 
 SETTINGS = {
     "auto.create.topics.enable": "false",
-    "file.delete.delay.ms": "100",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.backoff.ms": "20",
     "log.cleaner.min.cleanable.ratio": "0.1",

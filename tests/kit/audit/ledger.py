@@ -3,8 +3,8 @@
 A death of the process keeps what was written; a power cut (the audit cuts and overwrites files) keeps what was synced.
 So each partition remembers what survives *everything* (acks=all in `ottla.acks.all=sync`, what was seen by a reader,
 what an earlier audit found: a start writes and syncs what it keeps) and what survives only the *death of the process*
-(acks=1, or `page-cache`). Producers, consumers and the administrator note what they are told from their own threads; the
-audit settles it while nobody asks for anything.
+(acks=1, or `page-cache`). Producers, consumers and the administrator note what they are told from their own threads;
+the audit settles it while nobody asks for anything.
 """
 
 from __future__ import annotations

@@ -71,6 +71,7 @@ def read_with_confluent(bootstrap: str, places: Sequence[Place]) -> dict[Place, 
         "group.id": "auditor",
         "enable.auto.commit": False,
         "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
         "check.crcs": True,
         "fetch.wait.max.ms": 20,
         **QUICK_CONFLUENT,
@@ -96,7 +97,17 @@ def read_with_confluent(bootstrap: str, places: Sequence[Place]) -> dict[Place, 
                     raise ShortRead(f"{place} after {len(rows[place])} records: {error}")
                 elif message.offset() >= bounds[place][1]:
                     waiting.discard(place)
-        return {place: (*bounds[place], rows[place]) for place in places}
+        return {place: _from(_start_now(consumer, place), bounds[place][1], rows[place]) for place in places}
+
+
+def _start_now(consumer: confluent_kafka.Consumer, place: Place) -> int:
+    """Where the log begins by now: retention goes on beside the readers."""
+    start, _ = consumer.get_watermark_offsets(TopicPartition(*place), ANSWER_S)
+    return int(start)
+
+
+def _from(start: int, end: int, rows: Rows) -> tuple[int, int, Rows]:
+    return start, max(start, end), [row for row in rows if row[0] >= start]
 
 
 def read_with_kafka_python(bootstrap: str, place: Place) -> tuple[int, int, Rows]:

@@ -1,0 +1,343 @@
+"""Groups of bit flips in copies of one directory: what a verification, a start, real clients and a repair make of each.
+
+What must hold, for each flip by its kind (`flips.py`), and for everything else in the directory always:
+
+- `ottla log verify` finds it: in a log everywhere; elsewhere unless the file still makes sense (text has no checksum);
+- past the recovery point a start detects it: the log ends before the batch, what follows is kept aside or, a torn tail
+  that nobody was promised, cut; a line names the file, the metric counts, and nothing of it is served;
+- below it the broker serves what lies there, and clients that check checksums refuse the batch, and no other;
+- nobody is ever handed a record that was not sent like that;
+- `ottla log verify --repair` leaves a sound directory: what comes before the flip is served, what stands behind it is
+  kept aside, byte by byte, and all other partitions are whole.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kit.audit import damage
+from kit.audit.flips import OF_A_DIRECTORY, OF_A_LOG, Flip, choose, choose_kind, choose_of_directory
+from kit.audit.ledger import Place
+from kit.audit.loops import LoopThread
+from kit.audit.patient_reading import read_at, read_past_damage, refused_by_aiokafka
+from kit.audit.reading import Rows, committed
+from kit.audit.specimen import GROUP, SETTINGS, Specimen, make_specimen
+from kit.broker import BrokerDidNotStart, BrokerProcess
+from kit.command import run
+
+HTTP = re.compile(r"metrics at (http://\S+)")
+KEPT_ASIDE = "ottla_recovery_kept_aside_files"
+MOST_BREACHES = 10
+MAY_BE_UNNOTICED = ("epochs", "small", "metadata", "identity", "epoch")
+"""Kinds of files of text, where another digit may make sense, and epochs that the checkpoint has no word on."""
+
+
+@dataclass
+class FlipTally:
+    """What became of a number of flips."""
+
+    flips: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    unnoticed: list[str] = field(default_factory=list)
+    breaches: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class FlipAudit:
+    """See the module. `group` as often as one likes."""
+
+    def __init__(self, specimen: Specimen, work: Path, seed: int) -> None:
+        self.tally = FlipTally()
+        self._specimen = specimen
+        self._directory = work
+        self._chance = random.Random(seed)
+        self._broker = BrokerProcess(work, SETTINGS)
+        self._asyncio = LoopThread()
+        self._flips: list[Flip] = []
+
+    def end(self) -> None:
+        """No more groups."""
+        self._broker.kill()
+        self._asyncio.end()
+
+    def group(self) -> None:
+        """Flip a bit in most partitions, and sometimes one outside; look, start, read, repair, start, read."""
+        began = time.monotonic()
+        self._specimen.copy(self._directory)
+        self._choose()
+        for flip in self._flips:
+            flip.do(self._directory)
+            self.tally.flips[flip.kind] += 1
+        self._verify()
+        is_repaired_first = self._chance.random() < 0.4 or any(flip.kind == "identity" for flip in self._flips)
+        if not is_repaired_first:
+            self._start_as_it_is()
+        self._repair()
+        self._start_mended()
+        self.tally.seconds += time.monotonic() - began
+
+    def _choose(self) -> None:
+        chance, specimen = self._chance, self._specimen
+        drawn = [choose(specimen, place, chance) for place in specimen.places if chance.random() < 0.9]
+        if chance.random() < 0.5:
+            drawn.append(choose_of_directory(specimen, chance.choice(OF_A_DIRECTORY), chance))
+        elif chance.random() < 0.3:
+            drawn = drawn[1:]
+            drawn.append(choose_kind(specimen, specimen.places[0], "identity", chance))
+        self._flips = [flip for flip in drawn if flip is not None]
+
+    def _breach(self, flip: Flip | None, what: str) -> None:
+        self.tally.breaches.append(f"{flip}: {what}" if flip else what)
+
+    def _note(self, flip: Flip, outcome: str) -> None:
+        self.tally.outcomes[flip.kind, outcome] += 1
+
+    # -- looking
+
+    def _verify(self) -> None:
+        said = run("log", "verify", "--json", "-q", self._directory)
+        found = [json.loads(line) for line in said.out.splitlines()]
+        files = Counter(row["file"] for row in found if row.get("type") == "finding" and row["severity"] != "note")
+        for flip in self._flips:
+            path = self._directory / flip.path
+            # A flip in one file may be told of the other that contradicts it: an epoch, an index, an identity.
+            if files[str(path)] or any(Path(name).parent == path.parent for name in files):
+                self._note(flip, "found by verify")
+            elif flip.kind in MAY_BE_UNNOTICED or self._is_compacted_gap(flip):
+                self._note(flip, "makes sense as it is")
+                self.tally.unnoticed.append(str(flip))
+            else:
+                self._breach(flip, "not found by `log verify`")
+
+    def _is_compacted_gap(self, flip: Flip) -> bool:
+        """A base offset of a compacted log that still fits between its neighbours: no checksum covers it."""
+        return (
+            flip.place is not None
+            and flip.place[0] == "compacted"
+            and flip.kind in ("header", "past")
+            and (flip.batch is not None and flip.position - flip.batch.position < 8)
+        )
+
+    # -- starting on it as it is
+
+    def _start_as_it_is(self) -> None:
+        said = len(self._broker.output)
+        try:
+            self._broker.start()
+        except BrokerDidNotStart:
+            self._refused(self._broker.output[said:])
+            return
+        output = self._broker.output[said:]
+        read = read_past_damage(self._broker.bootstrap, self._specimen.places)
+        spoilt = {flip.place: flip for flip in self._flips}
+        for place, rows in read.items():
+            flip = spoilt.get(place)
+            if flip is None or flip.kind not in OF_A_LOG or flip.kind == "epoch":
+                self._same(flip, place, rows.rows, self._specimen.rows[place])
+            elif flip.kind == "past":
+                self._ends_before(flip, rows.rows, output)
+            else:
+                self._refused_by_clients(flip, rows.rows, rows.error)
+        self._count_kept_aside(self._broker.output[said:])
+        self._read_from_anywhere(spoilt)
+        self._broker.stop()
+
+    def _refused(self, output: str) -> None:
+        """Only what says which topics and records there are may keep a broker from starting, and in one line."""
+        culprits = [flip for flip in self._flips if flip.kind in ("small", "metadata")]
+        line = next((line for line in output.splitlines() if "cannot start" in line), output[-300:])
+        if not culprits or "Traceback" in output:
+            self._breach(culprits[0] if culprits else None, f"a start failed: {output[-1500:]}")
+        for flip in culprits:
+            self._note(flip, "a start refuses")
+            if flip.path.name not in output and flip.path.parent.name not in output:
+                self._breach(flip, f"a start refuses without naming the file: {line}")
+
+    def _same(self, flip: Flip | None, place: Place, rows: Rows, expected: Rows) -> None:
+        if rows == expected:
+            if flip is not None:
+                self._note(flip, "all records served")
+            return
+        wrong = [row for row in rows if row not in expected][:1]
+        self._breach(flip, f"{place}: {len(rows)} records are shown, {len(expected)} expected; not sent: {wrong}")
+
+    def _ends_before(self, flip: Flip, rows: Rows, output: str) -> None:
+        """A log whose unsure part is damaged ends before the damage."""
+        assert flip.place is not None
+        assert flip.batch is not None
+        expected = [row for row in self._specimen.rows[flip.place] if row[0] < flip.batch.base_offset]
+        if rows == self._specimen.rows[flip.place] and self._is_compacted_gap(flip):
+            self._note(flip, "all records served")
+            return
+        if rows != expected:
+            return self._breach(flip, f"{len(rows)} records are served, {len(expected)} lie before it")
+        name = f"{flip.place[0]}-{flip.place[1]}/"
+        lines = [line for line in output.splitlines() if ("WARNING" in line or "ERROR" in line) and name[:-1] in line]
+        if not lines:
+            return self._breach(flip, "no line of the start tells of it")
+        kept = list((self._directory / name).glob("*.corrupt-*"))
+        if not kept:
+            self._note(flip, "detected at the start: a torn tail, cut")
+            if flip.batch.position + flip.batch.size != (self._specimen.directory / flip.path).stat().st_size:
+                self._breach(flip, "sound batches behind it were cut")
+            return None
+        self._note(flip, "detected at the start: kept aside")
+        return self._kept_byte_by_byte(flip)
+
+    def _kept_byte_by_byte(self, flip: Flip) -> None:
+        """From the batch on, everything is in the files that were kept aside."""
+        assert flip.batch is not None
+        path = self._directory / flip.path
+        before = bytearray((self._specimen.directory / flip.path).read_bytes())
+        before[flip.position] ^= 1 << flip.bit
+        expected = {path.name: bytes(before[flip.batch.position :])}
+        for later in damage.segments((self._specimen.directory / flip.path).parent):
+            if later.name > path.name:
+                expected[later.name] = later.read_bytes()
+        for name, content in expected.items():
+            kept = [one.read_bytes() for one in path.parent.glob(f"{name}.corrupt-*")]
+            if content and content not in kept:
+                self._breach(flip, f"{name} was not kept aside as it was")
+
+    def _refused_by_clients(self, flip: Flip, rows: Rows, error: str | None) -> None:
+        """Below the recovery point the bytes are served as they are, and a checksum is the client's to check."""
+        assert flip.place is not None
+        assert flip.batch is not None
+        batch, expected = flip.batch, self._specimen.rows[flip.place]
+        sent = {(key, value) for _, key, value in expected}
+        if any((key, value) not in sent for _, key, value in rows):
+            self._breach(flip, "a client was handed what was never sent")
+        before = [row for row in expected if row[0] < batch.base_offset]
+        if rows[: len(before)] != before:
+            self._breach(flip, "records before it are not served")
+        if flip.kind == "header":
+            self._note(flip, "no wrong bytes served")
+            return
+        if rows != before or error is None:
+            self._breach(flip, f"a client was shown {len(rows)} records, {len(before)} lie before it, and told {error}")
+            return
+        self._note(flip, "refused by confluent-kafka")
+        if self._chance.random() < 0.5:
+            told = refused_by_aiokafka(self._broker.bootstrap, flip.place, batch.base_offset, self._asyncio.loop)
+            if told is not None:
+                self._breach(flip, f"aiokafka: {told}")
+            else:
+                self._note(flip, "refused by aiokafka")
+
+    def _count_kept_aside(self, output: str) -> None:
+        kept = len(list(self._directory.glob("*/*.corrupt-*")))
+        found = HTTP.search(output)
+        if found is None:
+            return self._breach(None, f"no line tells where the metrics are: {output}")
+        with urllib.request.urlopen(f"{found[1]}/metrics", timeout=30) as answer:
+            text = answer.read().decode()
+        (line,) = (line for line in text.splitlines() if line.startswith(KEPT_ASIDE))
+        if float(line.split()[1]) != kept:
+            self._breach(None, f"the metric says {line}, and {kept} files were kept aside")
+        return None
+
+    def _read_from_anywhere(self, spoilt: dict[Place | None, Flip]) -> None:
+        """Where an index was spoilt, a look-up must still find each record."""
+        for place, flip in spoilt.items():
+            if place is None or flip.kind not in ("index", "timeindex"):
+                continue
+            rows = self._specimen.rows[place]
+            for row in self._chance.sample(rows, 8):
+                found = read_at(self._broker.bootstrap, place, row[0])
+                if found != row:
+                    self._breach(flip, f"a read at offset {row[0]} finds {found and found[0]}")
+
+    # -- mending
+
+    def _repair(self) -> None:
+        said = run("log", "verify", "--repair", "-q", self._directory)
+        if said.status:
+            self._breach(None, f"{self._all()}: not mended: {_damage(said.out)}{said.err[-300:]}")
+        again = run("log", "verify", "-q", self._directory)
+        if again.status:
+            self._breach(None, f"{self._all()}: not sound after a repair: {_damage(again.out)}")
+
+    def _all(self) -> str:
+        return "; ".join(map(str, self._flips))
+
+    def _start_mended(self) -> None:
+        try:
+            self._broker.start()
+        except BrokerDidNotStart:
+            return self._breach(None, f"{self._all()}: no start after a repair: {self._broker.output[-600:]}")
+        read = read_past_damage(self._broker.bootstrap, self._specimen.places)
+        spoilt = {flip.place: flip for flip in self._flips}
+        for place, found in read.items():
+            self._mended(spoilt.get(place), place, found.rows, found.error)
+        self._commits_make_sense()
+        with suppress(AssertionError):
+            self._broker.stop()
+        return None
+
+    def _mended(self, flip: Flip | None, place: Place, rows: Rows, error: str | None) -> None:
+        expected = self._specimen.rows[place]
+        if error is not None:
+            self._breach(flip, f"{place}: after a repair a client is told {error}")
+        if flip is None or flip.batch is None or flip.kind == "epoch":
+            if rows != expected and not any(one.path.name == damage.LOG_STARTS for one in self._flips):
+                self._breach(flip, f"{place}: {len(rows)} of {len(expected)} records after a repair")
+            elif flip is not None:
+                self._note(flip, "mended, nothing lost")
+            return
+        before = [row for row in expected if row[0] < flip.batch.base_offset]
+        if rows == before:
+            self._note(flip, "mended: the log ends before it, the rest is kept aside")
+        elif rows == expected and self._is_compacted_gap(flip):
+            self._note(flip, "mended, nothing lost")
+        else:
+            self._breach(flip, f"after a repair {len(rows)} records are served, {len(before)} lie before it")
+
+    def _commits_make_sense(self) -> None:
+        """What a group committed is there, unless the flip was in its log: then it is something that it committed."""
+        is_spoilt = any(flip.kind == "commits" for flip in self._flips)
+        found = committed(self._broker.bootstrap, GROUP)
+        for place, offset in self._specimen.commits.items():
+            got = found.get(place, -1)
+            if got != offset and not (is_spoilt and -1 <= got <= offset):
+                self._breach(None, f"{self._all()}: {offset} was committed for {place}, {got} is there")
+
+
+def _damage(output: str) -> str:
+    return "; ".join(line for line in output.splitlines() if line.startswith(("damage", "left")))
+
+
+def audit_flips(flips: int, seed: int, root: Path, tell: Callable[[str], None]) -> FlipTally:
+    """Flip at least so many bits in copies of one directory, all below `root`; what was found."""
+    specimen = make_specimen(root / "specimen")
+    audit = FlipAudit(specimen, root / "flipped", seed)
+    tally, told = audit.tally, 0
+    try:
+        while tally.flips.total() < flips and len(tally.breaches) < MOST_BREACHES:
+            audit.group()
+            for breach in tally.breaches[told:]:
+                tell(f"  BROKEN: {breach}")
+            told = len(tally.breaches)
+    finally:
+        audit.end()
+    return tally
+
+
+def flip_table(tally: FlipTally) -> list[tuple[str, str]]:
+    """What became of the flips, in rows of (what, figure)."""
+    rows = [("bits flipped", f"{tally.flips.total():,}")]
+    for kind, count in sorted(tally.flips.items()):
+        rows.append((f"{kind}", f"{count:,}"))
+        outcomes = sorted((word, number) for (of, word), number in tally.outcomes.items() if of == kind)
+        rows.extend((f"  {word}", f"{number:,}") for word, number in outcomes)
+    rows.append(("promises broken", f"{len(tally.breaches):,}"))
+    rows.append(("minutes", f"{tally.seconds / 60:.1f}"))
+    return rows
