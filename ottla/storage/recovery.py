@@ -22,6 +22,7 @@ from ottla.protocol.records.batch import CorruptBatch
 from ottla.storage import leftovers
 from ottla.storage.append_plan import RollLimits
 from ottla.storage.checkpoint import BrokenFile
+from ottla.storage.epoch_runs import EpochRuns
 from ottla.storage.files import Files
 from ottla.storage.health import DirectoryHealth, IndependentDirectory
 from ottla.storage.leader_epoch_checkpoint import EpochEntry, read_leader_epochs
@@ -29,7 +30,7 @@ from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log import Log
 from ottla.storage.producer_recovery import load_producers, remove_stray_snapshots
 from ottla.storage.recovery_report import RecoveryReport
-from ottla.storage.recovery_scan import Progress, RecoveryScan, first_unsure, note_epoch, remove_segment
+from ottla.storage.recovery_scan import Progress, RecoveryScan, first_unsure, remove_segment
 from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
 from ottla.storage.segment import Segment
 from ottla.storage.sparse_index import IndexCache
@@ -97,7 +98,7 @@ def open_log(
             progress=progress,
         )
         end_offset = scan.run()
-        opening.scanned_epochs = scan.epochs
+        opening.scanned_epochs = scan.epochs.entries()
     if not segments or end_offset is None or end_offset < log_start_offset:
         _start_empty(opening, segments, log_start_offset)
         end_offset = log_start_offset
@@ -242,8 +243,8 @@ def _load_epochs(opening: _Opening, segments: list[Segment], end_offset: int) ->
 
 
 def _epochs_of_batches(segments: list[Segment]) -> list[EpochEntry]:
-    found: list[EpochEntry] = []
+    runs = EpochRuns()
     for segment in segments:
         for _, header in walk(segment.file.pread, 0, segment.size_bytes, SEQUENTIAL_CHUNK_BYTES):
-            note_epoch(found, header)
-    return found
+            runs.note(header)
+    return runs.entries()

@@ -23,8 +23,8 @@ from ottla.config.topic import TopicConfig
 from ottla.protocol.records.batch import BatchHeader
 from ottla.storage import layout
 from ottla.storage.damage import Soundness, examine, sound_batch_behind
+from ottla.storage.epoch_runs import EpochRuns
 from ottla.storage.files import Files, write_all
-from ottla.storage.leader_epoch_checkpoint import EpochEntry
 from ottla.storage.recovery_report import RecoveryReport
 from ottla.storage.segment import Segment
 
@@ -55,12 +55,6 @@ def unsure_bytes(files: Files, directory: Path, recovery_point: int) -> int:
     return sum(files.size(layout.log_file(directory, base)) for base in unsure)
 
 
-def note_epoch(epochs: list[EpochEntry], header: BatchHeader) -> None:
-    """Remember where a leader epoch begins, by the first batch that has it."""
-    if header.partition_leader_epoch > (epochs[-1].epoch if epochs else -1):
-        epochs.append(EpochEntry(header.partition_leader_epoch, header.base_offset))
-
-
 def remove_segment(files: Files, segment: Segment) -> None:
     """Close a segment and unlink its files. Raises OSError."""
     paths = segment.paths()
@@ -87,7 +81,7 @@ class RecoveryScan:
         allow_gaps: bool,
         progress: Progress | None,
     ) -> None:
-        self.epochs: list[EpochEntry] = []
+        self.epochs = EpochRuns()
         self._files = files
         self._directory = directory
         self._segments = segments
@@ -156,7 +150,7 @@ class RecoveryScan:
 
         def visit(position: int, header: BatchHeader) -> None:
             segment.index(header, position)
-            note_epoch(self.epochs, header)
+            self.epochs.note(header)
 
         return examine(
             segment.file,

@@ -240,6 +240,21 @@ def test_a_torn_tail_is_cut(cut: int) -> None:
     assert append_values(log, b"next").base_offset == 11
 
 
+def test_a_torn_tail_below_the_high_watermark_is_kept_aside_because_it_was_promised(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    files = disk()
+    make_unsynced_log(files)
+    whole = content(files, LOG_0.name)
+    files.open(LOG_0, writable=True).truncate(len(whole) - 30)
+    log = open_test_log(files, was_clean=False, high_watermark=12)
+    assert log.log_end_offset == 11
+    (aside,) = log.recovery.kept_aside
+    assert whole.endswith(content(files, aside) + whole[-30:])
+    assert log.recovery.lost_below_high_watermark
+    assert "records that were acknowledged are gone" in caplog.text
+
+
 def test_a_tail_of_zeros_is_cut() -> None:
     files = disk()
     make_unsynced_log(files)
@@ -375,6 +390,23 @@ def test_producers_are_replayed_from_the_newest_sound_snapshot() -> None:
     assert not files.exists(stale)
     (repeat,) = append(log, batch(b"x" * 300, producer_id=5, producer_epoch=0, base_sequence=18))
     assert repeat.is_duplicate
+
+
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_a_leader_epoch_that_a_flipped_bit_made_is_not_taken_over(has_checkpoint: bool) -> None:
+    files = disk()
+    log = open_test_log(files)
+    log.start_leader_epoch(2)
+    for number in range(6):
+        append_values(log, b"%d" % number)
+    sync(log)
+    position = [at for at, _ in iter_batches(content(files, LOG_0.name))][3]
+    overwrite(files, LOG_0, position + 12, b"\x40")  # no checksum covers it
+    if not has_checkpoint:
+        files.write_atomically(DIRECTORY / "leader-epoch-checkpoint", b"garbage")
+    again = open_test_log(files, was_clean=False)
+    assert again.log_end_offset == 6
+    assert [tuple(one) for one in again.epochs.entries] == [(2, 0)]
 
 
 def test_leader_epochs_survive_and_those_beyond_the_end_do_not() -> None:
