@@ -122,7 +122,10 @@ class PowerCut:
 
     def tear(self, partition: Path) -> None:
         """Leave the beginning of a write behind the end of the last segment."""
-        last = segments(partition)[-1]
+        logs = segments(partition)
+        if not logs:
+            return  # a directory that was just being made
+        last = logs[-1]
         found = list(batches(last))
         if found and found[-1].position + found[-1].size != last.stat().st_size:
             return  # torn already

@@ -16,6 +16,7 @@ class LoopThread:
                 logging.CRITICAL
             )  # they tell each lost connection; that is the point here
         self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(lambda loop, context: None)  # clients that were given up complain at their end
         self._thread = threading.Thread(target=self.loop.run_forever, name="clients of asyncio", daemon=True)
         self._thread.start()
 

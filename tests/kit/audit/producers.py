@@ -11,11 +11,13 @@ import asyncio
 import random
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import confluent_kafka
 from aiokafka import AIOKafkaProducer
 from kafka import KafkaProducer
+from kafka.errors import KafkaTimeoutError
 from kit.audit.ledger import Ledger, Place
 from kit.audit.values import Mark, key_of, value_of
 
@@ -170,7 +172,8 @@ class KafkaPythonProducing:
     def end(self) -> None:
         self._ended.set()
         self._thread.join(END_S)
-        self._producer.close(timeout=0)
+        with suppress(KafkaTimeoutError):  # what a dead broker will never answer
+            self._producer.close(timeout=0)
 
 
 class AioKafkaProducing:
