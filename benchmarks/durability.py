@@ -2,6 +2,7 @@
 
     scripts/bench-durability                       all rows, medians of 3 interleaved rounds
     scripts/bench-durability --only "100 B"        one size of batches; or "commits"
+    scripts/bench-durability --short               a row for each setting, as in docs/durability.md
 
 The limit is a loop in the same directory and the same run: write one batch at the end of a file, `fdatasync`, again
 (`write + fdatasync`); and the same without the sync (`write`). With 20 connections it writes 20 batches for each sync,
@@ -179,22 +180,31 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="rounds per workload; medians are printed (default 3)")
     parser.add_argument("--scale", type=float, default=1.0, help="multiply the number of requests")
     parser.add_argument("--only", default="", help="run only workloads whose name contains this")
+    parser.add_argument("--short", action="store_true", help="one row for each setting")
     options = parser.parse_args()
     servers.build()
     print(
         f"Python {platform.python_version()}, {os.cpu_count()} cores, kernel {platform.release()}; "
         f"load {os.getloadavg()[0]:.1f}; medians of {options.rounds} interleaved rounds; acks=all\n"
     )
-    rows = []
+    found_of: dict[str, dict[str, dict[str, float]]] = {}
     for workload in WORKLOADS:
-        if options.only not in workload.name:
-            continue
-        medians = run(workload, options.rounds, options.scale)
+        if options.only in workload.name:
+            found_of[workload.name] = run(workload, options.rounds, options.scale)
+            print(f"done: {workload.name}", file=sys.stderr)
+    print(short(found_of) if options.short else long(found_of))
+    return 0
+
+
+def long(found_of: dict[str, dict[str, dict[str, float]]]) -> str:
+    """A row for each setting of each workload."""
+    rows = []
+    for workload, medians in found_of.items():
         base = medians[LIMIT]["rate"]
         for number, (name, found) in enumerate(medians.items()):
             rows.append(
                 [
-                    "" if number else workload.name,
+                    "" if number else workload,
                     name,
                     f"{found['p50']:,.0f}",
                     f"{found['p99']:,.0f}",
@@ -202,10 +212,24 @@ def main() -> int:
                     f"{found['rate'] / base:.2f}",
                 ]
             )
-        print(f"done: {workload.name}", file=sys.stderr)
     headers = ["workload", "setting", "p50 µs", "p99 µs", "requests/s", "÷ limit"]
-    print(tabulate(rows, headers, tablefmt="github", disable_numparse=True, colalign=("left", "left") + ("right",) * 4))
-    return 0
+    return tabulate(rows, headers, tablefmt="github", disable_numparse=True, colalign=("left", "left") + ("right",) * 4)
+
+
+def short(found_of: dict[str, dict[str, dict[str, float]]]) -> str:
+    """A row for each setting: p50 / p99 in µs and requests per second (and their ratio to the limit's)."""
+    rows = []
+    for name in (LIMIT, *(setting.name for setting in SETTINGS)):
+        row = [name]
+        for medians in found_of.values():
+            found = medians.get(name)
+            if found is None:
+                row.append("")
+                continue
+            ratio = found["rate"] / medians[LIMIT]["rate"]
+            row.append(f"{found['p50']:,.0f} / {found['p99']:,.0f}; {found['rate']:,.0f} ({ratio:.2f})")
+        rows.append(row)
+    return tabulate(rows, ["setting", *found_of], tablefmt="github", disable_numparse=True)
 
 
 if __name__ == "__main__":
