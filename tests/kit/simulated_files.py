@@ -288,6 +288,8 @@ class SimulatedFiles(Files):
         """The machine stops at the first of those calls for which this answers True."""
         self.has_crashed = False
         """Whether the machine or the process has stopped: every call from now on fails."""
+        self.crashed_at: tuple[str, Path] = ("", Path())
+        """The call at which `crash_when` stopped it; not the last one, where a dead process still tries to tidy up."""
         self.capacity_bytes: int | None = None
         self.volumes: dict[Path, tuple[int, int]] = {}
         """(all, free) bytes by directory, for those that say it; what is free is moved by hand."""
@@ -390,8 +392,9 @@ class SimulatedFiles(Files):
             self.history.append((kind, path))
             if kind in CHANGING_CALLS:
                 self.changes += 1
-                if self.crash_when is not None and self.crash_when(kind, path):
+                if self.crash_when is not None and not self.has_crashed and self.crash_when(kind, path):
                     self.has_crashed = True
+                    self.crashed_at = kind, path
             if self.has_crashed or (self.crash_at is not None and self.calls >= self.crash_at):
                 raise CrashPoint(f"call {self.calls}: {kind} {path}")
             for failure in self._failures:

@@ -116,10 +116,11 @@ class Batch:
 class IdempotentProducer:
     """One producer id, one partition, up to five batches in flight, sent again until they are acknowledged."""
 
-    def __init__(self, model: Model, values: Values, topic: TopicModel, index: int) -> None:
+    def __init__(self, model: Model, values: Values, topic: TopicModel, index: int, line: int) -> None:
         self._model = model
         self._values = values
         self.topic = topic.name
+        self.line = line
         self._topic_id = topic.id
         self._index = index
         self._producer_id = -1

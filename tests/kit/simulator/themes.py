@@ -9,8 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from kit.nodes import DATA
+from kit.simulated_files import SimulatedFiles
 from kit.simulator.admin import COMPACTED, KINDS, RETAINED
 from kit.simulator.members import SESSION_TIMEOUT_MS
 from kit.simulator.sites import SITES
@@ -31,6 +33,29 @@ _SETTINGS: dict[str, object] = {
     "metadata.log.max.record.bytes.between.snapshots": 2000,
 }
 
+START_SITES = [
+    "directory: identity",
+    "log: damage kept aside",
+    "log: cut",
+    "log: roll",
+    "log: sync",
+    "index",
+    "producer snapshot",
+    "leader epochs",
+    "topic: make directory",
+    "topic: partition.metadata",
+    "metadata: snapshot write",
+    "metadata: quorum-state",
+    "directory: clean marker",
+]
+_LEFT_BEHIND = {
+    ".swap": ["cleaner: swap finished by a start", "cleaner: swapped into place"],
+    ".cleaned": ["cleaner: given up"],
+    "-delete": ["topic: remove"],
+    ".deleted": ["segment: unlink"],
+}
+"""What names tell of where a start will come to."""
+
 
 @dataclass(frozen=True)
 class Theme:
@@ -43,6 +68,10 @@ class Theme:
     """Operations by name, and how many times as often as usual they are done."""
     sites: Sequence[str] = tuple(SITES)
     """Where the machine may be wanted to stop."""
+    start_sites: Sequence[str] = tuple(START_SITES)
+    """Where a machine that starts may be wanted to stop."""
+    stops_in_starts: float = 0.25
+    """How often a machine that starts stops again before it is done."""
 
     @property
     def config(self) -> BrokerConfig:
@@ -101,8 +130,10 @@ THEMES: list[tuple[float, Theme]] = [
         Theme(
             "long segments",
             keys={"log.segment.bytes": 40_000},
-            more={"produce": 2, "sync": 0.3},
+            more={"produce": 3, "sync": 0.2, "pass time": 0.5},
             sites=["log: append", "log: sync", "index", "checkpoint: recovery point", "checkpoint: high watermark"],
+            start_sites=["log: damage kept aside"],
+            stops_in_starts=0.6,
         ),
     ),
     (
@@ -119,3 +150,16 @@ THEMES: list[tuple[float, Theme]] = [
 def draw_theme(chance: random.Random) -> Theme:
     """The theme of a world."""
     return chance.choices([theme for _, theme in THEMES], [weight for weight, _ in THEMES])[0]
+
+
+def sites_ahead(files: SimulatedFiles, theme: Theme) -> Sequence[str]:
+    """Where a start on this disk may be wanted to stop: where something was left half done, if anything was."""
+    if not files.is_directory(DATA):
+        return theme.start_sites
+    names = [name for place in files.list_directory(DATA) for name in (place, *_names_in(files, DATA / place))]
+    found = [site for end, sites in _LEFT_BEHIND.items() if any(name.endswith(end) for name in names) for site in sites]
+    return found or theme.start_sites
+
+
+def _names_in(files: SimulatedFiles, place: Path) -> list[str]:
+    return files.list_directory(place) if files.is_directory(place) else []

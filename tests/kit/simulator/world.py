@@ -26,16 +26,21 @@ from kit.simulator.model import Loss, Model, Violation
 from kit.simulator.producers import IdempotentProducer, PlainProducer, Values
 from kit.simulator.readers import Reader
 from kit.simulator.sites import site_of
-from kit.simulator.themes import draw_theme
+from kit.simulator.themes import draw_theme, sites_ahead
 
 from ottla.broker.connections import Connections
 from ottla.broker.node import Node
 
 MOST_TOPICS = 4
-PRODUCERS = 2
-LINES = 4
+PRODUCER_LINES = (1, 2)
+"""One for each idempotent producer: what it has in flight must arrive in order."""
+ADMIN_LINE = 0
+READER_LINE = 3
 UNTOLD_LINE = 4
-"""The line of acks=0 and of other plain batches: a broker that refuses one may only close the connection."""
+MEMBER_LINES = (5, 6)
+"""One for each member: behind a parked JoinGroup nothing starts."""
+LINES = 7
+"""Of acks=0 and of other plain batches: a broker that refuses one may only close the connection."""
 CRASHES = 3
 """Deaths of the process and power cuts while the broker serves or stops; those while it starts come on top."""
 OPERATIONS = 200
@@ -43,33 +48,10 @@ OPERATIONS_TO_A_CRASH = 30
 """How long a life may go on until the machine stops where it was told to."""
 CHANGES_TO_A_CRASH = 40
 """Calls that change the disk, counted from the moment when the end of a life is decided."""
-STOPS_IN_RECOVERY = 0.25
-"""How often a machine that starts stops again before it is done."""
 STOPS_IN_STOPPING = 0.12
 """How often the end of a life falls into a stop in good order."""
 CLEAN_STOPS = 0.5
 """How many worlds have a life that ends in good order."""
-START_SITES = [
-    "directory: identity",
-    "log: damage kept aside",
-    "log: damage kept aside",
-    "log: cut",
-    "log: roll",
-    "log: sync",
-    "index",
-    "producer snapshot",
-    "leader epochs",
-    "topic: remove",
-    "topic: make directory",
-    "topic: partition.metadata",
-    "cleaner: swap finished by a start",
-    "cleaner: swapped into place",
-    "cleaner: given up",
-    "metadata: snapshot write",
-    "metadata: quorum-state",
-    "directory: clean marker",
-]
-"""Where a machine that starts may be wanted to stop."""
 
 
 @dataclass
@@ -116,7 +98,7 @@ class World:
         self._admin = Administrator(self.model, self.chance, self.theme.kinds)
         self._reader = Reader(self.model, self.chance)
         self._committers = [Committer(self.model, group, self.chance) for group in ("g0", "g1")]
-        self._members = [Member(self.model, group) for group in ("m0", "m1")]
+        self._members = [Member(self.model, "m0"), Member(self.model, "m1")]
         self._bugs = _Bugs()
         self._failure: Failure | None = None
         self._has_bad_disk = self.chance.random() < 0.15
@@ -209,7 +191,7 @@ class World:
         self.outcome.losses[loss.value] += 1
         power, site = loss is Loss.POWER, "between calls"
         if self.files.has_crashed:
-            site = site_of(*self.files.history[-1])
+            site = site_of(*self.files.crashed_at)
         elif loss is Loss.STOP or self.chance.random() < STOPS_IN_STOPPING:
             if loss is not Loss.STOP:
                 self._stop_soon()
@@ -218,7 +200,7 @@ class World:
                 power = not self._has_bad_disk and (power or self.chance.random() < 0.5)
                 loss, site = Loss.STOP, ""
             else:
-                site = "stopping, " + site_of(*self.files.history[-1])
+                site = "stopping, " + site_of(*self.files.crashed_at)
         if site:
             self.outcome.sites[site] += 1
         self.model.was_unclean = loss is not Loss.STOP
@@ -248,16 +230,16 @@ class World:
 
     def _start(self, loss: Loss | None) -> None:
         """Start a broker, which may stop again while it recovers; then hold it against the model."""
-        while self.chance.random() < STOPS_IN_RECOVERY:
+        while self.chance.random() < self.theme.stops_in_starts:
             if self.chance.random() < 0.5:
                 self._stop_soon()
             else:
-                self._stop_at(self.chance.choice(START_SITES))
+                self._stop_at(self.chance.choice(sites_ahead(self.files, self.theme)))
             try:
                 self._make_node()
             except CrashPoint:
                 self.outcome.losses["stop in a start"] += 1
-                self.outcome.sites["recovery, " + site_of(*self.files.history[-1])] += 1
+                self.outcome.sites["recovery, " + site_of(*self.files.crashed_at)] += 1
                 self._bury()
                 if self.chance.random() < 0.7:
                     self.files, loss = self.files.crash(self.chance), Loss.POWER
@@ -279,7 +261,7 @@ class World:
     def _meet(self, loss: Loss | None) -> None:
         """Connect all clients anew, and audit what the start has made of the disk."""
         self._connections = Connections(self.node, self.node.dispatcher)
-        self._lines = [Line(self.node, self._connections) for _ in range(LINES + 1)]
+        self._lines = [Line(self.node, self._connections) for _ in range(LINES)]
         for client in (*self._idempotent, *self._members, self._reader):
             client.reconnect()
         if loss is not None:
@@ -289,51 +271,51 @@ class World:
 
     # -- operations -------------------------------------------------------------------------------------------------
 
-    def _line(self, number: int) -> Line:
-        return self._lines[number % LINES]
-
     def _produce(self) -> None:
         self._plain.send(self._lines[UNTOLD_LINE], self.clock.wall_ms())
 
     def _produce_once(self) -> None:
         self._idempotent = [producer for producer in self._idempotent if not producer.is_over]
-        if len(self._idempotent) < PRODUCERS:
+        if len(self._idempotent) < len(PRODUCER_LINES):
             names = sorted(self.model.topics.keys() - self.model.deleting)
             if not names:
                 return
             topic = self.model.topics[self.chance.choice(names)]
             index = self.chance.randrange(len(topic.partitions))
-            self._idempotent.append(IdempotentProducer(self.model, self._values, topic, index))
-        number = self.chance.randrange(len(self._idempotent))
-        self._idempotent[number].send(self._line(1 + number), self.clock.wall_ms())
+            taken = {producer.line for producer in self._idempotent}
+            line = next(line for line in PRODUCER_LINES if line not in taken)
+            self._idempotent.append(IdempotentProducer(self.model, self._values, topic, index, line))
+        producer = self.chance.choice(self._idempotent)
+        producer.send(self._lines[producer.line], self.clock.wall_ms())
 
     def _commit(self) -> None:
-        self.chance.choice(self._committers).commit(self._line(3))
+        self.chance.choice(self._committers).commit(self._lines[READER_LINE])
 
     def _fetch_offset(self) -> None:
-        self.chance.choice(self._committers).fetch(self._line(3))
+        self.chance.choice(self._committers).fetch(self._lines[READER_LINE])
 
     def _member(self) -> None:
-        self.chance.choice(self._members).act(self._line(2), self.chance)
+        number = self.chance.randrange(len(self._members))
+        self._members[number].act(self._lines[MEMBER_LINES[number]], self.chance)
 
     def _read(self) -> None:
-        self._reader.read(self._line(3))
+        self._reader.read(self._lines[READER_LINE])
 
     def _create_topic(self) -> None:
         if len(self.model.topics) + len(self.model.creating) < MOST_TOPICS:
-            self._admin.create_topic(self._line(0))
+            self._admin.create_topic(self._lines[ADMIN_LINE])
 
     def _delete_topic(self) -> None:
-        self._admin.delete_topic(self._line(0))
+        self._admin.delete_topic(self._lines[ADMIN_LINE])
 
     def _grow_topic(self) -> None:
-        self._admin.grow_topic(self._line(0))
+        self._admin.grow_topic(self._lines[ADMIN_LINE])
 
     def _alter_topic(self) -> None:
-        self._admin.alter_topic(self._line(0))
+        self._admin.alter_topic(self._lines[ADMIN_LINE])
 
     def _delete_records(self) -> None:
-        self._admin.delete_records(self._line(0))
+        self._admin.delete_records(self._lines[ADMIN_LINE])
 
     def _end_turn(self) -> None:
         self.node.turn.end()
