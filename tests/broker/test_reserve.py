@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import random
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from kit.nodes import DATA, ask, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.exposition import Exposition
+from ottla.broker.http.pages import pages_of
 from ottla.broker.node import Node
 from ottla.broker.partition import Partition
 from ottla.protocol.api.create_topics import CreateTopicsRequest
@@ -278,6 +282,27 @@ def test_what_is_free_and_the_reserve_are_in_the_metrics() -> None:
     assert f'ottla_log_directory_free_bytes{{logDirectory="{DATA}"}} 123456.0' in page
     assert f'ottla_log_directory_reserve_bytes{{logDirectory="{DATA}"}} {float(RESERVE)}' in page
     assert f'ottla_log_directory_full{{logDirectory="{DATA}"}} 1.0' in page
+
+
+def test_below_the_reserve_the_broker_is_ready_for_whoever_reads_or_makes_room() -> None:
+    node, files, clock = life()
+    ready = pages_of(node, lambda: True)["/readyz"]
+    for free, status in ((ALL, "ready"), (0, "ready, but records are refused: no log directory has its reserve")):
+        leave_free(node, files, clock, free)
+        page = ready()
+        assert page.status is HTTPStatus.OK
+        assert json.loads(page.body)["status"] == status
+    files.fail("pwritev", error=errno.ENOSPC, times=None)
+    refuse_a_change(node)
+    assert ready().status is HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def refuse_a_change(node: Node) -> None:
+    """A write of the metadata finds no room at all."""
+    config = IncrementalAlterConfigsRequest.AlterableConfig(name="log.retention.ms", config_operation=0, value="5")
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=4, resource_name="", configs=[config])
+    answer = ask(node, IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+    assert answer.responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR  # type: ignore[attr-defined]
 
 
 def test_the_reserve_is_changed_while_the_broker_runs() -> None:

@@ -56,12 +56,15 @@ def _readyz(node: Node, accepts_requests: Callable[[], bool]) -> Page:
         }
         for directory in node.log_manager.directories
     ]
-    takes_writes = any(directory.is_online for directory in node.log_manager.directories)
+    # Below the reserve records are refused, and whoever reads, commits or makes room has to get here all the same.
+    takes_writes = any(directory.has_taken_all for directory in node.log_manager.directories)
     is_accepting = accepts_requests()
     if not is_accepting:
         status = "not accepting requests"
     elif not takes_writes:
         status = "no log directory takes writes"
+    elif not any(directory.is_online for directory in node.log_manager.directories):
+        status = "ready, but records are refused: no log directory has its reserve"
     else:
         status = "ready"
     catalog = node.catalog
