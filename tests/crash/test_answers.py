@@ -332,6 +332,19 @@ def test_a_disk_that_fails_refuses_it(kind: Kind) -> None:
     assert not was_answered(pending)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_in_page_cache_a_commit_waits_for_its_sync_where_the_flush_keys_ask_for_one(seed: int) -> None:
+    keys: dict[str, object] = {"ottla_acks_all": "page-cache", "log_flush_interval_messages": 1}
+    node, files, clock = prepared(**keys)
+    pending = begin(node, commit_request("g", {0: 9}), 9)
+    node.turn.end()
+    assert not pending.done
+    node.settle()
+    assert was_answered(pending)
+    again, _, _ = start_node(files.crash(random.Random(seed)), clock, **keys)
+    assert committed(again, "g") == 9
+
+
 # -- producers
 
 
