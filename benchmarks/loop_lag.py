@@ -277,24 +277,31 @@ def groups(table: Table) -> None:
     offsets = [
         OffsetCommitRequest.OffsetCommitRequestTopic(
             name=name,
-            partitions=[OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=index, committed_offset=1)
+            partitions=[OffsetCommitRequest.OffsetCommitRequestPartition(
+                    partition_index=index, committed_offset=1, committed_metadata=None)
                         for index in range(PARTITIONS)],
         )
         for name in names()
     ]  # fmt: skip
-    commit = OffsetCommitRequest(group_id="g", topics=offsets)
+    commit = OffsetCommitRequest(group_id="g", member_id="", topics=offsets)
     while client.ask(commit, 8).topics[0].partitions[0].error_code:
         time.sleep(0.1)
     table.row("OffsetCommit of 2,000 partitions", "OffsetCommit", lambda: client.ask(commit, 8), 10)
     everything = OffsetFetchRequest(group_id="g", topics=None)
     table.row("OffsetFetch of a group's 2,000 partitions", "OffsetFetch", lambda: client.ask(everything, 7), 20)
     small = OffsetCommitRequest(
+        group_id="",
+        member_id="",
         topics=[
             OffsetCommitRequest.OffsetCommitRequestTopic(
                 name=names()[0],
-                partitions=[OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)],
+                partitions=[
+                    OffsetCommitRequest.OffsetCommitRequestPartition(
+                        partition_index=0, committed_offset=1, committed_metadata=None
+                    )
+                ],
             )
-        ]
+        ],
     )
     many = [f"group-{number}" for number in range(2_000)]
     for name in many:
@@ -310,7 +317,7 @@ def join(address: tuple[str, int], count: int) -> None:
     """All members of a new group join at once."""
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\0" + bytes(100))
     request = JoinGroupRequest(
-        group_id="large", session_timeout_ms=30_000, rebalance_timeout_ms=30_000, protocol_type="consumer",
+        group_id="large", member_id="", session_timeout_ms=30_000, rebalance_timeout_ms=30_000, protocol_type="consumer",
         protocols=[protocol],
     )  # fmt: skip
     members = [Client(address) for _ in range(count)]
@@ -323,7 +330,7 @@ def join(address: tuple[str, int], count: int) -> None:
 def chores(table: Table) -> None:
     """What the broker does by itself."""
     client = table.client
-    create(client, ["rolling"], 1, segment_bytes="14", retention_bytes="-1", file_delete_delay_ms="1000")
+    create(client, ["rolling"], 1, segment_bytes="1024", retention_bytes="-1", file_delete_delay_ms="1000")
     for _ in range(200):
         assert produce(client, "rolling", 1, frames.batch_of(1000)[0], acks=1) == 0
     alter = "retention.bytes"

@@ -9,7 +9,8 @@ Changes run one after another (`metadata/changes.py`): while one waits for its s
 most one batch of the metadata log is ever unsynced, and a bad batch that is not the last one is damage, not bad luck.
 
 Order on disk (decisions.md 14): create = synced record, then directories; delete = synced record, then the rename to
-`-delete`. A creation is answered when every partition accepts requests. Directories that could not be made (a full
+`-delete`. A creation is answered when every partition accepts requests; partitions are made a few at a time, and other
+requests run in between. Directories that could not be made (a full
 disk) are made by `make_missing` or at the next start; until then their partitions are offline.
 
 Who may call: the composition root (`open`, `close`), chores, API handlers. All on the broker's one thread. Nothing
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -62,6 +63,9 @@ __all__ = ["Catalog", "MetadataError", "NewPartitions", "NewTopic", "Topic", "To
 
 logger = logging.getLogger(__name__)
 
+PARTITIONS_PER_STEP = 4
+"""Partitions that are made, or whose directories are renamed, before others have their turn: each waits for the disk
+some milliseconds."""
 PRODUCER_IDS_PER_BLOCK = 1_000
 """Kafka's ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
 METADATA_LOG_OVERRIDES = {
@@ -111,7 +115,9 @@ class Catalog:
         make_partition: Callable[[str, int, Log], Partition],
         metrics: Metrics | None = None,
         new_id: Callable[[], UUID] = random_uuid,
+        later: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
+        """Without `later` everything is done at once: where there is no loop, nobody else waits for a turn."""
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[UUID, Topic] = {}
         self.cluster_id = ""
@@ -131,7 +137,12 @@ class Catalog:
         self._make_partition = make_partition
         self._metrics = metrics
         self._new_id = new_id
+        self._later = later
         self._unmade: set[TopicPartition] = set()
+        self._retiring: Counter[str] = Counter()
+        """Deleted topics with so many partitions whose directories are not renamed yet."""
+        self._delayed: list[Callable[[], None]] = []
+        """Creations of topics of the same names."""
         self._rules = Rules(config, config.node_id, new_id, self._choose_directory)
         self.settings = Settings(self, config)
         """What clients change while the broker runs: configurations, quotas, features."""
@@ -373,7 +384,20 @@ class Catalog:
         self._queue.submit(run, finish)
 
     def _created(self, outcomes: list[TopicOutcome], done: Outcomes) -> None:
-        """Make the directories of what the image has and we have not."""
+        """Make the directories of what the image has and we have not, some at a time."""
+        if any(outcome.name in self._retiring for outcome in outcomes):
+            self._delayed.append(partial(self._created, outcomes, done))
+            return
+        self._run_some(self._creation(outcomes, done))
+
+    def _run_some(self, steps: Iterator[None]) -> None:
+        """Partitions of one stretch; the next ones when others have had their turn."""
+        for number, _ in enumerate(steps, 1):
+            if number == PARTITIONS_PER_STEP and self._later is not None:
+                self._later(partial(self._run_some, steps))
+                return
+
+    def _creation(self, outcomes: list[TopicOutcome], done: Outcomes) -> Iterator[None]:
         image = self._journal.image
         results = []
         for outcome in outcomes:
@@ -385,14 +409,25 @@ class Catalog:
             self._say_what_is_not_compacted([topic] if not topic.partitions else [])
             first = len(topic.partitions)
             topic.partitions.extend([None] * (len(state.partitions) - first))
-            made = [self._make(topic, index) for index in range(first, len(topic.partitions))]
-            results.append(outcome if all(made) else outcome.as_unusable())
+            is_usable = True
+            for index in range(first, len(state.partitions)):
+                if self.topics.get(topic.name) is not topic:
+                    is_usable = False  # deleted between two steps
+                    break
+                is_usable &= self._make(topic, index)
+                yield
+            results.append(outcome if is_usable else outcome.as_unusable())
         self._topics_changed(())
         done(results)
 
     def _removed(self, outcomes: list[TopicOutcome], done: Outcomes) -> None:
-        """End the partitions, let syncs under way finish, then rename the directories."""
-        waiting = 1
+        """End the partitions, let syncs under way finish, then rename the directories, some at a time."""
+        self._run_some(self._removal(outcomes, done))
+
+    def _removal(self, outcomes: list[TopicOutcome], done: Outcomes) -> Iterator[None]:
+        deleted: list[str] = []
+        doomed: list[Partition] = []
+        waiting = 0
 
         def one_less() -> None:
             nonlocal waiting
@@ -400,7 +435,6 @@ class Catalog:
             if waiting == 0:
                 done(outcomes)
 
-        deleted = []
         for outcome in outcomes:
             topic = None if outcome.failed else self.topics_by_id.pop(outcome.id, None)
             if topic is None:
@@ -411,13 +445,19 @@ class Catalog:
             for index, partition in enumerate(topic.partitions):
                 self._unmade.discard(TopicPartition(topic.name, index))
                 if partition is not None:
-                    waiting += 1
-                    self._retire(partition, one_less)
+                    self._retiring[topic.name] += 1
+                    doomed.append(partition)
+                    partition.close(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted"))
             if self._metrics is not None:
                 self._metrics.forget_topic(topic.name)
         if deleted:
             self._topics_changed(deleted)
-        one_less()
+        if not doomed:
+            done(outcomes)
+        waiting = len(doomed)
+        for partition in doomed:
+            self._retire(partition, one_less)
+            yield
 
     def _topics_changed(self, deleted: Collection[str]) -> None:
         self.topics_epoch += 1
@@ -425,8 +465,6 @@ class Catalog:
             self.on_topics_changed(deleted)
 
     def _retire(self, partition: Partition, retired: Callable[[], None]) -> None:
-        partition.close(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted"))
-
         def quiet(error: BaseException | None) -> None:
             """No thread syncs the log any more."""
             self._syncer.forget(partition.log)
@@ -440,6 +478,12 @@ class Catalog:
                     failure,
                 )
             retired()
+            self._retiring[partition.topic] -= 1
+            if not self._retiring[partition.topic]:
+                del self._retiring[partition.topic]
+                delayed, self._delayed = self._delayed, []
+                for create in delayed:
+                    create()
 
         self._syncer.request(partition.log, quiet)
 

@@ -48,7 +48,7 @@ LOG = logging.getLogger("ottla.dispatch")
 _SIZE = struct.Struct(">i")
 PRODUCE, FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 LONG_TURN_MS = 10
-"""Once the requests of a turn have taken so long, those that have not begun wait for the next: others get their turn."""
+"""Once the requests of a turn have taken so long, those that have not begun wait for the next."""
 MIN_FORM_BYTES = 16
 """No request with a short way is shorter."""
 

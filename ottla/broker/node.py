@@ -86,6 +86,7 @@ class Node:
             syncer=self.syncer,
             make_partition=make_partition,
             metrics=self.metrics,
+            later=None if post is None else self._run_later,
         )
         self.producer_ids = ProducerIds(self.catalog.allocate_producer_ids)
         self.cleaner = LogCleaner(self)
@@ -162,6 +163,10 @@ class Node:
     def note_read_error(self, partition: Partition, error: OSError) -> None:
         """The disk failed a read: say so. The directory stays as it is, because reads go on where they can."""
         LOG.error("%s-%d: reading failed: %s", partition.topic, partition.index, error)
+
+    def _run_later(self, step: Callable[[], None]) -> None:
+        """Run `step` when others have had their turn."""
+        self.timers.at(self.clock.monotonic_ms(), step)
 
     def run_due(self) -> None:
         """Run what is due by the clock, then end the turn: what a simulation calls after it moved the clock."""

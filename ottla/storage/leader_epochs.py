@@ -1,7 +1,7 @@
 """Which leader epoch wrote which offsets of a log: the checkpoint's entries in memory, and the questions asked of them.
 
-Invariant: epochs and start offsets both grow from entry to entry. What truncation and retention change is on disk when
-they return (the file is replaced and synced). A new epoch (`note`) waits in memory for the first group sync of its
+Invariant: epochs and start offsets both grow from entry to entry. What truncation changes is on disk when it
+returns (the file is replaced and synced). A new epoch (`note`) waits in memory for the first group sync of its
 records, which writes it (sync.py): until then nobody can have been promised any of them, and below the recovery point
 it is on disk. So a start that gives 2,000 partitions a new epoch writes none of their files. Kafka's
 LeaderEpochFileCache, KIP-101 and KIP-320.
@@ -77,12 +77,15 @@ class LeaderEpochs:
             self._replace(kept)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Let the epochs begin at `start_offset`: the one that covers it begins there. Raises OSError."""
-        slot = bisect_right(self._entries, start_offset, key=_start_offset) - 1
-        if slot < 0 or (slot == 0 and self._entries[0].start_offset == start_offset):
-            return
-        first = EpochEntry(self._entries[slot].epoch, start_offset)
-        self._replace([first, *self._entries[slot + 1 :]])
+        """Let the epochs begin at `start_offset`: the one that covers it begins there.
+
+        In memory: what the file says of offsets before the log start harms nobody and goes with the next write, and
+        DeleteRecords of 2,000 partitions would wait for as many syncs.
+        """
+        entries = _begun_at(self._entries, start_offset)
+        is_written = self._entries is self._written
+        self._written = entries if is_written else _begun_at(self._written, start_offset)
+        self._entries = entries
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch up to `epoch`; (-1, -1) when unknown (Kafka's endOffsetFor)."""
@@ -106,6 +109,13 @@ class LeaderEpochs:
             write_leader_epochs(self._files, self._directory, entries)
             self._entries = self._written = entries
         self.latest = _latest(entries)
+
+
+def _begun_at(entries: list[EpochEntry], start_offset: int) -> list[EpochEntry]:
+    slot = bisect_right(entries, start_offset, key=_start_offset) - 1
+    if slot < 0 or (slot == 0 and entries[0].start_offset == start_offset):
+        return entries
+    return [EpochEntry(entries[slot].epoch, start_offset), *entries[slot + 1 :]]
 
 
 def _latest(entries: list[EpochEntry]) -> int:

@@ -31,7 +31,6 @@ from ottla.protocol.records.checksum import crc32c
 from ottla.storage import retention, timestamp_lookup, truncation
 from ottla.storage.append import AppendEntry, AppendResult, Refused, inspect
 from ottla.storage.append_plan import SegmentRun
-from ottla.storage.disk_errors import is_full
 from ottla.storage.layout import TopicPartition
 from ottla.storage.log_reader import End
 from ottla.storage.log_state import LogState
@@ -436,16 +435,9 @@ class Log(LogState):
         self.files.sync_directory(self.directory)
 
     def _move_start(self, offset: int) -> None:
-        if offset <= self.log_start_offset:
-            return
-        try:
+        if offset > self.log_start_offset:
             self.epochs.truncate_from_start(offset)
-        except OSError as error:
-            self._write_failed(error)
-            # Epochs from before the log start harm nobody; retention is what makes room on a full disk.
-            if not is_full(error):
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        self.log_start_offset = offset
+            self.log_start_offset = offset
 
     def _drop(self, segment: Segment, now_ms: int) -> None:
         """Rename a segment's files, its snapshot among them, and take it out of the log.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import random
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -12,7 +13,7 @@ import pytest
 from kit.nodes import DATA, ask, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 
-from ottla.broker.catalog import NewPartitions, NewTopic, TopicOutcome
+from ottla.broker.catalog import PARTITIONS_PER_STEP, NewPartitions, NewTopic, TopicOutcome
 from ottla.broker.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
 from ottla.broker.metadata.image import MetadataError, MetadataImage
 from ottla.broker.metadata.journal import METADATA_DIRECTORY
@@ -177,8 +178,7 @@ def test_a_created_topic_is_synced_and_has_its_directories_when_it_is_answered()
     (outcome,) = create(node, NewTopic("orders", partitions=3, configs=[("retention.ms", "60000")]))
     assert outcome.error_code is ErrorCode.NONE
     assert outcome.partitions == 3
-    durable = {path.split("/")[2] for path in files.synced_state()}
-    assert {"orders-0", "orders-1", "orders-2"} <= durable
+    assert {"orders-0", "orders-1", "orders-2"} <= set(files.list_directory(DATA))
     topic = node.catalog.topics["orders"]
     assert node.catalog.topics_by_id[outcome.id] is topic
     assert topic.config.retention_ms == 60000
@@ -577,3 +577,57 @@ def test_a_feature_that_was_taken_back_stays_so() -> None:
     node.stop()
     again, _, _ = start_node(files, clock)
     assert again.catalog.finalized_features()[1] == {"metadata.version": 27}
+
+
+def test_partitions_are_made_and_removed_some_at_a_time_and_a_name_is_free_once_all_are_gone() -> None:
+    later: list[Callable[[], None]] = []
+    node, files, _ = start_node()
+    node.catalog._later = later.append
+    told: list[str] = []
+
+    def create(name: str, partitions: int) -> None:
+        node.catalog.create_topics([NewTopic(name, partitions)], lambda outcomes: told.append(f"made {name}"))
+        node.settle()
+
+    def directories() -> int:
+        return sum(name.startswith("t-") for name in files.list_directory(DATA) if not name.endswith("-delete"))
+
+    create("t", 10)
+    assert (directories(), told, len(later)) == (PARTITIONS_PER_STEP, [], 1)
+    while later:
+        before = directories()
+        later.pop()()
+        assert directories() <= before + PARTITIONS_PER_STEP
+    assert (directories(), told) == (10, ["made t"])
+
+    first = node.catalog.topics["t"].id
+    node.catalog.delete_topics(["t"], lambda outcomes: told.append("deleted t"))
+    node.settle()
+    assert "t" not in node.catalog.topics
+    assert directories() == 10 - PARTITIONS_PER_STEP
+    create("t", 2)  # it waits: directories of that name are there
+    assert told == ["made t"]
+    while later:
+        later.pop()()
+        node.settle()
+    assert told == ["made t", "deleted t", "made t"]
+    assert node.catalog.topics["t"].id != first
+    assert directories() == 2
+    assert all(partition is not None for partition in node.catalog.topics["t"].partitions)
+
+
+def test_a_topic_that_is_deleted_while_it_is_made_is_gone() -> None:
+    later: list[Callable[[], None]] = []
+    node, files, _ = start_node()
+    node.catalog._later = later.append
+    told: list[str] = []
+    node.catalog.create_topics([NewTopic("t", 10)], lambda outcomes: told.append("made"))
+    node.settle()
+    node.catalog.delete_topics(["t"], lambda outcomes: told.append("deleted"))
+    node.settle()
+    while later:
+        later.pop(0)()
+        node.settle()
+    assert sorted(told) == ["deleted", "made"]
+    names = [name for name in files.list_directory(DATA) if name.startswith("t-")]
+    assert all(name.endswith("-delete") for name in names)
