@@ -1,4 +1,4 @@
-"""Simulated users of groups: programs that commit offsets without a member, and a member of a classic group."""
+"""Simulated users of groups: programs that commit offsets without a member, and members of classic groups."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 from kit.simulator.model import CommitModel, Model, Place, Violation
 
+from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.protocol.api.leave_group import LeaveGroupRequest
 from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.protocol.api.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.protocol.errors import ErrorCode
@@ -25,6 +28,9 @@ FETCH_VERSION = 7
 JOIN_VERSION = 5
 SYNC_VERSION = 3
 HEARTBEAT_VERSION = 3
+LEAVE_VERSION = 5
+OFFSET_DELETE_VERSION = 0
+DELETE_GROUPS_VERSION = 2
 SESSION_TIMEOUT_MS = 2_000_000_000
 """So long that time passing in a simulation ends no session and no rebalance."""
 
@@ -53,7 +59,7 @@ class Committer:
         def answered(response: Response) -> None:
             assert isinstance(response, OffsetCommitResponse)
             if response.topics[0].partitions[0].error_code == ErrorCode.NONE:
-                known.promised = max(known.promised, offset)
+                known.note_committed(offset)
 
         request = OffsetCommitRequest(group_id=self._group, member_id="", topics=[of_topic])
         line.send(request, COMMIT_VERSION, answered)
@@ -63,6 +69,42 @@ class Committer:
         place = self._place()
         if place is not None:
             ask_for_offsets(line, self._model, self._group, [place])
+
+    def delete(self, line: Line) -> None:
+        """Forget a committed offset, or the group with all of them."""
+        if self._chance.random() < 0.3:
+            self._delete_group(line)
+            return
+        place = self._place()
+        known = self._model.commits.get(place) if place is not None else None
+        if place is None or known is None:
+            return
+        _, topic, index = place
+        asked = known.ask_to_delete()
+
+        def answered(response: Response) -> None:
+            assert isinstance(response, OffsetDeleteResponse)
+            if response.error_code == ErrorCode.NONE and response.topics[0].partitions[0].error_code == ErrorCode.NONE:
+                known.note_deleted(asked)
+
+        partition = OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=index)
+        of_topic = OffsetDeleteRequest.OffsetDeleteRequestTopic(name=topic, partitions=[partition])
+        line.send(OffsetDeleteRequest(group_id=self._group, topics=[of_topic]), OFFSET_DELETE_VERSION, answered)
+
+    def _delete_group(self, line: Line) -> None:
+        asked = [
+            (known, known.ask_to_delete())
+            for (group, _, _), known in self._model.commits.items()
+            if group == self._group
+        ]
+
+        def answered(response: Response) -> None:
+            assert isinstance(response, DeleteGroupsResponse)
+            if response.results[0].error_code == ErrorCode.NONE:
+                for known, offset in asked:
+                    known.note_deleted(offset)
+
+        line.send(DeleteGroupsRequest(groups_names=[self._group]), DELETE_GROUPS_VERSION, answered)
 
     def _place(self) -> tuple[str, str, int] | None:
         names = sorted(self._model.topics.keys() - self._model.deleting)
@@ -97,8 +139,16 @@ def ask_for_offsets(line: Line, model: Model, group: str, places: list[Place]) -
     line.send(OffsetFetchRequest(group_id=group, topics=topics), FETCH_VERSION, answered)
 
 
+def _assignment(generation: int, member_id: str) -> bytes:
+    """What a leader gives a member: tells whose it is."""
+    return f"{generation} {member_id}".encode()
+
+
 class Member:
-    """The only member of a classic group: joins, takes its assignment, and is known again after a restart."""
+    """A member of a classic group: joins, takes its assignment, and is known again after a restart; may leave.
+
+    Who leads tells everybody in the assignment whose it is, and for which generation.
+    """
 
     def __init__(self, model: Model, group: str) -> None:
         self._model = model
@@ -108,6 +158,8 @@ class Member:
         self._is_assigned = False
         self._is_waiting = False
         self._life = 0
+        self._led: list[str] = []
+        """Members of the generation that this one leads."""
 
     def reconnect(self) -> None:
         """The broker has restarted: answers of before will never come."""
@@ -124,8 +176,10 @@ class Member:
                 self._join(line)
             else:
                 self._sync(line)
-        elif chance.random() < 0.2:
+        elif (what := chance.random()) < 0.15:
             self._join(line)
+        elif what < 0.2:
+            self._leave(line)
         else:
             self._heartbeat(line)
 
@@ -146,11 +200,14 @@ class Member:
             if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 self._member_id = response.member_id
             elif response.error_code == ErrorCode.NONE:
-                place = (self._group, response.member_id)
-                promised = self._model.generations.get(place, -1)
+                promised = max(
+                    (at for (group, _), at in self._model.generations.items() if group == self._group), default=-1
+                )
                 if response.generation_id < promised:
                     raise Violation(f"group {self._group} went back from {promised} to {response.generation_id}")
                 self._member_id, self._generation = response.member_id, response.generation_id
+                self._model.note_generation(self._group, response.generation_id)
+                self._led = [member.member_id for member in response.members]
             elif response.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
                 self._forget("JoinGroup")
             else:
@@ -176,17 +233,20 @@ class Member:
                 return
             if response.error_code == ErrorCode.NONE:
                 self._is_assigned = True
-                if response.assignment != b"mine":
-                    raise Violation(f"group {self._group} hands out {response.assignment!r}")
+                if response.assignment != _assignment(generation, self._member_id):
+                    raise Violation(f"group {self._group} hands out {response.assignment!r} in {generation}")
                 self._model.generations[(self._group, self._member_id)] = generation
             elif response.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
                 self._forget("SyncGroup")
             else:
                 self._generation = -1
 
-        mine = SyncGroupRequest.SyncGroupRequestAssignment(member_id=self._member_id, assignment=b"mine")
+        assignments = [
+            SyncGroupRequest.SyncGroupRequestAssignment(member_id=one, assignment=_assignment(generation, one))
+            for one in self._led
+        ]
         request = SyncGroupRequest(
-            group_id=self._group, generation_id=generation, member_id=self._member_id, assignments=[mine]
+            group_id=self._group, generation_id=generation, member_id=self._member_id, assignments=assignments
         )
         line.send(request, SYNC_VERSION, answered)
 
@@ -200,12 +260,25 @@ class Member:
             if response.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
                 self._forget("Heartbeat")
             elif response.error_code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS):
-                if response.error_code == ErrorCode.ILLEGAL_GENERATION:
+                is_newest = self._generation == self._model.newest_generation.get(self._group)
+                if response.error_code == ErrorCode.ILLEGAL_GENERATION and is_newest:
                     raise Violation(f"group {self._group} does not know generation {self._generation}, its last")
                 self._is_assigned, self._generation = False, -1
 
         request = HeartbeatRequest(group_id=self._group, generation_id=self._generation, member_id=self._member_id)
         line.send(request, HEARTBEAT_VERSION, answered)
+
+    def _leave(self, line: Line) -> None:
+        """Go, and come back as somebody else; whether the good-bye arrives does not matter."""
+        leaver = LeaveGroupRequest.MemberIdentity(member_id=self._member_id, reason="simulated")
+        self._model.generations.pop((self._group, self._member_id), None)
+        self._member_id, self._generation, self._is_assigned = "", -1, False
+        life = self._life
+
+        def answered(response: Response) -> None:
+            self._done(life)
+
+        line.send(LeaveGroupRequest(group_id=self._group, members=[leaver]), LEAVE_VERSION, answered)
 
     def _forget(self, api: str) -> None:
         """The broker does not know the member: a broken promise once an assignment of this member was acknowledged."""

@@ -107,6 +107,24 @@ class CommitModel:
     promised: int = -1
     """Acknowledged, or shown by a fetch."""
     sent: int = -1
+    delete_asked: int = -1
+    """Offsets up to it may be deleted: somebody has asked for it."""
+    deleted: int = -1
+    """Offsets up to it were deleted, and never come back."""
+
+    def note_committed(self, offset: int) -> None:
+        """`offset` was acknowledged or shown; it counts unless somebody has asked for its deletion since."""
+        if offset > self.delete_asked:
+            self.promised = max(self.promised, offset)
+
+    def ask_to_delete(self) -> int:
+        """A deletion is asked for; up to which offset it may reach. Until it is answered nothing is promised."""
+        self.delete_asked, self.promised = self.sent, -1
+        return self.sent
+
+    def note_deleted(self, offset: int) -> None:
+        """What was committed up to `offset` is deleted."""
+        self.deleted = max(self.deleted, offset)
 
 
 Place = tuple[str, str, int]
@@ -124,6 +142,8 @@ class Model:
         self.producer_ids: set[int] = set()
         self.generations: dict[tuple[str, str], int] = {}
         """(group, member) -> generation whose assignment the member was given."""
+        self.newest_generation: dict[str, int] = {}
+        """Group -> the newest generation that a member was told of."""
         self.was_unclean = False
         """Whether the last life that served somebody ended without a stop in good order: leader epochs must grow."""
 
@@ -132,6 +152,10 @@ class Model:
         if producer_id in self.producer_ids:
             raise Violation(f"producer id {producer_id} was handed out twice")
         self.producer_ids.add(producer_id)
+
+    def note_generation(self, group: str, generation: int) -> None:
+        """A member was told of a generation."""
+        self.newest_generation[group] = max(generation, self.newest_generation.get(group, -1))
 
     def note_topic_gone(self, name: str) -> None:
         """A topic was deleted: nothing of it is promised any more, its committed offsets neither."""
@@ -246,4 +270,6 @@ class Model:
             raise Violation(f"committed offset of {place} went back from {known.promised} to {offset}")
         if offset > known.sent:
             raise Violation(f"committed offset of {place} is {offset}, nothing above {known.sent} was sent")
-        known.promised = offset
+        if 0 <= offset <= known.deleted:
+            raise Violation(f"committed offset of {place} is {offset}, all up to {known.deleted} was deleted")
+        known.note_committed(offset)

@@ -30,6 +30,8 @@ _SETTINGS: dict[str, object] = {
     "log.cleaner.backoff.ms": 1000,
     "offsets.topic.segment.bytes": 1024,
     "group.max.session.timeout.ms": SESSION_TIMEOUT_MS,
+    "group.consumer.session.timeout.ms": SESSION_TIMEOUT_MS,
+    "group.consumer.max.session.timeout.ms": SESSION_TIMEOUT_MS,
     "metadata.log.max.record.bytes.between.snapshots": 2000,
 }
 
@@ -140,7 +142,7 @@ THEMES: list[tuple[float, Theme]] = [
         8,
         Theme(
             "groups",
-            more={"commit": 4, "fetch offset": 3, "member": 6, "end group": 3, "background": 2},
+            more={"commit": 4, "fetch offset": 3, "member": 6, "delete offset": 4, "background": 2},
             sites=["groups: append", "groups: sync", "log: roll", "producer snapshot", "cleaner: swap"],
         ),
     ),

@@ -21,6 +21,7 @@ from kit.simulated_files import CrashPoint, Failure, SimulatedFiles
 from kit.simulator.admin import Administrator
 from kit.simulator.auditor import Auditor
 from kit.simulator.clients import Line
+from kit.simulator.consumers import ConsumerMember
 from kit.simulator.members import Committer, Member
 from kit.simulator.model import Loss, Model, Violation
 from kit.simulator.producers import IdempotentProducer, PlainProducer, Values
@@ -37,9 +38,8 @@ PRODUCER_LINES = (1, 2)
 ADMIN_LINE = 0
 READER_LINE = 3
 UNTOLD_LINE = 4
-MEMBER_LINES = (5, 6)
+FIRST_MEMBER_LINE = 5
 """One for each member: behind a parked JoinGroup nothing starts."""
-LINES = 7
 """Of acks=0 and of other plain batches: a broker that refuses one may only close the connection."""
 CRASHES = 3
 """Deaths of the process and power cuts while the broker serves or stops; those while it starts come on top."""
@@ -98,7 +98,9 @@ class World:
         self._admin = Administrator(self.model, self.chance, self.theme.kinds)
         self._reader = Reader(self.model, self.chance)
         self._committers = [Committer(self.model, group, self.chance) for group in ("g0", "g1")]
-        self._members = [Member(self.model, "m0"), Member(self.model, "m1")]
+        self._members: list[Member | ConsumerMember] = [Member(self.model, group) for group in ("m0", "m1", "m1")]
+        of_group: list[ConsumerMember] = []
+        self._members += [ConsumerMember("c0", of_group, self.chance) for _ in range(2)]
         self._bugs = _Bugs()
         self._failure: Failure | None = None
         self._has_bad_disk = self.chance.random() < 0.15
@@ -109,7 +111,8 @@ class World:
             ("produce once", 14, self._produce_once),
             ("commit", 6, self._commit),
             ("fetch offset", 3, self._fetch_offset),
-            ("member", 4, self._member),
+            ("delete offset", 1, self._delete_offset),
+            ("member", 7, self._member),
             ("read", 5, self._read),
             ("create topic", 3, self._create_topic),
             ("delete topic", 1, self._delete_topic),
@@ -261,7 +264,7 @@ class World:
     def _meet(self, loss: Loss | None) -> None:
         """Connect all clients anew, and audit what the start has made of the disk."""
         self._connections = Connections(self.node, self.node.dispatcher)
-        self._lines = [Line(self.node, self._connections) for _ in range(LINES)]
+        self._lines = [Line(self.node, self._connections) for _ in range(FIRST_MEMBER_LINE + len(self._members))]
         for client in (*self._idempotent, *self._members, self._reader):
             client.reconnect()
         if loss is not None:
@@ -294,9 +297,12 @@ class World:
     def _fetch_offset(self) -> None:
         self.chance.choice(self._committers).fetch(self._lines[READER_LINE])
 
+    def _delete_offset(self) -> None:
+        self.chance.choice(self._committers).delete(self._lines[READER_LINE])
+
     def _member(self) -> None:
         number = self.chance.randrange(len(self._members))
-        self._members[number].act(self._lines[MEMBER_LINES[number]], self.chance)
+        self._members[number].act(self._lines[FIRST_MEMBER_LINE + number], self.chance)
 
     def _read(self) -> None:
         self._reader.read(self._lines[READER_LINE])
