@@ -50,7 +50,9 @@ def described(admin: AdminClient) -> dict[str, tuple[int, dict[str, str]]]:
 
 
 def committed(bootstrap: str, group: str) -> dict[Place, int]:
-    """What a group has committed."""
+    """What a group has committed. By a client of its own: librdkafka 2.16 may remember as coordinator a handle that it
+    has given up meanwhile ("re-bootstrap"), and then it asks nobody until its time is up.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUICK_CONFLUENT})
     (answer,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
     return {
