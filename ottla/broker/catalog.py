@@ -63,9 +63,9 @@ __all__ = ["Catalog", "MetadataError", "NewPartitions", "NewTopic", "Topic", "To
 
 logger = logging.getLogger(__name__)
 
-PARTITIONS_PER_STEP = 4
+PARTITIONS_PER_STEP = 1
 """Partitions that are made, or whose directories are renamed, before others have their turn: each waits for the disk
-some milliseconds."""
+more than once."""
 PRODUCER_IDS_PER_BLOCK = 1_000
 """Kafka's ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
 METADATA_LOG_OVERRIDES = {

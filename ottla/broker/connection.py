@@ -8,9 +8,9 @@ The queue of slots: a request starts as soon as it is whole, unless the head of 
 nothing starts behind it) or the queue is full. Replies leave in the order of the requests, all of a turn in one send.
 
 Reading pauses while the queue is full, the client does not take its replies, a turn has made enough of them or has
-taken long enough (the rest of a read that asks for much waits for the next; everybody gets a turn), the memory for requests is used up, or enough is stored behind a
-parked request. It never pauses for a parked request alone, so that a client that goes away
-is noticed.
+taken long enough (the rest of a read that asks for much waits for the next, and everybody gets a turn), the memory for
+requests is used up, or enough is stored behind a parked request. It never pauses for a parked request alone, so that a
+client that goes away is noticed.
 
 The same class serves plaintext and TLS: it sees only the transport. It decides nothing about requests: `Dispatcher`
 starts them.

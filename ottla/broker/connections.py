@@ -1,8 +1,9 @@
 """All connections of one node: how many there may be, what they share, and the sweep for silent ones.
 
-Limits: `max.connections`, `max.connections.per.ip` (and overrides), `connections.max.idle.ms` for a connection without
-traffic and without a request under way, `ottla.partial.frame.timeout.ms` for a request that does not get whole, and
-`ottla.connections.max.unsent.bytes` for answers that clients do not take (docs/limits.md has all of them). Kafka stops
+Limits: `max.connections` and what RLIMIT_NOFILE leaves beside the logs' files, `max.connections.per.ip` (and
+overrides), `connections.max.idle.ms` for a connection without traffic and without a request under way,
+`ottla.partial.frame.timeout.ms` for a request that does not get whole, and `ottla.connections.max.unsent.bytes` for
+answers that clients do not take (docs/limits.md has all of them). Kafka stops
 accepting at `max.connections`; we accept and close, so that the client sees an end and not a silence.
 """
 
@@ -15,14 +16,19 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connection import Connection
+from ottla.config.declare import INT_MAX
 
 if TYPE_CHECKING:
     from ottla.broker.connection import Dispatcher
     from ottla.broker.node import Node
     from ottla.broker.timers import Timer
+    from ottla.config.broker import BrokerConfig
 
 LOG = logging.getLogger("ottla.connection")
 
+OTHER_DESCRIPTORS = 64
+"""What is open besides connections and segments: locks, listeners, checkpoints while they are written."""
+REFUSALS_SAID_EVERY_MS = 1_000
 SWEEP_MOST_MS = 10_000
 SWEEP_LEAST_MS = 20
 TURN_SEND_BYTES = 32 << 20
@@ -31,10 +37,19 @@ TURN_SEND_BYTES = 32 << 20
 
 
 class Connections:
-    """The registry. `sends_maps` says that transports send a mapped view without our code reading it (uvloop)."""
+    """The registry. `sends_maps` says that transports send a mapped view without our code reading it (uvloop);
+    `descriptors` is how many the process may open, None for any number.
+    """
 
-    def __init__(self, node: Node, dispatcher: Dispatcher, *, sends_maps: bool = False) -> None:
+    def __init__(
+        self, node: Node, dispatcher: Dispatcher, *, sends_maps: bool = False, descriptors: int | None = None
+    ) -> None:
         config = node.config
+        self.descriptors = descriptors
+        self.room = INT_MAX if descriptors is None else room_for_connections(config, descriptors)
+        """Connections for which there are descriptors."""
+        self._refused_at_ms: int | None = None
+        self._refused_quietly = 0
         self.node = node
         self.turn = node.turn
         self.metrics = node.metrics
@@ -82,6 +97,8 @@ class Connections:
             reason = "the broker is stopping"
         elif len(self._all) >= config.max_connections:
             reason = f"there are max.connections={config.max_connections} already"
+        elif len(self._all) >= self.room:
+            reason = f"there are {self.room} already, all that RLIMIT_NOFILE={self.descriptors} leaves beside the logs"
         else:
             # Read anew each time: both keys may change while the broker runs.
             limits = dict(_host_limit(text) for text in config.max_connections_per_ip_overrides)
@@ -90,7 +107,7 @@ class Connections:
                 reason = f"there are max.connections.per.ip={limit} from {host} already"
         if reason is not None:
             self.metrics.connections_refused += 1
-            LOG.warning("%s: refused: %s", connection, reason)
+            self._say_refused(connection, reason)
             return reason
         self.metrics.connections_opened += 1
         self._all.add(connection)
@@ -98,6 +115,16 @@ class Connections:
         if self._sweep_timer is None:
             self._plan_sweep()
         return None
+
+    def _say_refused(self, connection: Connection, reason: str) -> None:
+        """At most a line a second: who is refused comes again at once."""
+        now_ms = self.now_ms()
+        if self._refused_at_ms is not None and now_ms - self._refused_at_ms < REFUSALS_SAID_EVERY_MS:
+            self._refused_quietly += 1
+            return
+        more = f" ({self._refused_quietly} more since the last such line)" if self._refused_quietly else ""
+        self._refused_at_ms, self._refused_quietly = now_ms, 0
+        LOG.warning("%s: refused: %s%s", connection, reason, more)
 
     def remove(self, connection: Connection) -> None:
         """A connection ended; nothing when it was refused."""
@@ -181,6 +208,14 @@ class Connections:
         self.sweep()
         if self._all:
             self._plan_sweep()
+
+
+def room_for_connections(config: BrokerConfig, descriptors: int) -> int:
+    """How many connections there may be where the process may open so many files: half of them are left to logs, as
+    far as `ottla.log.max.open.segments` wants them. So an accept never finds none.
+    """
+    for_logs = min(config.ottla_log_max_open_segments, descriptors // 2)
+    return max(1, descriptors - for_logs - OTHER_DESCRIPTORS)
 
 
 def _host_limit(text: str) -> tuple[str, int]:

@@ -152,7 +152,13 @@ class Server:
                 await self._http.stop()
             raise
         sends_maps = type(loop).__module__.startswith("uvloop")
-        self._connections = Connections(node, node.dispatcher, sends_maps=sends_maps)
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._connections = Connections(
+            node,
+            node.dispatcher,
+            sends_maps=sends_maps,
+            descriptors=None if descriptors == resource.RLIM_INFINITY else descriptors,
+        )
         self._show_pages()
         for listener, bound in sockets:
             self.addresses[listener.name] = bound.getsockname()[:2]

@@ -100,7 +100,11 @@ class Network(Options):
     connections_max_idle_ms = int64(
         600000, at_least=-1, doc="A connection that is silent for so long is closed; -1 for never."
     )
-    max_connections = int32(INT_MAX, dynamic=True, doc="Connections at a time. Further ones are closed at once.")
+    max_connections = int32(
+        INT_MAX,
+        dynamic=True,
+        doc="Connections at a time, as far as RLIMIT_NOFILE has room for them beside the logs. Further ones are closed at once.",
+    )
     max_connections_per_ip = int32(INT_MAX, dynamic=True, doc="Connections at a time from one address.")
     max_connections_per_ip_overrides = parsed(
         "",

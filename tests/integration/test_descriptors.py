@@ -1,0 +1,58 @@
+"""A broker whose process may open few files: connections that there is no room for see an end, the others are served."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kit.broker import BrokerProcess
+
+from ottla.protocol.api.api_versions import ApiVersionsRequest
+from ottla.protocol.headers import encode_request_header
+from ottla.protocol.message import encode
+
+DESCRIPTORS = 200
+ROOM = DESCRIPTORS - DESCRIPTORS // 2 - 64
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    prefix = ["sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh"]
+    process = BrokerProcess(tmp_path / "data", prefix=prefix).start()
+    yield process
+    process.stop()
+
+
+def connect(broker: BrokerProcess) -> socket.socket:
+    one = socket.create_connection(("127.0.0.1", broker.port))
+    one.settimeout(30)
+    return one
+
+
+def is_served(one: socket.socket) -> bool:
+    body = encode_request_header(18, 0, 1, "few") + encode(ApiVersionsRequest(), 0)
+    try:
+        one.sendall(struct.pack(">i", len(body)) + body)
+        return len(one.recv(4)) == 4
+    except ConnectionError:
+        return False
+
+
+def test_who_finds_no_room_sees_an_end_and_the_others_are_served(broker: BrokerProcess) -> None:
+    sockets = [connect(broker) for _ in range(150)]
+    served = [one for one in sockets if is_served(one)]
+    assert len(served) == ROOM
+    assert all(is_served(one) for one in served)
+    served.pop().close()
+    while not is_served(again := connect(broker)):  # until the broker has noticed that one has gone
+        again.close()
+    for one in (*sockets, again):
+        one.close()
+    lines = [line for line in broker.output.splitlines() if "refused" in line]
+    assert lines
+    assert f"RLIMIT_NOFILE={DESCRIPTORS}" in lines[0]
+    assert len(lines) < 20
+    assert "Traceback" not in broker.output
