@@ -111,6 +111,7 @@ class LogDirectory:
         self.on_change: Callable[[LogDirectory], None] | None = None
         self.checkpoints: dict[str, dict[TopicPartition, int]] = {name: {} for name in _ALL_FILES}
         """Rows by file name, as read at the start and as last written."""
+        self._never_written: set[str] = set()
         self.has_lost_cleaned = False
         """Whether nobody knows which logs were cleaned, until `keep_cleaned`."""
         self._files = files
@@ -312,6 +313,7 @@ class LogDirectory:
             return
         if meaning is Blank.REFUSED:
             raise StorageError(f"{blank}: {CONSEQUENCES[name]}; `ottla log verify --repair {self.path}` accepts that")
+            self._never_written.add(name)
         logger.warning("%s: %s", blank, CONSEQUENCES[name])
         self.has_lost_cleaned = self.has_lost_cleaned or name == CLEANER_OFFSET_CHECKPOINT_FILE
 
@@ -336,7 +338,9 @@ class LogDirectory:
         if read_format(self._files, self.path) is None:
             starts = self.path / LOG_START_OFFSET_CHECKPOINT_FILE
             if not self.checkpoints[LOG_START_OFFSET_CHECKPOINT_FILE]:
-                write_offsets(self._files, starts, {})  # from now on an empty one is one that was lost
+                self._never_written.add(LOG_START_OFFSET_CHECKPOINT_FILE)
+            for name in sorted(self._never_written):
+                write_offsets(self._files, self.path / name, {})  # from now on an empty one is one that was lost
             write_format(self._files, self.path)
 
     def end(self, *, clean: bool, broker_epoch: int = -1) -> None:
