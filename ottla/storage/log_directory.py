@@ -336,7 +336,6 @@ class LogDirectory:
             others = found.others if found else {}
             write_meta_properties(self._files, self.path, MetaProperties(cluster_id, node_id, self.id, others=others))
         if read_format(self._files, self.path) is None:
-            starts = self.path / LOG_START_OFFSET_CHECKPOINT_FILE
             if not self.checkpoints[LOG_START_OFFSET_CHECKPOINT_FILE]:
                 self._never_written.add(LOG_START_OFFSET_CHECKPOINT_FILE)
             for name in sorted(self._never_written):
