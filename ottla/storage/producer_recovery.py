@@ -25,7 +25,6 @@ def load_producers(
     directory: Path,
     segments: Sequence[Segment],
     *,
-    log_start_offset: int,
     log_end_offset: int,
     expiration_ms: int,
     now_ms: int,
@@ -33,7 +32,9 @@ def load_producers(
 ) -> tuple[ProducerStates, int]:
     """The producers of the log as of its end, and the offset of the snapshot that told a part of them, -1 for none.
 
-    Unsound snapshots, and those beyond the end, are removed.
+    Unsound snapshots, and those beyond the end, are removed. Without one, the batches of the first segment that lie below
+    the log start count, too, which Kafka leaves out: DeleteRecords may have taken a batch whose answer its producer never
+    got, and that is a duplicate when it comes again, whatever crash was between.
 
     Args:
         snapshots: offsets of the `.snapshot` files where somebody has looked already; those removed are taken out.
@@ -43,7 +44,7 @@ def load_producers(
         CorruptBatch: what has to be replayed holds something that is no batch.
     """
     states = ProducerStates(expiration_ms)
-    loaded_offset, start_offset = -1, log_start_offset
+    loaded_offset, start_offset = -1, segments[0].base_offset if segments else log_end_offset
     if snapshots is None:
         snapshots = snapshot_offsets(files, directory)
     for offset in snapshots[::-1]:

@@ -112,7 +112,6 @@ def open_log(
         files,
         directory,
         segments,
-        log_start_offset=log_start_offset,
         log_end_offset=end_offset,
         expiration_ms=expiration_ms,
         now_ms=now_ms,

@@ -208,3 +208,18 @@ def test_a_disk_that_cannot_sync_the_snapshot_ends_writing_and_keeps_the_segment
     assert log.apply_retention(NOW_MS + 1) == []
     assert log.error is not None
     assert log.segments[0].base_offset == 0
+
+
+def test_a_batch_that_delete_records_took_is_a_duplicate_after_a_crash_too() -> None:
+    files = disk()
+    log = open_test_log(files)
+    once(log, 0)
+    once(log, 1)
+    sync(log)
+    log.delete_records(1)
+    sync(log)
+    again = open_test_log(files.crash(random.Random(1)), was_clean=False, log_start_offset=1, high_watermark=2)
+    assert again.log_start_offset == 1
+    (repeated,) = append(again, batch(b"x" * 900, producer_id=7, producer_epoch=0, base_sequence=0))
+    assert repeated.is_duplicate
+    once(again, 2)
