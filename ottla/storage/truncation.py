@@ -33,7 +33,6 @@ def truncate(log: Log, offset: int, now_ms: int) -> None:
         log.files,
         log.directory,
         segments.to_list(),
-        log_start_offset=log.log_start_offset,
         log_end_offset=end_offset,
         expiration_ms=log.producers.expiration_ms,
         now_ms=now_ms,
