@@ -114,6 +114,12 @@ def test_records_out_of_order_are_noticed(ledger: Ledger) -> None:
     assert "comes after" in audited(ledger, {0: Mark(0, 2), 1: Mark(0, 1)})[0]
 
 
+def test_of_a_plain_producer_a_repeat_may_be_all_that_is_left(ledger: Ledger) -> None:
+    ledger.topics["kept"].partitions[0].start = 5
+    assert audited(ledger, {5: Mark(1, 2), 6: Mark(1, 1), 7: Mark(1, 2)}, start=5) == []
+    assert "comes after" in audited(ledger, {8: Mark(0, 2), 9: Mark(0, 1)}, start=8)[-1]
+
+
 def test_a_gap_between_offsets_is_noticed(ledger: Ledger) -> None:
     assert "1 gaps" in audited(ledger, {0: Mark(0, 1), 2: Mark(0, 2)}, end=3)[0]
 

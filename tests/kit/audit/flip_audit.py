@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 import time
 import urllib.request
 from collections import Counter
@@ -322,6 +323,7 @@ def _damage(output: str) -> str:
 
 def audit_flips(flips: int, seed: int, root: Path, tell: Callable[[str], None]) -> FlipTally:
     """Flip at least so many bits in copies of one directory, all below `root`; what was found."""
+    shutil.rmtree(root / "specimen", ignore_errors=True)
     specimen = make_specimen(root / "specimen")
     audit = FlipAudit(specimen, root / "flipped", seed)
     tally, told = audit.tally, 0
