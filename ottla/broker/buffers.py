@@ -39,9 +39,10 @@ class ReceiveBuffers:
     def __init__(self, turn: Turn, max_owned_bytes: int) -> None:
         self._turn = turn
         self._arena = memoryview(bytearray(ARENA_BYTES))
-        self._first_piece = self._arena[:READ_BYTES]
+        self.first_piece = self._arena[:READ_BYTES]
+        """What `arena_piece` gives until the arena is used in a turn; `arena_turn` says in which it was."""
         self._arena_position = 0
-        self._arena_turn = -1
+        self.arena_turn = -1
         self._pool: list[bytearray] = []
         self._pool_bytes = 0
         self._retired: list[bytearray] = []
@@ -52,20 +53,20 @@ class ReceiveBuffers:
 
     def arena_piece(self) -> memoryview:
         """Room for one read. When little is left the turn's batches are appended at once, and the arena starts over."""
-        if self._arena_turn != self._turn.number:
-            return self._first_piece
+        if self.arena_turn != self._turn.number:
+            return self.first_piece
         position = self._arena_position
         if ARENA_BYTES - position < READ_BYTES:
             self._turn.flush()
             self._arena_position = 0
-            return self._first_piece
+            return self.first_piece
         return self._arena[position : position + READ_BYTES]
 
     def keep_arena(self, length: int) -> None:
         """The last piece holds `length` bytes that a gathered batch looks at: leave them alone until the turn ends."""
         number = self._turn.number
-        if self._arena_turn != number:
-            self._arena_turn = number
+        if self.arena_turn != number:
+            self.arena_turn = number
             self._arena_position = length
         else:
             self._arena_position += length

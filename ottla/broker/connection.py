@@ -34,7 +34,6 @@ from ottla.broker.slot import CloseConnection, Slot
 
 if TYPE_CHECKING:
     from ottla.broker.connections import Connections
-    from ottla.broker.produce_path import ProduceRun
     from ottla.protocol.types import Buffer
 
 LOG = logging.getLogger("ottla.connection")
@@ -49,12 +48,6 @@ _LENGTH = struct.Struct(">i")
 
 class Dispatcher(Protocol):
     """Whoever starts requests."""
-
-    def start_run(self, view: memoryview, start: int, end: int, peer: Peer, most: int) -> ProduceRun | None:
-        """Start the requests at the front of `view[start:end]` together if they are of one kind that allows it.
-
-        At most `most`, and only whole frames; None when `start` has to take the first one.
-        """
 
     def start(self, frame: memoryview, peer: Peer) -> list[Buffer] | Slot | None:
         """Start the request of one frame (without its length).
@@ -79,6 +72,9 @@ class Connection(asyncio.BufferedProtocol):
         self._max_frame_bytes = shared.max_frame_bytes
         self.peer = Peer(listener=listener, close=self.close)
         self.last_active_ms: float = shared.now_ms()
+        self.was_active = False
+        """Whether it has received or sent anything since `last_active_ms`; the sweep makes a time of it, since a look
+        at the clock on each read costs more than it tells."""
         self.partial_since_ms: float | None = None
         self._transport: asyncio.Transport | None = None
         self._fd = NO_DESCRIPTOR
@@ -93,6 +89,8 @@ class Connection(asyncio.BufferedProtocol):
         self._pending_requests = 0
         self._out: list[Buffer] = []
         self._planned = False
+        self._is_behind = False
+        """Whether the transport may hold replies that the socket has not taken."""
         self._pause = 0
         self._long_turn = -1
         """The last turn that was long when this connection had started something in it."""
@@ -151,17 +149,18 @@ class Connection(asyncio.BufferedProtocol):
             return self._own_view[self._own_end : self._read_limit()]
         if (self._slots or self._pause) and self._is_blocked():
             return self._take_own(FIRST_BYTES)
-        if self._expected_bytes and self._buffers.may_own(self._expected_bytes, self):
+        buffers = self._buffers
+        if self._expected_bytes and buffers.may_own(self._expected_bytes, self):
             return self._take_own(self._expected_bytes)
-        self._piece = self._buffers.arena_piece()
-        return self._piece
+        is_first = buffers.arena_turn != self._turn.number
+        self._piece = piece = buffers.first_piece if is_first else buffers.arena_piece()
+        return piece
 
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` more came."""
         shared = self._shared
         shared.metrics.bytes_received += nbytes
-        now_ms = shared.now_ms
-        self.last_active_ms = now_ms()
+        self.was_active = True
         if self._own_view is not None:
             self._own_end += nbytes
             self._run_own()
@@ -171,17 +170,45 @@ class Connection(asyncio.BufferedProtocol):
             shared.reads_in_a_row = 0
         elif shared.reads_in_a_row < READS_ALONE:
             shared.reads_in_a_row += 1
-        elif self._turn.begin_alone():
-            # Nobody else sends: the turn need not wait for the loop to come around.
-            self._planned = True
-            try:
-                self._buffers.keep_arena(self._run_piece(nbytes))
-                if self._turn.is_pipelined or self._turn.was_pipelined:
-                    self._look_again()
-            finally:
-                self._turn.end(self._end_turn)
+        elif not self._turn.has_work:
+            # Nobody else sends: the turn need not wait for the loop to come around. And a Fetch that came alone needs
+            # none: nothing is gathered, and nothing else is to be sent.
+            peer, transport, piece = self.peer, self._transport, self._piece
+            forms = peer.fetch_forms
+            if (
+                forms is not None
+                and nbytes == forms.frame_bytes
+                and not (self._slots or self._pause or self._out or self._closing or shared.later)
+                and transport is not None
+                and piece is not None
+            ):
+                answer = forms.answer(piece, 0, peer.sends_maps)
+                if answer is not None:
+                    self._send(transport, answer)
+                    return
+            self._take_turn(nbytes)
             return
         self._buffers.keep_arena(self._run_piece(nbytes))
+
+    def _take_turn(self, nbytes: int) -> None:
+        """Begin a turn with what came into the arena, and end it."""
+        turn, piece = self._turn, self._piece
+        assert piece is not None
+        turn.has_work = self._planned = True
+        try:
+            start = self._start_frames(piece, 0, nbytes)
+            if start < nbytes and self._closing is None:
+                self._keep(piece[start:nbytes])
+            if (
+                (turn.is_pipelined or turn.was_pipelined)
+                and not (self._own or self._pause or self._closing)
+                and self._fd != NO_DESCRIPTOR
+                and has_unread(self._fd)
+            ):
+                self._buffers.keep_arena(start)
+                self._read_more(self._fd)
+        finally:
+            turn.end(self._end_turn)
 
     def pause_writing(self) -> None:
         """The client does not take its replies: start nothing more."""
@@ -197,20 +224,24 @@ class Connection(asyncio.BufferedProtocol):
 
     def slot_finished(self, slot: Slot) -> None:
         """A pending answer is there: move what may leave to the output."""
-        self._slot_bytes += slot.size_bytes
         slots = self._slots
         if not slots or slots[0] is not slot:
+            self._slot_bytes += slot.size_bytes
             return
-        while slots and slots[0].is_done:
-            head = slots.popleft()
-            self._slot_bytes -= head.size_bytes
-            self._pending_requests -= head.requests
-            if head.close_reason is not None:
-                self.close(head.close_reason)
+        while True:
+            slots.popleft()
+            self._pending_requests -= slot.requests
+            if slot.close_reason is not None:
+                self.close(slot.close_reason)
                 break
-            if head.buffers is not None:
-                self._out.extend(head.buffers)
-        self._plan()
+            if slot.buffers is not None:
+                self._out += slot.buffers
+            if not slots or not slots[0].is_done:
+                break
+            slot = slots[0]
+            self._slot_bytes -= slot.size_bytes
+        if not self._planned:
+            self._plan()
 
     def close(self, reason: str, *, level: int = logging.WARNING) -> None:
         """End the connection at the end of this turn, after the replies that are there; one log line says why."""
@@ -248,15 +279,11 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- frames ---------------------------------------------------------------------------------------------------
 
-    def _look_again(self) -> None:
+    def _read_more(self, fd: int) -> None:
         """Read what the client of a pipeline has sent meanwhile; a turn that the loop ends has it look once more."""
-        if self._fd == NO_DESCRIPTOR or self._own_view is not None or self._pause or self._closing is not None:
-            return
-        if not has_unread(self._fd):
-            return
         self._piece = piece = self._buffers.arena_piece()
         try:
-            nbytes = os.readv(self._fd, [piece])
+            nbytes = os.readv(fd, [piece])
         except OSError:  # lost: the loop meets it again, and the end of the stream too
             nbytes = 0
         if nbytes:
@@ -278,8 +305,7 @@ class Connection(asyncio.BufferedProtocol):
 
         `is_due` says that this connection has waited for its turn: others that wait do not come first.
         """
-        dispatcher, peer, out, slots, turn = self._dispatcher, self.peer, self._out, self._slots, self._turn
-        later = self._shared.later
+        peer, slots, turn, later = self.peer, self._slots, self._turn, self._shared.later
         started = ready_bytes = 0
         while end - start >= 4 and self._closing is None:
             if (slots or self._pause) and self._is_blocked():
@@ -290,12 +316,20 @@ class Connection(asyncio.BufferedProtocol):
                 self._wait_for_turn()
                 break
             if peer.produce_forms is not None:
-                run = dispatcher.start_run(view, start, end, peer, self._shared.max_slots - self._pending_requests)
+                most, newest = self._shared.max_slots - self._pending_requests, slots[-1] if slots else None
+                run = peer.produce_forms.start(view, start, end, most, newest)
                 if run is not None:
-                    self._queue(run)
-                    started += run.requests
+                    if run is newest:
+                        self._pending_requests += run.added
+                    else:
+                        self._queue(run)
+                    started += run.added
                     start = run.end
                     continue
+            forms = peer.fetch_forms
+            reply: list[Buffer] | Slot | None = None
+            if forms is not None and end - start >= forms.frame_bytes:
+                reply = forms.answer(view, start, peer.sends_maps)
             (length,) = _LENGTH.unpack_from(view, start)
             if not 0 < length <= self._max_frame_bytes:
                 self.close(self._describe_bad_length(length, view[start:end]))
@@ -303,31 +337,36 @@ class Connection(asyncio.BufferedProtocol):
             following = start + 4 + length
             if following > end:
                 break
-            try:
-                reply = dispatcher.start(view[start + 4 : following], peer)
-            except CloseConnection as error:
-                self._shared.metrics.malformed_requests += 1
-                self.close(str(error))
-                break
+            if reply is None:
+                try:
+                    reply = self._dispatcher.start(view[start + 4 : following], peer)
+                except CloseConnection as error:
+                    self._shared.metrics.malformed_requests += 1
+                    self.close(str(error))
+                    break
             started += 1
             start = following
-            if reply is None:
-                continue
-            if isinstance(reply, Slot):
-                self._queue(reply)
-            elif slots:
-                self._queue(Slot.finished(reply))
-            else:
-                out.extend(reply)
-                if following < end:
-                    ready_bytes += sum(map(len, reply))
-                    if ready_bytes >= self._shared.max_slot_bytes:
-                        self._hold(ENOUGH)
+            if reply is not None:
+                ready_bytes += self._take_reply(reply, has_more=following < end)
+                if ready_bytes >= self._shared.max_slot_bytes:
+                    self._hold(ENOUGH)
         if started > 1:
             turn.is_pipelined = True
-        if started and out and not is_due:
+        if started and not is_due and self._out and not self._planned:
             self._plan()
         return start
+
+    def _take_reply(self, reply: list[Buffer] | Slot, *, has_more: bool) -> int:
+        """Put what a request gave behind what was there before; how many bytes may leave already, if that counts."""
+        if isinstance(reply, Slot):
+            self._queue(reply)
+        elif self._slots:
+            self._queue(Slot.finished(reply))
+        else:
+            self._out += reply
+            if has_more:
+                return sum(map(len, reply))
+        return 0
 
     def _queue(self, slot: Slot) -> None:
         """Behind what was started before; a reply that is there already waits there for its turn."""
@@ -472,9 +511,18 @@ class Connection(asyncio.BufferedProtocol):
     def _end_turn(self) -> None:
         """Start what an answer has unblocked, send all replies in one call, close if that was decided."""
         self._planned = False
-        transport = self._transport
+        transport, out = self._transport, self._out
         if transport is None:
             return
+        if self._slots or self._pause or self._own is not None or self._closing is not None or self._shared.large_bytes:
+            self._end_full_turn(transport)
+        elif out:
+            self._out = []
+            self.was_active = True
+            self._send(transport, out)
+
+    def _end_full_turn(self, transport: asyncio.Transport) -> None:
+        """`_end_turn` where there is more to it than replies to send."""
         if self._closing is not None and transport.is_closing():
             self._out.clear()  # what became ready after it was closed and before its end is noticed
             return
@@ -491,15 +539,8 @@ class Connection(asyncio.BufferedProtocol):
         out = self._out
         if out:
             self._out = []
-            now_ms = shared.now_ms
-            self.last_active_ms = now_ms()
-            sent_bytes = send(transport, self._fd, out)
-            shared.metrics.bytes_sent += sent_bytes
-            if sent_bytes > LARGE_SEND_BYTES:
-                shared.note_large_send(sent_bytes)
-            if self._pause & OUTPUT:
-                unsent_bytes = min(unmapped_bytes(out), transport.get_write_buffer_size())
-                shared.note_unsent(self, unsent_bytes)
+            self.was_active = True
+            self._send(transport, out)
             if self._pause & ENOUGH:
                 self._release(ENOUGH)
                 self._plan()
@@ -522,6 +563,20 @@ class Connection(asyncio.BufferedProtocol):
             self._turn.last(self._plan)
         else:
             self._plan()
+
+    def _send(self, transport: asyncio.Transport, replies: list[Buffer]) -> None:
+        """Give replies to the socket, or to its transport where that has not sent all of earlier ones yet."""
+        shared = self._shared
+        size_bytes = sum(map(len, replies))
+        fd = self._fd
+        if self._is_behind and transport.get_write_buffer_size():
+            fd = NO_DESCRIPTOR
+        self._is_behind = not send(transport, fd, replies, size_bytes)
+        shared.metrics.bytes_sent += size_bytes
+        if size_bytes > LARGE_SEND_BYTES:
+            shared.note_large_send(size_bytes)
+        if self._pause & OUTPUT:
+            shared.note_unsent(self, min(unmapped_bytes(replies), transport.get_write_buffer_size()))
 
     # -- pausing ----------------------------------------------------------------------------------------------------
 

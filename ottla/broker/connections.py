@@ -72,7 +72,8 @@ class Connections:
         """Memory in answers that clients do not take."""
         self._unsent: dict[Connection, int] = {}
         self._large_turn = -1
-        self._large_bytes = 0
+        self.large_bytes = 0
+        """Of the large replies that were sent in the newest turn with such."""
         self._sweep_timer: Timer | None = None
         self._is_draining = False
         self.on_empty: Callable[[], None] | None = None
@@ -160,13 +161,13 @@ class Connections:
     def note_large_send(self, size_bytes: int) -> None:
         """A reply of more than `connection.LARGE_SEND_BYTES` was sent in this turn."""
         if self._large_turn != self.turn.number:
-            self._large_turn, self._large_bytes = self.turn.number, 0
-        self._large_bytes += size_bytes
+            self._large_turn, self.large_bytes = self.turn.number, 0
+        self.large_bytes += size_bytes
 
     @property
     def has_sent_enough(self) -> bool:
         """Whether large replies wait for the next turn."""
-        return self._large_bytes >= TURN_SEND_BYTES and self._large_turn == self.turn.number
+        return self.large_bytes >= TURN_SEND_BYTES and self._large_turn == self.turn.number
 
     def note_taken(self, connection: Connection) -> None:
         """The client took what `connection` held, or the connection has ended."""
@@ -189,6 +190,8 @@ class Connections:
         idle_ms = self.node.config.connections_max_idle_ms
         partial_ms = self.node.config.ottla_partial_frame_timeout_ms
         for connection in list(self._all):
+            if connection.was_active:
+                connection.was_active, connection.last_active_ms = False, now_ms
             since_ms = connection.partial_since_ms
             if since_ms is not None and now_ms - since_ms > partial_ms:
                 connection.close(f"a request is incomplete for more than ottla.partial.frame.timeout.ms={partial_ms}")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from ottla.broker import profiles
 from ottla.broker.api import HANDLERS, Handler
 from ottla.broker.context import Context
-from ottla.broker.fetch_path import answer_by_form, learn_fetch_form
+from ottla.broker.fetch_path import learn_fetch_form
 from ottla.broker.parts import handle_in_parts, splits
 from ottla.broker.pending import Pending
 from ottla.broker.produce_path import learn_form
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from ottla.broker.context import Peer
     from ottla.broker.node import Node
-    from ottla.broker.produce_path import ProduceRun
     from ottla.broker.profiles import Profile
     from ottla.protocol.api.fetch import FetchRequest
     from ottla.protocol.api.produce import ProduceRequest
@@ -46,11 +45,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ottla.dispatch")
 
 _SIZE = struct.Struct(">i")
-PRODUCE, FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 LONG_TURN_MS = 10
 """Once the requests of a turn have taken so long, those that have not begun wait for the next."""
-MIN_FORM_BYTES = 16
-"""No request with a short way is shorter."""
 
 
 class AdvertisedApi(NamedTuple):
@@ -96,21 +92,12 @@ class RequestDispatcher:
             if api.key in handlers and (versions := node.profile.served(api)) is not None
         }
 
-    def start_run(self, view: memoryview, start: int, end: int, peer: Peer, most: int) -> ProduceRun | None:
-        """Start the Produce frames with which `view[start:end]` begins, at most `most`, if there is a short way."""
-        forms = peer.produce_forms
-        return None if forms is None else forms.start(view, start, end, most)
-
     def start(self, frame: memoryview, peer: Peer) -> list[Buffer] | Slot | None:
         """Start the request of `frame`: its encoded answer, a slot that will hold it, or None for no answer.
 
         Raises CloseConnection with the reason, for the log.
         """
         started_ns = perf_counter_ns()
-        if peer.fetch_forms is not None and len(frame) > MIN_FORM_BYTES and not frame[0] and frame[1] == FETCH:
-            buffers = answer_by_form(peer.fetch_forms, frame, peer, self._node, started_ns)
-            if buffers is not None:
-                return buffers
         turn = self._turn
         if turn.began_ms is None:
             turn.began_ms = self._clock.monotonic_ms()

@@ -29,6 +29,9 @@ REQUEST_BUCKETS_US = (
 """Upper bounds of the request and sync time buckets; the last bucket is open."""
 
 
+FIRST_BUCKET_US = REQUEST_BUCKETS_US[0]
+
+
 class Histogram:
     """Counts of times by bucket, with their sum."""
 
@@ -50,6 +53,23 @@ class Histogram:
         self.counts[bisect_left(REQUEST_BUCKETS_US, elapsed_us)] += 1
         self.sum_us += elapsed_us
         self.max_us = max(self.max_us, elapsed_us)
+
+
+class RequestMeter:
+    """Counts the answered requests of one API, version and error code, and notes their times."""
+
+    __slots__ = ("_times", "count")
+
+    def __init__(self, times: Histogram) -> None:
+        self.count = 0
+        self._times = times
+
+    def note(self, elapsed_us: int, count: int) -> None:
+        """Count `count` requests that began and ended together, with their time from start to answer."""
+        self.count += count
+        times = self._times
+        times.counts[0 if elapsed_us <= FIRST_BUCKET_US else bisect_left(REQUEST_BUCKETS_US, elapsed_us)] += count
+        times.sum_us += elapsed_us * count
 
 
 class TopicCounters:
@@ -159,8 +179,7 @@ class Metrics:
         self.topics: dict[str, TopicCounters] = {}
         self.removed_topics = TopicCounters()
         """Sums of topics that are gone, so that the totals over all topics never fall."""
-        self.request_counts: dict[tuple[str, int, int], int] = {}
-        """By (API name, version, error code of the response)."""
+        self._meters: dict[tuple[str, int, int], RequestMeter] = {}
         self.request_times: dict[str, Histogram] = {}
         self.held: dict[str, Histogram] = {}
         """By API name: stretches for which one of its requests held the loop. A request that is answered at once is one
@@ -188,20 +207,25 @@ class Metrics:
             counters = self.chores[name] = ChoreCounters()
         return counters
 
-    def request(self, api_name: str, version: int, error_code: int, elapsed_us: int, count: int = 1) -> None:
-        """Count answered requests: by API, version and (first) error code, with their time from start to answer.
+    @property
+    def request_counts(self) -> dict[tuple[str, int, int], int]:
+        """Answered requests by (API name, version, error code of the response)."""
+        return {key: meter.count for key, meter in self._meters.items() if meter.count}
 
-        `count` of them, where so many began and ended together.
-        """
+    def meter(self, api_name: str, version: int, error_code: int) -> RequestMeter:
+        """The meter of an API's requests in one version with one error code, made on first use."""
         key = (api_name, version, error_code)
-        try:
-            self.request_counts[key] += count
-            times = self.request_times[api_name]
-        except KeyError:
-            self.request_counts[key] = count
-            times = self.request_times.setdefault(api_name, Histogram())
-        times.counts[bisect_left(REQUEST_BUCKETS_US, elapsed_us)] += count
-        times.sum_us += elapsed_us * count
+        meter = self._meters.get(key)
+        if meter is None:
+            times = self.request_times.get(api_name)
+            if times is None:
+                times = self.request_times[api_name] = Histogram()
+            meter = self._meters[key] = RequestMeter(times)
+        return meter
+
+    def request(self, api_name: str, version: int, error_code: int, elapsed_us: int) -> None:
+        """Count an answered request: by API, version and (first) error code, with its time from start to answer."""
+        self.meter(api_name, version, error_code).note(elapsed_us, 1)
 
     def sync(self, elapsed_us: int, *, failed: bool = False) -> None:
         """Count one sync of a log and its time."""

@@ -49,8 +49,24 @@ class Appended(Protocol):
         """`result` of the batch gathered under `index`."""
 
 
-Told = Callable[[list[AppendResult]], None]
-"""Takes the results of batches that were gathered together, in their order."""
+class RunWaiter(Protocol):
+    """Whoever gathers several batches together is told of them together."""
+
+    def run_appended(self, results: list[AppendResult]) -> None:
+        """The results of all of its batches of this turn, in their order."""
+
+
+class _OneBatch:
+    """The run of somebody who gathers a single batch."""
+
+    __slots__ = ("_index", "_waiter")
+
+    def __init__(self, waiter: Appended, index: int) -> None:
+        self._waiter = waiter
+        self._index = index
+
+    def run_appended(self, results: list[AppendResult]) -> None:
+        self._waiter.appended(self._index, results[0])
 
 
 class Watcher(Protocol):
@@ -91,7 +107,6 @@ class Partition:
     __slots__ = (
         "_closed_error",
         "_deadline_timer",
-        "_entries",
         "_flush_timer",
         "_gathered_bytes",
         "_services",
@@ -100,12 +115,14 @@ class Partition:
         "_waits",
         "_watchers",
         "counters",
+        "gathered",
         "high_watermark",
         "holds_acknowledgements",
         "index",
         "is_closed",
         "leader_epoch",
         "log",
+        "newest_waiter",
         "topic",
     )
 
@@ -117,9 +134,12 @@ class Partition:
         self.high_watermark = log.high_watermark
         self.counters = services.metrics.topic(topic)
         self._services = services
-        self._entries: list[AppendEntry | tuple[memoryview, int]] = []
-        self._waiters: list[tuple[int, Told]] = []
+        self.gathered: list[AppendEntry | tuple[memoryview, int]] = []
+        """Batches of this turn that are not appended yet: who looks at the log calls `settle` first."""
+        self._waiters: list[tuple[int, RunWaiter]] = []
         """How many of the entries each is about, in order, and who is told."""
+        self.newest_waiter: RunWaiter | None = None
+        """Who gathered the last batches of this turn that are not appended yet."""
         self._gathered_bytes = 0
         self._waits: list[_VisibilityWait] = []
         self._watchers: dict[Watcher, None] = {}
@@ -155,32 +175,42 @@ class Partition:
         `entry.records` must stay valid until the turn's flush. Batches of one idempotent producer may be gathered
         together: the log judges each by what the ones before it in the same call have made of the producer.
         """
-        self.gather_run([entry], len(entry[0]), lambda results: waiter.appended(index, results[0]))
+        self.gather_run([entry], len(entry[0]), _OneBatch(waiter, index))
 
-    def gather_run(self, entries: list[AppendEntry | tuple[memoryview, int]], size_bytes: int, told: Told) -> None:
-        """As `gather`, for several batches of `size_bytes` in all, of which `told` hears at once."""
-        if not self._entries:
+    def gather_run(
+        self, entries: list[AppendEntry | tuple[memoryview, int]], size_bytes: int, waiter: RunWaiter
+    ) -> None:
+        """As `gather`, for several batches of `size_bytes` in all.
+
+        Who is the `newest_waiter` may gather more: it is told of all together.
+        """
+        if not self.gathered:
             self._services.turn.note_gathering(self)
-        self._entries += entries
+        self.gathered += entries
         self._gathered_bytes += size_bytes
-        self._waiters.append((len(entries), told))
+        count = len(entries)
+        if self.newest_waiter is waiter:
+            count += self._waiters.pop()[0]
+        self._waiters.append((count, waiter))
+        self.newest_waiter = waiter
 
     def settle(self) -> None:
         """Append what was gathered, if anything: called before anybody else looks at the log."""
-        if self._entries:
+        if self.gathered:
             self.flush(self._services.clock.wall_ms())
 
     def flush(self, now_ms: int) -> None:
         """Append what was gathered in one call, move the high watermark or ask for the sync, tell the waiters."""
-        entries = self._entries
+        entries = self.gathered
         if not entries:
             return
         waiters, gathered_bytes = self._waiters, self._gathered_bytes
-        self._entries, self._waiters, self._gathered_bytes = [], [], 0
+        self.gathered, self._waiters, self._gathered_bytes = [], [], 0
+        self.newest_waiter = None
         if self._closed_error is not None:
             code = self._code_of(self._closed_error)
-            for count, told in waiters:
-                told([AppendResult(code)] * count)
+            for count, waiter in waiters:
+                waiter.run_appended([AppendResult(code)] * count)
             return
         log = self.log
         old_end_offset, old_size_bytes = log.log_end_offset, log.size_bytes
@@ -190,10 +220,14 @@ class Partition:
             # A bug must not leave the requests of a whole turn without an answer.
             LOG.exception("bug: append to %s-%d failed", self.topic, self.index)
             results = [AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR) for _ in entries]
-        if log.log_end_offset > log.synced_offset and log.config is not self._unsynced_config:
+        if log.config is not self._unsynced_config and log.log_end_offset > log.synced_offset:
             self._ask_for_sync()
-        if log.high_watermark > self.high_watermark:
-            self._advance()
+        visible = log.high_watermark
+        if visible > self.high_watermark:
+            if self._waits or self._watchers or self.holds_acknowledgements:
+                self._advance()
+            else:
+                self.high_watermark = visible
         counters = self.counters
         counters.total_produce_requests += len(entries)
         counters.messages_in += log.log_end_offset - old_end_offset
@@ -201,9 +235,12 @@ class Partition:
             counters.bytes_in += gathered_bytes  # all stored, and as they came
         else:
             self._count_one_by_one(entries, results)
+        if len(waiters) == 1:
+            waiters[0][1].run_appended(results)
+            return
         first = 0
-        for count, told in waiters:
-            told(results[first : first + count])
+        for count, waiter in waiters:
+            waiter.run_appended(results[first : first + count])
             first += count
 
     def _count_one_by_one(
@@ -285,13 +322,6 @@ class Partition:
         self.settle()
         end_offset = self.last_stable_offset if committed_only else self.high_watermark
         return self.log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one, allow_map=allow_map)
-
-    def read_on(self, offset: int, max_bytes: int, committed_only: bool, allow_map: bool) -> memoryview | None:
-        """The short way of `read`, for who goes on where an earlier read ended; None: `read` has to see."""
-        if self._entries:
-            self.settle()
-        end_offset = self.last_stable_offset if committed_only else self.high_watermark
-        return self.log.read_on(offset, max_bytes, end_offset, allow_map)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest epoch not above `epoch`, where it ended), never beyond what may be seen; (-1, -1) when unknown."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import functools
 import struct
+from operator import itemgetter
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ottla.config.topic import TopicConfig
     from ottla.storage.append import AppendResult
     from ottla.storage.clock import Clock
+    from ottla.storage.log import Log
 
 ACKS_ALL = -1
 MAX_FORMS = 256
@@ -55,21 +57,24 @@ _INT32 = struct.Struct(">i")
 _OFFSETS_BYTES = 24  # base offset, log append time, log start offset
 _MARK = struct.pack(">qq", 0x5EED_0FF5_E7A1_B2C3, 0x7EA5_7A3B_0001_0203)
 _NONE = ErrorCode.NONE
+_last_offset = itemgetter(2)
 
 
 class ProduceForm:
     """What the remembered bytes mean, and the answer around what differs."""
 
     __slots__ = (
-        "_after",
-        "_before",
-        "_pack",
         "acks",
+        "after",
+        "before",
         "clock",
         "config",
         "index",
+        "log",
+        "meter",
         "metrics",
         "name",
+        "pack",
         "partition",
         "timeout_ms",
         "topic_id",
@@ -85,25 +90,18 @@ class ProduceForm:
         self.topic_id = topic.topic_id
         self.index = topic.partition_data[0].index
         self.partition = partition
+        self.log: Log = partition.log
         self.config: TopicConfig = partition.log.config
         self.clock: Clock = node.clock
         self.metrics: Metrics = node.metrics
+        self.meter = node.metrics.meter("Produce", version, 0)
         whole = self.encode(ErrorCode.NONE, 0x5EED_0FF5_E7A1_B2C3, 0x7EA5_7A3B_0001_0203, 0)
         mark = whole.index(_MARK)
         tags = response_header(0, version, 0)[4:]
-        self._before = tags + whole[:mark]
-        self._after = whole[mark + _OFFSETS_BYTES :]
-        layout = struct.Struct(f">ii{len(self._before)}sqqq{len(self._after)}s")
-        self._pack = functools.partial(layout.pack, layout.size - _LENGTH_BYTES)
-
-    def answers(self, correlation_ids: list[int], results: Sequence[AppendResult]) -> list[bytes]:
-        """The whole responses of batches that were stored, with their lengths; as if stored where they were refused."""
-        pack, before, after = self._pack, self._before, self._after
-        # Base offset, append time and log start by their numbers: a named tuple's names are looked up in its class.
-        return [
-            pack(correlation_id, before, result[1], result[3], result[4], after)
-            for correlation_id, result in zip(correlation_ids, results, strict=True)
-        ]
+        self.before = tags + whole[:mark]
+        self.after = whole[mark + _OFFSETS_BYTES :]
+        layout = struct.Struct(f">ii{len(self.before)}sqqq{len(self.after)}s")
+        self.pack = functools.partial(layout.pack, layout.size - _LENGTH_BYTES)
 
     def refusal(self, correlation_id: int, code: ErrorCode, message: str | None, result: AppendResult | None) -> bytes:
         """The whole response of a batch that was refused, or is not promised, with its length."""
@@ -142,81 +140,115 @@ class ProduceForm:
         )
         return encode(ProduceResponse(responses=[topic]), self.version)
 
-    def holds(self) -> bool:
-        """Whether the long way would still do the same."""
-        partition = self.partition
-        return not partition.is_closed and partition.log.config is self.config
-
 
 class ProduceForms:
     """The forms of one connection. All have their records' length at the same position: clients name topics alike."""
 
-    __slots__ = ("_field", "_forms", "_layout", "_length_at", "_max_frame_bytes")
+    __slots__ = (
+        "_first",
+        "_form",
+        "_forms",
+        "_frame_bytes",
+        "_key",
+        "_last",
+        "_length_at",
+        "_max_frame_bytes",
+        "_smallest_bytes",
+        "_unpack",
+        "_word",
+    )
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._forms: dict[bytes, ProduceForm] = {}
-        self._field = (-1, 4, 0)  # the newest length field as a word, its width, and the length
         self._max_frame_bytes = max_frame_bytes
         self._place_length(_FORM_START)
 
     def _place_length(self, length_at: int) -> None:
         """The records' length stands at `length_at` of a frame: what is before it, and four bytes from there on."""
         self._length_at = length_at
-        self._layout = struct.Struct(f">iIi{length_at - _FORM_START}sI")
+        layout = struct.Struct(f">iIi{length_at - _FORM_START}sI")
+        self._unpack, self._smallest_bytes = layout.unpack_from, layout.size
+        self._forget()
 
-    def start(self, view: memoryview, start: int, end: int, most: int) -> ProduceRun | None:
+    def _forget(self) -> None:
+        self._forms.clear()
+        # Of the newest frame: its form, and what that was found by; its length and the four bytes at its length field;
+        # where its records begin and end. The next frame is often the same in all of that.
+        self._form: ProduceForm | None = None
+        self._key = b""
+        self._frame_bytes = self._word = self._first = self._last = 0
+
+    def start(self, view: memoryview, start: int, end: int, most: int, newest: Slot | None) -> ProduceRun | None:
         """Start the whole Produce frames of one form, at most `most`, with which `view[start:end]` begins.
 
-        None when the first one must take the long way.
+        They go on with `newest`, the connection's newest slot, if that is a run of this form and turn, and make one of
+        their own otherwise. None when the first frame must take the long way.
         """
-        layout, length_at = self._layout, self._length_at
-        unpack, smallest, unpack_tail = layout.unpack_from, layout.size, _INT32.unpack_from
-        if not smallest <= end - start <= self._max_frame_bytes:
+        smallest_bytes = self._smallest_bytes
+        if not smallest_bytes <= end - start <= self._max_frame_bytes:
             return None  # in so short a view no frame is too long, and each is looked at by its length alone
+        unpack, unpack_tail = self._unpack, _INT32.unpack_from
         frame_bytes, kind, correlation_id, key, word = unpack(view, start)
-        form = self._forms.get(key)
-        if form is None or form.version != kind:  # API key and version; Produce is 0
+        form = self._form
+        if form is None or key != self._key or kind != form.version:  # API key and version; Produce is 0
+            form = self._forms.get(key)
+            if form is None or kind != form.version:
+                return None
+            self._form, self._key = form, key
+        partition = form.partition
+        if partition.is_closed or form.log.config is not form.config:
+            self._forget()  # the long way would not do the same any more
             return None
-        if not form.holds():
-            self._forms.clear()
+        if (frame_bytes != self._frame_bytes or word != self._word) and not self._measure(form, frame_bytes, word):
             return None
+        first, last = self._first, self._last
         is_flexible = kind >= FIRST_FLEXIBLE_VERSION
-        tail_bytes = len(_FLEXIBLE_TAIL) if is_flexible else 0
-        last_start = end - smallest
+        last_start = end - smallest_bytes
         entries: list[tuple[memoryview, int]] = []
         correlation_ids: list[int] = []
-        field, width, length = self._field if is_flexible else (-1, 4, 0)
         run_bytes = 0
         for _ in range(most):
             following = start + _LENGTH_BYTES + frame_bytes
-            if following > end or frame_bytes < smallest:
+            if following > end or (is_flexible and unpack_tail(view, following - 4)[0] & 0xFFFFFF):
                 break
-            if not is_flexible:
-                length = word
-            else:
-                if word != field:
-                    field = word
-                    width, length = _varint_in(word)
-                    self._field = field, width, length
-                if unpack_tail(view, following - 4)[0] & 0xFFFFFF:
-                    break
-            first, last = start + length_at + width, following - tail_bytes
-            if first + length != last:
-                break
-            entries.append((view[first:last], kind))
+            entries.append((view[start + first : start + last], kind))
             correlation_ids.append(correlation_id)
-            run_bytes += length
+            run_bytes += last - first
             start = following
             if start > last_start:
                 break
-            frame_bytes, next_kind, correlation_id, next_key, word = unpack(view, start)
+            next_bytes, next_kind, correlation_id, next_key, next_word = unpack(view, start)
             if next_key != key or next_kind != kind:
                 break
+            if next_bytes != frame_bytes or next_word != word:
+                frame_bytes, word = next_bytes, next_word
+                if not self._measure(form, frame_bytes, word):
+                    break
+                first, last = self._first, self._last
         if not entries:
             return None
+        if isinstance(newest, ProduceRun) and newest.goes_on(form, correlation_ids, start):
+            partition.gather_run(entries, run_bytes, newest)
+            return newest
         run = ProduceRun(form, correlation_ids, start)
-        form.partition.gather_run(entries, run_bytes, run.appended)
+        partition.gather_run(entries, run_bytes, run)
         return run
+
+    def _measure(self, form: ProduceForm, frame_bytes: int, word: int) -> bool:
+        """Learn where the records of a frame lie, by its length and the word at its length field; False when it must
+        take the long way.
+        """
+        if form.version >= FIRST_FLEXIBLE_VERSION:
+            width, length = _varint_in(word)
+            tail_bytes = len(_FLEXIBLE_TAIL)
+        else:
+            width, length, tail_bytes = 4, word, 0
+        first = self._length_at + width
+        last = first + length
+        if frame_bytes < self._smallest_bytes or last + tail_bytes != _LENGTH_BYTES + frame_bytes:
+            return False
+        self._frame_bytes, self._word, self._first, self._last = frame_bytes, word, first, last
+        return True
 
     def learn(self, frame: memoryview, request: ProduceRequest, version: int, partition: Partition, node: Node) -> None:
         """Remember the form of a request that is about to take the long way, if it has one."""
@@ -235,7 +267,6 @@ class ProduceForms:
         if length_at <= form_start or frame[length_at:records_at] != field or frame[records_at + length :] != tail:
             return
         if length_at + _LENGTH_BYTES != self._length_at or len(self._forms) >= MAX_FORMS:
-            self._forms.clear()
             self._place_length(length_at + _LENGTH_BYTES)
         self._forms[bytes(frame[form_start:length_at])] = ProduceForm(request, version, partition, node)
 
@@ -243,11 +274,11 @@ class ProduceForms:
 class ProduceRun(Slot):
     """Such requests under way, one behind the other: their slot, and who is told of their batches.
 
-    `end` is where the frame of the last one ends. The results are told by the turn's flush; the answers leave together,
-    when the last of the batches may be promised.
+    `end` is where the frame of the last one ends, `added` how many the last read added. The results are told by the
+    turn's flush; the answers leave together, when the last of the batches may be promised.
     """
 
-    __slots__ = ("_correlation_ids", "_form", "_started_ns", "_succeeded", "end")
+    __slots__ = ("_correlation_ids", "_form", "_started_ns", "_succeeded", "added", "end")
 
     # What no such request has: constants of the class, since each attribute set is time on the hot path.
     pending = None
@@ -257,19 +288,36 @@ class ProduceRun(Slot):
     def __init__(self, form: ProduceForm, correlation_ids: list[int], end: int) -> None:
         self.owner = None
         self.is_done = False
-        self.requests = self._succeeded = len(correlation_ids)
+        self.requests = self.added = self._succeeded = len(correlation_ids)
         self.size_bytes = 0
         self.end = end
         self._form = form
         self._correlation_ids = correlation_ids
         self._started_ns = perf_counter_ns()
 
-    def appended(self, results: Sequence[AppendResult]) -> None:
+    def goes_on(self, form: ProduceForm, correlation_ids: list[int], end: int) -> bool:
+        """Take in the requests of one more read of the turn, if they are of the same form and nobody gathered since."""
+        if form is not self._form or form.partition.newest_waiter is not self:
+            return False
+        self._correlation_ids += correlation_ids
+        self.added = len(correlation_ids)
+        self.requests += self.added
+        self._succeeded += self.added
+        self.end = end
+        return True
+
+    def run_appended(self, results: Sequence[AppendResult]) -> None:
         """Told by the turn's flush: encode the answers, and let them leave now or when they may."""
         form = self._form
         correlation_ids = self._correlation_ids
-        answers = form.answers(correlation_ids, results)
-        last_offsets = [result[2] for result in results]
+        pack, before, after = form.pack, form.before, form.after
+        # As if all had been stored. Base offset, append time and log start by their numbers: a named tuple's names are
+        # looked up in its class.
+        answers = [
+            pack(correlation_id, before, result[1], result[3], result[4], after)
+            for correlation_id, result in zip(correlation_ids, results, strict=True)
+        ]
+        last_offsets = list(map(_last_offset, results))
         promised = max(last_offsets)
         if min(last_offsets) < 0:
             for number, result in enumerate(results):
@@ -312,7 +360,7 @@ class ProduceRun(Slot):
         """All replies are there: count those that are no refusals, and let them leave."""
         form = self._form
         elapsed_us = (perf_counter_ns() - self._started_ns) // 1000
-        form.metrics.request("Produce", form.version, 0, elapsed_us, self._succeeded)
+        form.meter.note(elapsed_us, self._succeeded)
         reply = b"".join(answers)
         self.buffers = [reply]
         self.size_bytes = len(reply)

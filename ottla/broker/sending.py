@@ -39,19 +39,22 @@ def has_unread(fd: int) -> bool:
     return _UNREAD != _NOTHING
 
 
-def send(transport: asyncio.Transport, fd: int, replies: list[Buffer]) -> int:
-    """Send `replies`, by the descriptor of the transport's socket unless it is NO_DESCRIPTOR; how many bytes."""
-    size_bytes = sum(map(len, replies))
-    if fd != NO_DESCRIPTOR and len(replies) <= MAX_PIECES and not transport.get_write_buffer_size():
+def send(transport: asyncio.Transport, fd: int, replies: list[Buffer], size_bytes: int) -> bool:
+    """Send `replies`, `size_bytes` in all, by the descriptor of the transport's socket unless it is NO_DESCRIPTOR.
+
+    True when the socket took all: nothing waits in the transport. Who was told False asks the transport before the
+    next ones go by the descriptor.
+    """
+    if fd != NO_DESCRIPTOR and len(replies) <= MAX_PIECES:
         try:
             sent = os.writev(fd, replies)
         except OSError:  # full, or lost: the transport meets it again, and knows what to do
             sent = 0
         if sent == size_bytes:
-            return size_bytes
+            return True
         replies = _behind(replies, sent)
     transport.writelines(_joined(replies))
-    return size_bytes
+    return False
 
 
 def unmapped_bytes(replies: list[Buffer]) -> int:

@@ -11,7 +11,7 @@ that `looked()` is called once every ready socket was read (`loop.call_soon` in 
 Two cases know better than the loop when a turn should end. Where clients have several requests under way, the rest of
 them is arriving while the first are read: the turn looks at the sockets once more before it ends, which makes of two
 appends and two sends one. And a connection that has been the only one to send for a while has nobody to wait for: it
-looks again, and ends its turn, itself, within the read (`begin_alone`).
+looks again, and ends its turn, itself, within the read (`has_work`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Turn:
         "_last",
         "_now_ms",
         "_senders",
-        "_waiting_for_end",
         "began_ms",
+        "has_work",
         "is_long",
         "is_pipelined",
         "number",
@@ -53,7 +53,9 @@ class Turn:
         self._after_append: list[Step] = []
         self._senders: list[Step] = []
         self._last: list[Step] = []
-        self._waiting_for_end = False
+        self.has_work = False
+        """Whether there is anything to do at its end. Who finds that there is nothing may set it, gather, and call
+        `end` itself, without `on_work`."""
         self.is_pipelined = False
         """Whether a single read of this turn brought more than one request; connections set it."""
         self.was_pipelined = False
@@ -67,15 +69,10 @@ class Turn:
         """Of this turn: once it is another one, nothing looks at what was received in the one before."""
         self.on_work: Callable[[], object] | None = None
 
-    @property
-    def has_work(self) -> bool:
-        """Whether `end()` would do anything."""
-        return self._waiting_for_end
-
     def note_gathering(self, partition: Partition) -> None:
         """`partition` holds its first gathered batch of this turn: append it at the end."""
         self._gathering.append(partition)
-        if not self._waiting_for_end:
+        if not self.has_work:
             self._note_work()
 
     def after_append(self, step: Step) -> None:
@@ -105,16 +102,9 @@ class Turn:
                     # Batches left behind would look at buffers that are used again, and the turn would never end.
                     LOG.exception("bug: the flush of a partition failed")
 
-    def begin_alone(self) -> bool:
-        """Begin a turn that the caller ends itself, without `on_work`; False where the loop has to end it."""
-        if self._waiting_for_end:
-            return False
-        self._waiting_for_end = True
-        return True
-
     def looked(self) -> None:
         """Every socket that was ready has been read: end the turn, or ask for one more look first."""
-        if not self._waiting_for_end:
+        if not self.has_work:
             return  # somebody else has ended it
         if not self._has_looked_again and (self.is_pipelined or self.was_pipelined) and self.on_work is not None:
             self._has_looked_again = True
@@ -132,7 +122,7 @@ class Turn:
         if self._after_append:
             steps, self._after_append = self._after_append, []
             self._run(steps)
-        self._waiting_for_end = self._has_looked_again = False
+        self.has_work = self._has_looked_again = False
         self.was_pipelined, self.is_pipelined = self.is_pipelined, False
         if own is not None:
             try:
@@ -149,7 +139,7 @@ class Turn:
         if self._last:
             steps, self._last = self._last, []
             self._run(steps)
-        if (self._after_append or self._senders) and not self._waiting_for_end:
+        if (self._after_append or self._senders) and not self.has_work:
             self._note_work()
 
     @staticmethod
@@ -162,8 +152,8 @@ class Turn:
                 LOG.exception("bug: a step at the end of a turn failed")
 
     def _note_work(self) -> None:
-        if self._waiting_for_end:
+        if self.has_work:
             return
-        self._waiting_for_end = True
+        self.has_work = True
         if self.on_work is not None:
             self.on_work()

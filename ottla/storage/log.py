@@ -224,7 +224,7 @@ class Log(LogState):
         self.log_end_offset = next_offset
         if not self._is_synced_before_shown:
             self.high_watermark = next_offset
-            self._high_watermark_place = _fast(End, (next_offset, run.base_offset, run.size_bytes))
+            self.reader.high_watermark = _fast(End, (next_offset, run.base_offset, run.size_bytes))
 
     def _storage_refusal(self, error: BaseException) -> AppendResult:
         return AppendResult(
@@ -255,22 +255,12 @@ class Log(LogState):
             return EMPTY_SLICE
         return self.reader.read(offset, max_bytes, self._end(end_offset), at_least_one, allow_map)
 
-    def read_on(self, offset: int, max_bytes: int, end_offset: int, allow_map: bool) -> memoryview | None:
-        """The short way of `read`, for who goes on where an earlier read ended (LogReader.read_on); None: call `read`.
-
-        Raises OSError: the disk failed.
-        """
-        end = self._high_watermark_place
-        if end.offset != end_offset or not self.log_start_offset <= offset < end_offset:
-            return None
-        return self.reader.read_on(offset, max_bytes, end, allow_map)
-
     def _end(self, end_offset: int) -> End | int:
         if end_offset >= self.log_end_offset:
             active = self.segment_list.active
             return End(self.log_end_offset, active.base_offset, active.size_bytes)
-        if end_offset == self._high_watermark_place.offset:
-            return self._high_watermark_place
+        if end_offset == self.reader.high_watermark.offset:
+            return self.reader.high_watermark
         return end_offset
 
     def offset_for_timestamp(self, timestamp_ms: int, *, end_offset: int) -> tuple[int, int, int] | None:
@@ -438,6 +428,7 @@ class Log(LogState):
         if offset > self.log_start_offset:
             self.epochs.truncate_from_start(offset)
             self.log_start_offset = offset
+            self.reader.forget_hints()  # none may name an offset before it
 
     def _drop(self, segment: Segment, now_ms: int) -> None:
         """Rename a segment's files, its snapshot among them, and take it out of the log.

@@ -18,7 +18,8 @@ from ottla.storage.segment_list import SegmentList
 from ottla.storage.slice import EMPTY_SLICE, LogSlice
 
 MAX_HINTS: Final = 128
-"""Consumers of one partition that may read at different places at once and still skip the index."""
+"""Consumers of one partition that may read at different places at once and still skip the index. So many are kept, and
+so many older ones: letting go of all old ones at times is cheaper than of the oldest one at each read."""
 SMALLEST_MAP_BYTES: Final = 64 * 1024
 """From here on sending from the map is cheaper than a copy."""
 
@@ -41,17 +42,20 @@ class _Stretch(NamedTuple):
 
 
 class LogReader:
-    """Reads one log; owns nothing but its hints."""
+    """Reads one log; owns nothing but its hints. The log keeps `high_watermark` true: where what may be seen ends."""
 
-    __slots__ = ("_hints", "_segments")
+    __slots__ = ("_hints", "_older_hints", "_segments", "high_watermark")
 
-    def __init__(self, segments: SegmentList) -> None:
+    def __init__(self, segments: SegmentList, high_watermark: End) -> None:
         self._segments = segments
+        self.high_watermark = high_watermark
         self._hints: dict[int, tuple[Segment, int]] = {}
+        self._older_hints: dict[int, tuple[Segment, int]] = {}
 
     def forget_hints(self) -> None:
-        """Segments were cut or deleted."""
+        """Segments were cut or deleted, or the log starts later: hints are never looked at twice."""
         self._hints.clear()
+        self._older_hints.clear()
 
     def read(self, offset: int, max_bytes: int, end: End | int, at_least_one: bool, allow_map: bool) -> LogSlice:
         """Whole batches from the one that contains `offset`, which lies below `end` (as an offset where its position
@@ -79,19 +83,25 @@ class LogReader:
             self._remember(stretch.next_offset, stretch.segment, stretch.end)
         return _slice(stretch.segment, stretch.position, stretch.end, allow_map)
 
-    def read_on(self, offset: int, max_bytes: int, end: End, allow_map: bool) -> memoryview | None:
-        """`read` for who goes on where an earlier read ended, when the bytes are in memory; None: `read` knows.
+    def read_on(self, offset: int, max_bytes: int, end_offset: int, allow_map: bool) -> memoryview | None:
+        """`read` for who goes on where an earlier read ended, when the bytes are in memory and `end_offset` is the
+        high watermark; None: `read` knows.
 
         The first batch comes even if it is larger than `max_bytes` (KIP-74); of small ones up to a quarter less may
         come than `max_bytes` would allow, because one header is looked at and no more.
 
         Raises OSError: the disk failed.
         """
-        hint = self._hints.get(offset)
+        hints = self._hints
+        hint = hints.get(offset)
         if hint is None:
-            return None
+            hint = self._older_hints.get(offset)
+            if hint is None:
+                return None
         segment, position = hint
-        end_offset, last_base_offset, limit = end
+        visible_offset, last_base_offset, limit = self.high_watermark
+        if end_offset != visible_offset or offset >= end_offset:
+            return None
         is_last = segment.base_offset == last_base_offset
         if not is_last:
             limit = segment.size_bytes
@@ -112,13 +122,15 @@ class LogReader:
             data = segment.file.pread_nowait(length, position)
             view = None if data is None else memoryview(data)
         if view is not None:
-            self._remember(next_offset, segment, stop)
+            if len(hints) >= MAX_HINTS:
+                self._older_hints, self._hints = hints, (hints := {})
+            hints[next_offset] = segment, stop
         return view
 
     def _place(self, offset: int) -> tuple[int, int]:
         """(slot in the segment list, position or -1 without a hint)."""
         slot = self._segments.slot_for(offset)
-        hint = self._hints.get(offset)
+        hint = self._hints.get(offset) or self._older_hints.get(offset)
         if hint is not None:
             segment, position = hint
             if self._segments[slot] is segment:
@@ -129,10 +141,9 @@ class LogReader:
         return slot, -1
 
     def _remember(self, next_offset: int, segment: Segment, position: int) -> None:
-        hints = self._hints
-        if len(hints) >= MAX_HINTS:
-            del hints[next(iter(hints))]
-        hints[next_offset] = (segment, position)
+        if len(self._hints) >= MAX_HINTS:
+            self._older_hints, self._hints = self._hints, {}
+        self._hints[next_offset] = (segment, position)
 
 
 def _find(

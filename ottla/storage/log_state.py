@@ -86,7 +86,8 @@ class LogState:
         self.high_watermark = log_end_offset
         self.leader_epoch = max(epochs.latest, 0)
         self.size_bytes = sum(segment.size_bytes for segment in segments)
-        self.reader = LogReader(self.segment_list)
+        active = self.segment_list.active
+        self.reader = LogReader(self.segment_list, End(log_end_offset, active.base_offset, active.size_bytes))
         self.due_unlinks: list[retention.DueUnlink] = []
         self.is_retaining = False
         self._health = health
@@ -95,8 +96,6 @@ class LogState:
         self.unsynced = UnsyncedState(files, directory, epochs, has_unsynced_names=report.has_unsynced_names)
         self.unsynced.snapshot_offset = snapshot_offset
         self._active_run: SegmentRun | None = None
-        active = self.segment_list.active
-        self._high_watermark_place = End(log_end_offset, active.base_offset, active.size_bytes)
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
@@ -248,7 +247,7 @@ class LogState:
     def _raise_high_watermark(self, place: End) -> None:
         if place.offset > self.high_watermark:
             self.high_watermark = place.offset
-            self._high_watermark_place = place
+            self.reader.high_watermark = place
 
     # -- leader epochs
 
@@ -275,10 +274,10 @@ class LogState:
             self.forget_segment(segment)
             self.size_bytes -= segment.size_bytes
         self.size_bytes += new.size_bytes
-        place = self._high_watermark_place
+        place = self.reader.high_watermark
         if any(place.base_offset == segment.base_offset for segment in old):
             # It was the end of the last of them, and bytes of it moved.
-            self._high_watermark_place = End(place.offset, new.base_offset, new.size_bytes)
+            self.reader.high_watermark = End(place.offset, new.base_offset, new.size_bytes)
 
     # -- the end moves
 
@@ -298,7 +297,7 @@ class LogState:
         self.synced_offset = min(self.synced_offset, end_offset)
         self.recovery_point = min(self.recovery_point, end_offset)
         if self.high_watermark >= end_offset:
-            self.high_watermark, self._high_watermark_place = end_offset, place
+            self.high_watermark, self.reader.high_watermark = end_offset, place
         self.size_bytes = sum(segment.size_bytes for segment in self.segment_list)
         self.unsynced.snapshots_gone(end_offset)
         self.reader.forget_hints()

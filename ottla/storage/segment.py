@@ -279,8 +279,10 @@ class Segment:
             at = position
         elif (at - position) * 4 < (stop - position) * 3:
             return None
-        elif entries.firsts_from <= slot < entries.firsts_from + len(entries.firsts):
-            return at, self.base_offset + entries.firsts[slot - entries.firsts_from]
+        else:
+            firsts, known = entries.firsts, slot - entries.firsts_from
+            if 0 <= known < len(firsts):
+                return at, self.base_offset + firsts[known]
         header = self.file.pread_nowait(_LOOK_BYTES, at)
         if header is None:
             return None

@@ -37,9 +37,6 @@ class Echo:
     slots: dict[bytes, Slot] = field(default_factory=dict)
     pendings: dict[bytes, Pending[object]] = field(default_factory=dict)
 
-    def start_run(self, view: memoryview, start: int, end: int, peer: Peer, most: int) -> None:
-        """No request has a short way."""
-
     def start(self, data: memoryview, peer: Peer) -> list[bytes | bytearray | memoryview] | Slot | None:
         body = bytes(data)
         self.seen.append(body)

@@ -8,8 +8,10 @@ from uuid import UUID
 import pytest
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
 from kit.nodes import start_node
+from kit.transport import feed
 
-import ottla.broker.dispatch
+from ottla.broker.connection import READS_ALONE
+from ottla.broker.fetch_path import FetchForms
 from ottla.broker.node import Node
 from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.errors import ErrorCode
@@ -31,14 +33,14 @@ def node() -> Node:
 def short_answers(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each frame that came to the short way was answered there."""
     answered: list[bool] = []
-    original = ottla.broker.dispatch.answer_by_form
+    original = FetchForms.answer
 
     def noting(*arguments: object) -> object:
         answer = original(*arguments)  # type: ignore[arg-type]  # handed through
         answered.append(answer is not None)
         return answer
 
-    monkeypatch.setattr(ottla.broker.dispatch, "answer_by_form", noting)
+    monkeypatch.setattr(FetchForms, "answer", noting)
     return answered
 
 
@@ -191,3 +193,26 @@ def test_requests_are_counted_on_either_way(node: Node) -> None:
     counters = node.metrics.topic(TOPIC)
     assert (counters.total_fetch_requests, counters.failed_fetch_requests) == (3, 1)
     assert (counters.total_produce_requests, counters.failed_produce_requests) == (3, 1)
+
+
+def test_who_asks_alone_is_answered_within_the_read_and_behind_what_the_socket_has_not_taken(
+    node: Node, short_answers: list[bool]
+) -> None:
+    fill(node)
+    client = Exchange(node)
+    wanted = request(node, 0, 12)
+    content = encode_request_header(1, 12, 7, "raw") + encode(wanted, 12)
+    frame = struct.pack(">i", len(content)) + content
+    expected = raw_answer(Exchange(node), wanted, 12)
+    for _ in range(READS_ALONE + 2):
+        feed(client.connection, frame)
+        client.node.settle()
+    client.transport.written.clear()
+    short_answers.clear()
+    feed(client.connection, frame)  # and no turn ends
+    assert client.transport.written == expected
+    assert short_answers == [True]
+    client.connection._out.append(b"before")  # what a turn that has not ended yet wants to send goes first
+    feed(client.connection, frame)
+    client.node.settle()
+    assert client.transport.written == expected + b"before" + expected

@@ -38,9 +38,6 @@ class Answers:
     started: int = 0
     slots: list[Slot] = field(default_factory=list)
 
-    def start_run(self, view: memoryview, start: int, end: int, peer: Peer, most: int) -> None:
-        """No request has a short way."""
-
     def start(self, data: memoryview, peer: Peer) -> list[bytes | bytearray | memoryview] | Slot | None:
         self.started += 1
         body = bytes(data[:16])

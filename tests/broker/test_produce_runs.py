@@ -17,7 +17,7 @@ from ottla.protocol.api.api_versions import ApiVersionsRequest
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.headers import encode_request_header
-from ottla.protocol.message import Request, encode
+from ottla.protocol.message import Request, decode, encode
 
 
 def frame(request: Request, version: int, correlation_id: int) -> bytes:
@@ -182,3 +182,51 @@ def test_the_bound_of_pending_requests_counts_the_requests_of_a_run() -> None:
     node.settle()
     assert [answer.base_offset for answer in answers(client)] == [1, 2, 3, 4, 5]
     assert not client.transport.is_paused
+
+
+def test_what_two_reads_of_one_turn_bring_is_one_run_answered_in_order() -> None:
+    client = Exchange(make_node())
+    feed(client.connection, frames_of([("plain", 1)])[0])
+    client.end_turn()
+    written = len(client.transport.written)
+    frames = frames_of([("plain", 1), ("plain", 300), ("plain", 1)])
+    feed(client.connection, frames[0])
+    feed(client.connection, frames[1] + frames[2])
+    (run,) = client.connection._slots
+    assert isinstance(run, ProduceRun)
+    assert run.requests == client.connection._pending_requests == 3
+    client.end_turn()
+    assert not client.connection._slots
+    assert not client.connection._pending_requests
+    answered = bytes(client.transport.written[written:])
+    correlation_ids = []
+    while answered:
+        length, correlation_id = struct.unpack_from(">ii", answered)
+        correlation_ids.append(correlation_id)
+        answered = answered[4 + length :]
+    assert correlation_ids == [100, 101, 102]
+
+
+def test_a_run_does_not_go_on_behind_what_somebody_else_gathered() -> None:
+    node = make_node()
+    client, other = Exchange(node), Exchange(node)
+    for each in (client, other):
+        feed(each.connection, frames_of([("plain", 1)])[0])
+        each.end_turn()
+    (frame_bytes,) = frames_of([("plain", 1)])
+    for each in (client, other, client):
+        feed(each.connection, frame_bytes)
+    assert [len(each.connection._slots) for each in (client, other)] == [2, 1]
+    node.settle()
+    assert [answer.base_offset for answer in answers_of(client)] == [0, 4, 8]
+    assert [answer.base_offset for answer in answers_of(other)] == [2, 6]
+
+
+def answers_of(client: Exchange) -> list[ProduceResponse.PartitionProduceResponse]:
+    found, data = [], bytes(client.transport.written)
+    while data:
+        (length,) = struct.unpack_from(">i", data)
+        response = decode(ProduceResponse, memoryview(data)[: 4 + length], 9, 4 + 5)  # flexible: the header has tags
+        found.append(response.responses[0].partition_responses[0])
+        data = data[4 + length :]
+    return found

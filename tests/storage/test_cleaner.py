@@ -125,7 +125,7 @@ def test_reads_end_at_the_high_watermark_though_the_segment_that_it_ends_became_
     for offset in range(2):
         data = log.read(offset, 1 << 20, end_offset=log.high_watermark).read_blocking()
         assert data == log.segments[0].file.pread(log.segments[0].size_bytes, 0)
-        view = log.read_on(offset, 1 << 20, log.high_watermark, allow_map=False)
+        view = log.reader.read_on(offset, 1 << 20, log.high_watermark, allow_map=False)
         assert view is None or bytes(view) == data
 
 

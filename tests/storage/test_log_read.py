@@ -97,7 +97,7 @@ def test_the_short_way_of_a_sequential_read_gives_the_same_batches_and_not_much_
     short = offset = 0
     while offset < log.log_end_offset:
         whole = log.read(offset, max_bytes, end_offset=log.log_end_offset).read_blocking()
-        view = log.read_on(offset, max_bytes, log.log_end_offset, False)
+        view = log.reader.read_on(offset, max_bytes, log.log_end_offset, False)
         if view is not None:
             assert whole.startswith(view)
             assert len(view) * 4 >= min(max_bytes * 3, len(whole))
@@ -111,23 +111,23 @@ def test_the_short_way_of_a_sequential_read_gives_the_same_batches_and_not_much_
 
 def test_the_short_way_is_only_for_who_goes_on_and_sees_what_may_be_seen() -> None:
     log = filled(3)
-    assert log.read_on(0, 1 << 20, 9, False) is None
+    assert log.reader.read_on(0, 1 << 20, 9, False) is None
     log.read(0, 1, end_offset=9)
-    assert log.read_on(3, 1, 9, False) is not None
-    assert log.read_on(3, 1, 6, False) is None  # an end whose position is not known
+    assert log.reader.read_on(3, 1, 9, False) is not None
+    assert log.reader.read_on(3, 1, 6, False) is None  # an end whose position is not known
     log.delete_records(6)
-    assert log.read_on(3, 1, 9, False) is None
+    assert log.reader.read_on(3, 1, 9, False) is None
 
 
 def test_the_short_way_leaves_cold_bytes_and_damage_to_the_long_one() -> None:
     log = filled(3)
     log.read(0, 1, end_offset=9)
     log.files.cold = ["*.log"]
-    assert log.read_on(3, 1, 9, False) is None
+    assert log.reader.read_on(3, 1, 9, False) is None
     log.files.cold = []
     file = log.files.open(DIRECTORY / "00000000000000000000.log", writable=True)
     file.pwritev([b"\xff" * 20], log.size_bytes // 3)
-    assert log.read_on(3, 1, 9, False) is None
+    assert log.reader.read_on(3, 1, 9, False) is None
     with pytest.raises(KafkaError):
         log.read(3, 1, end_offset=9)
 
