@@ -1,4 +1,4 @@
-"""What goes into `Log.append` and what comes out of it: entries, results, and the look at each batch.
+"""What goes into `Log.append` and what comes out of it: entries, results, rules, and what is wrong with a batch.
 
 A batch stays opaque: its header and checksum are looked at, its records are not (a deviation from Kafka, which
 always looks inside), except where the topic asks for it: compaction (keys), recompression, `ottla.validate.records`
@@ -8,7 +8,6 @@ here touches a file. Called by the log only; the broker makes entries and reads 
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -17,22 +16,18 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import (
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
-    MAGIC,
     CorruptBatch,
-    HeaderFields,
     header_fields,
-    unpack_header,
 )
-from ottla.protocol.records.checksum import crc32c
 from ottla.protocol.records.compression import Compression
 
 NO_TIMESTAMP: Final = -1
 FIRST_PRODUCE_VERSION_WITH_ZSTD: Final = 7
-_ATTRIBUTES_POSITION: Final = 21
 _MAGIC_POSITION: Final = 16
 _MIN_INT64: Final = -(1 << 63)
 _MAX_INT64: Final = (1 << 63) - 1
-_LZ4: Final = int(Compression.LZ4)
+LAST_PLAIN_CODEC: Final = int(Compression.LZ4)
+"""Behind it comes zstd, which old requests may not bring, and nothing else."""
 _LOG_APPEND_TIME_BIT: Final = 0x08
 _TRANSACTIONAL_BIT: Final = 0x10
 _CONTROL_BIT: Final = 0x20
@@ -156,52 +151,8 @@ def _target_compression(config: TopicConfig) -> tuple[Compression | None, int | 
     return None, None
 
 
-def inspect(records: memoryview, api_version: int, rules: BatchRules, now_ms: int) -> HeaderFields:
-    """Look at one client's batch as far as every topic needs it (decisions.md 10); its header.
-
-    Raises:
-        Refused: with the code that Kafka gives.
-    """
-    try:
-        fields: HeaderFields = unpack_header(records)
-    except struct.error:
-        raise _wrong_shape(records, rules) from None
-    (
-        base_offset,
-        batch_length,
-        _,
-        magic,
-        crc,
-        attributes,
-        delta,
-        base_ms,
-        max_ms,
-        producer_id,
-        epoch,
-        sequence,
-        count,
-    ) = fields
-    size = batch_length + LENGTH_PREFIX_BYTES
-    if (
-        magic != MAGIC
-        or size != len(records)
-        or base_offset
-        or count < 1
-        or delta != count - 1
-        or size > rules.max_batch_bytes
-    ):
-        raise _wrong_shape(records, rules)
-    if crc32c(records[_ATTRIBUTES_POSITION:]) != crc:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match its bytes")
-    # One comparison for the common case: a known codec other than zstd, and none of the bits that are refused.
-    if attributes & 0xFFF8 or attributes > _LZ4:
-        _check_attributes(attributes, api_version)
-    if producer_id >= 0 and (sequence < 0 or epoch < 0):
-        raise Refused(
-            ErrorCode.INVALID_RECORD, f"sequence {sequence} and epoch {epoch} cannot be those of producer {producer_id}"
-        )
-    if now_ms != rules.bounds_of_ms:
-        rules.set_bounds(now_ms)
+def check_timestamps(base_ms: int, max_ms: int, rules: BatchRules, now_ms: int) -> None:
+    """Refuse a stamp out of range; none at all is in every range. (`take_in` sees most at one look.)"""
     earliest_ms, latest_ms = rules.earliest_ms, rules.latest_ms
     if (
         max_ms > latest_ms
@@ -210,10 +161,9 @@ def inspect(records: memoryview, api_version: int, rules: BatchRules, now_ms: in
         or (max_ms < earliest_ms and max_ms != NO_TIMESTAMP)
     ):
         raise timestamp_out_of_range(base_ms, max_ms, rules, now_ms)
-    return fields
 
 
-def _wrong_shape(records: memoryview, rules: BatchRules) -> Refused:
+def wrong_shape(records: memoryview, rules: BatchRules) -> Refused:
     """The refusal of a batch whose header cannot be, or says what the request or the topic does not allow."""
     try:
         fields = header_fields(records)
@@ -251,7 +201,8 @@ def timestamp_out_of_range(base_ms: int, max_ms: int, rules: BatchRules, now_ms:
     )
 
 
-def _check_attributes(attributes: int, api_version: int) -> None:
+def check_attributes(attributes: int, api_version: int) -> None:
+    """Refuse a codec that does not exist, or not in that version of Produce, and what clients may not say."""
     codec = attributes & 0x07
     if codec > Compression.ZSTD:
         raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no compression {codec}")

@@ -8,14 +8,20 @@ has written all of it, nothing of it is visible anywhere; a failed write just dr
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Final
 
 from ottla.config.topic import TopicConfig
 from ottla.storage.producer_state import ProducerEntry
-from ottla.storage.segment import Segment
+from ottla.storage.segment import INDEX_ENTRIES_BEHIND, Segment
 from ottla.storage.sparse_index import MAX_RELATIVE_OFFSET, CorruptIndex
 
 NO_TIMESTAMP: Final = -1
+
+
+PlannedBatch = tuple[memoryview | bytearray | bytes, int, int, int, int, ProducerEntry | None]
+"""A batch that is going to be stored: its bytes, how many, first and last offset, largest timestamp in ms, and what it
+makes of its producer."""
 
 
 class RollLimits:
@@ -98,19 +104,53 @@ class SegmentRun:
             if limits.jitter_ms:
                 self.roll_after_ms -= segment.roll_jitter_ms(limits.jitter_ms)
 
-    def add(
-        self,
-        batch: memoryview | bytearray | bytes,
-        size_bytes: int,
-        first_offset: int,
-        last_offset: int,
-        max_timestamp_ms: int,
-        now_ms: int,
-    ) -> bool:
+    def add_all(self, batches: Sequence[PlannedBatch], added_bytes: int, newest_ms: int, now_ms: int) -> bool:
+        """Put all batches behind the others, `added_bytes` in all; False, and nothing done, where `add` has to see.
+
+        That is at the beginning of a segment and near its end. What each batch would be asked is asked once of all:
+        offsets, positions and the number of index entries only grow, and `newest_ms` is the largest of their
+        timestamps. (Batches of 16 KB five at a time: a tenth of the append, measured against `add` for each.)
+        """
+        position = self.size_bytes
+        limits = self.limits
+        base_offset = self.base_offset
+        first_ms = self.first_timestamp_ms
+        if (
+            not position
+            or position + added_bytes > limits.segment_bytes
+            or batches[-1][3] > self.max_offset
+            or len(batches) > self.free_slots
+            or (newest_ms - first_ms if first_ms >= 0 else now_ms - self.since_ms) > self.roll_after_ms
+        ):
+            return False
+        largest_ms, indexed_position = self.largest_timestamp_ms, self.indexed_position
+        interval_bytes, add_buffer = limits.index_interval_bytes, self.buffers.append
+        offsets, positions, firsts = self.index_offsets, self.index_positions, self.index_firsts
+        for records, size_bytes, first_offset, last_offset, timestamp_ms, _ in batches:
+            if timestamp_ms > largest_ms:
+                self.largest_timestamp_ms = largest_ms = timestamp_ms
+                self.offset_of_largest_timestamp = last_offset
+            if position - indexed_position > interval_bytes:
+                offsets.append(last_offset - base_offset)
+                positions.append(position)
+                firsts.append(first_offset - base_offset)
+                if largest_ms > self.timed_ms:
+                    self.timed_ms = largest_ms
+                    self.time_entries.append((largest_ms, self.offset_of_largest_timestamp))
+                indexed_position = position
+            add_buffer(records)
+            position += size_bytes
+        self.free_slots -= len(offsets)
+        self.indexed_position = indexed_position
+        self.size_bytes = position
+        return True
+
+    def add(self, batch: PlannedBatch, now_ms: int) -> bool:
         """Put a batch behind the others; False, and nothing done, when it belongs into a new segment.
 
         The first batch of a segment always fits.
         """
+        records, size_bytes, first_offset, last_offset, timestamp_ms, producer = batch
         position = self.size_bytes
         end = position + size_bytes
         limits = self.limits
@@ -118,10 +158,10 @@ class SegmentRun:
             if end > limits.segment_bytes or last_offset > self.max_offset or self.free_slots <= 0:
                 return False
             first_ms = self.first_timestamp_ms
-            if (max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.since_ms) > self.roll_after_ms:
+            if (timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.since_ms) > self.roll_after_ms:
                 return False
-            if max_timestamp_ms > self.largest_timestamp_ms:
-                self.largest_timestamp_ms, self.offset_of_largest_timestamp = max_timestamp_ms, last_offset
+            if timestamp_ms > self.largest_timestamp_ms:
+                self.largest_timestamp_ms, self.offset_of_largest_timestamp = timestamp_ms, last_offset
             if position - self.indexed_position > limits.index_interval_bytes:
                 base_offset = self.base_offset
                 self.index_offsets.append(last_offset - base_offset)
@@ -133,11 +173,13 @@ class SegmentRun:
                 self.indexed_position = position
                 self.free_slots -= 1
         else:
-            self.first_timestamp_ms = max_timestamp_ms
-            if max_timestamp_ms > self.largest_timestamp_ms:
-                self.largest_timestamp_ms, self.offset_of_largest_timestamp = max_timestamp_ms, last_offset
-        self.buffers.append(batch)
+            self.first_timestamp_ms = timestamp_ms
+            if timestamp_ms > self.largest_timestamp_ms:
+                self.largest_timestamp_ms, self.offset_of_largest_timestamp = timestamp_ms, last_offset
+        self.buffers.append(records)
         self.size_bytes = end
+        if producer is not None:
+            self.producers[producer.producer_id] = producer
         return True
 
     def publish(self, segment: Segment) -> None:
@@ -150,7 +192,7 @@ class SegmentRun:
         segment.set_largest_timestamp(self.largest_timestamp_ms, self.offset_of_largest_timestamp)
         if self.index_offsets:
             segment.indexed_position = self.indexed_position
-            segment.offset_index.append_run(self.index_offsets, self.index_positions, self.index_firsts)
+            unwritten = segment.offset_index.append_run(self.index_offsets, self.index_positions, self.index_firsts)
             del self.index_offsets[:], self.index_positions[:], self.index_firsts[:]
             if self.time_entries:
                 try:
@@ -162,4 +204,5 @@ class SegmentRun:
             if self.free_slots <= 0:  # counted down by `add`, which takes an entry of each kind for granted
                 segment.count_free_slots()
                 self.free_slots = min(segment.free_slots)
-            segment.flush_indexes_behind()
+            if unwritten >= INDEX_ENTRIES_BEHIND:
+                segment.flush_indexes()

@@ -105,7 +105,14 @@ class OsFile(File):
         self._device = files.device_of(descriptor.fd)
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        descriptor = self._to_write()
+        descriptor = self._descriptor
+        if descriptor is None or self._derived:
+            descriptor = self._to_write()
+        else:  # `_to_write` once more, without the call, which is time on the hot path
+            self._writes += 1
+            descriptor.pinned = descriptor.used = True
+            if self._descriptor is not descriptor:
+                descriptor = self._to_write()
         try:
             written = os.pwritev(descriptor.fd, buffers, position)
         except OSError as error:

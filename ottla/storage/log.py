@@ -17,33 +17,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Final
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import (
-    LENGTH_PREFIX_BYTES,
-    BatchHeader,
     CorruptBatch,
     parse_header,
-    place_batch,
 )
 from ottla.protocol.records.checksum import crc32c
 from ottla.storage import retention, timestamp_lookup, truncation
-from ottla.storage.append import AppendEntry, AppendResult, Refused, inspect
-from ottla.storage.append_plan import SegmentRun
+from ottla.storage.append import AppendEntry, AppendResult
+from ottla.storage.append_plan import PlannedBatch, SegmentRun
+from ottla.storage.files import IOV_MAX
+from ottla.storage.intake import take_in
 from ottla.storage.layout import TopicPartition
 from ottla.storage.log_reader import End
 from ottla.storage.log_state import LogState
-from ottla.storage.log_writer import undo_write, write_run
+from ottla.storage.log_writer import MAX_WRITE_BYTES, short_write, undo_write, write_run
 from ottla.storage.producer_keeping import keep_producers
-from ottla.storage.producer_state import ProducerEntry, advance, check_sequence, find_duplicate, follows
-from ottla.storage.rewrite import rewrite
 from ottla.storage.segment import Segment
 from ottla.storage.slice import EMPTY_SLICE, LogSlice
 
 logger = logging.getLogger(__name__)
 
-_NONE: Final = ErrorCode.NONE
 _fast = tuple.__new__  # a named tuple without the detour over its own constructor: half the price
 
 
@@ -63,54 +58,48 @@ class Log(LogState):
         Base offset and leader epoch are written into the entries' own bytes. A refused entry does not hold up the
         others.
         """
-        problem = self._begin_append()
-        if problem is not None:
-            return [self._storage_refusal(problem) for _ in entries]
-        run = self._run_of_active(now_ms)
-        runs = [run]
-        staged: dict[int, ProducerEntry] = {}
-        results: list[AppendResult] = []
-        rules, epoch, start_offset = self._rules, self.leader_epoch, self.log_start_offset
-        stamp_ms = now_ms if rules.is_log_append_time else -1
-        next_offset = self.log_end_offset
-        for received, api_version in entries:
-            records = received
-            try:
-                fields = inspect(records, api_version, rules, now_ms)
-                if not rules.is_plain:
-                    records, fields = rewrite(records, BatchHeader._make(fields), rules, now_ms)
-                _, batch_length, _, _, _, _, last_offset_delta, _, max_timestamp, producer_id, _, _, _ = fields
-                if producer_id >= 0:
-                    header = BatchHeader._make(fields)
-                    producer = staged.get(producer_id) or self.producers.get(producer_id)
-                    if not follows(producer, header):
-                        duplicate = self._duplicate(producer, header)
-                        if duplicate is not None:
-                            results.append(duplicate)
-                            continue
-                        _require_sequence(producer, header)
-            except Refused as refusal:
-                results.append(_refused(refusal, start_offset))
-                continue
-            last_offset = next_offset + last_offset_delta
-            size_bytes = batch_length + LENGTH_PREFIX_BYTES
-            if not run.add(records, size_bytes, next_offset, last_offset, max_timestamp, now_ms):
-                run = SegmentRun(self._limits, next_offset, None, now_ms)
-                runs.append(run)
-                run.add(records, size_bytes, next_offset, last_offset, max_timestamp, now_ms)
-            place_batch(records, 0, next_offset, batch_length, epoch)
-            if producer_id >= 0:
-                run.producers[producer_id] = staged[producer_id] = advance(producer, header, next_offset, now_ms)
-            results.append(
-                _fast(AppendResult, (_NONE, next_offset, last_offset, stamp_ms, start_offset, False, None, ()))
-            )
-            next_offset = last_offset + 1
-        if next_offset != self.log_end_offset:
-            error = self._write(runs, next_offset, now_ms)
+        health = self._health
+        if (
+            health.room_bytes <= 0
+            or health.is_offline
+            or self.error is not None
+            or self.leader_epoch > self.epochs.latest
+        ):
+            problem = self._begin_append()
+            if problem is not None:
+                return [self._storage_refusal(problem) for _ in entries]
+        run = self._active_run
+        if run is None or run.segment is None or run.segment.size_bytes != run.size_bytes:
+            run = self._run_of_active(now_ms)
+        results, batches, added_bytes, newest_ms, next_offset, staged = take_in(
+            entries,
+            self._rules,
+            self.producers,
+            self.log_end_offset,
+            self.leader_epoch,
+            self.log_start_offset,
+            now_ms,
+        )
+        if batches:
+            if run.add_all(batches, added_bytes, newest_ms, now_ms):
+                run.producers = staged
+                error = self._write_to_active(run, next_offset, now_ms)
+            else:
+                error = self._write(self._plan(run, batches, now_ms), next_offset, now_ms)
             if error is not None:
                 old_end = self.log_end_offset
                 return [self._storage_refusal(error) if result.base_offset >= old_end else result for result in results]
         return results
+
+    def _plan(self, run: SegmentRun, batches: Sequence[PlannedBatch], now_ms: int) -> list[SegmentRun]:
+        """Batches one by one behind `run`, the active segment's, and into new segments where one is full."""
+        runs = [run]
+        for batch in batches:
+            if not run.add(batch, now_ms):
+                run = SegmentRun(self._limits, batch[2], None, now_ms)
+                runs.append(run)
+                run.add(batch, now_ms)
+        return runs
 
     def append_internal(self, batch: bytes | bytearray, now_ms: int) -> AppendResult:
         """Store one batch of the broker's own as it is: control batches allowed, leader epoch and offsets already in
@@ -129,11 +118,8 @@ class Log(LogState):
         if problem is not None:
             return self._storage_refusal(problem)
         run = self._run_of_active(now_ms)
-        runs = [run]
-        if not run.add(batch, len(batch), header.base_offset, header.last_offset, header.max_timestamp, now_ms):
-            run = SegmentRun(self._limits, header.base_offset, None, now_ms)
-            runs.append(run)
-            run.add(batch, len(batch), header.base_offset, header.last_offset, header.max_timestamp, now_ms)
+        planned = (batch, len(batch), header.base_offset, header.last_offset, header.max_timestamp, None)
+        runs = self._plan(run, [planned], now_ms)
         error = self._write(runs, header.next_offset, now_ms)
         if error is not None:
             return self._storage_refusal(error)
@@ -155,15 +141,6 @@ class Log(LogState):
         if problem is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem))
 
-    def _duplicate(self, producer: ProducerEntry | None, header: BatchHeader) -> AppendResult | None:
-        original = find_duplicate(producer, header)
-        if original is None:
-            return None
-        stamp_ms = original.timestamp_ms if self._rules.is_log_append_time else -1
-        return AppendResult(
-            ErrorCode.NONE, original.base_offset, original.last_offset, stamp_ms, self.log_start_offset, True
-        )
-
     def _run_of_active(self, now_ms: int) -> SegmentRun:
         """The plan for the active segment: the one of the last call, unless something went wrong or changed since."""
         run = self._active_run
@@ -183,19 +160,57 @@ class Log(LogState):
                 if run.buffers:
                     write_run(run.segment.file, run)
         except OSError as error:
-            self._active_run = None
             made = [run.segment for run in runs[1:] if run.segment is not None]
-            if created:
-                # Until it is synced a crash may bring the name back, and cut off all that is appended past it.
-                self.unsynced.name_changed()
-            undo_error = undo_write(self.files, self.directory, self.segment_list.active, made, created)
-            self._write_failed(error)
-            if undo_error is not None:
-                logger.error("%s: could not take back a failed write: %s", self.name, undo_error)
-                self.fail(undo_error)
+            self._take_back(error, made, created)
             return error
         self._publish(runs, next_offset)
         return None
+
+    def _write_to_active(self, run: SegmentRun, next_offset: int, now_ms: int) -> OSError | None:
+        """`_write` for what nearly all appends are: one run, behind the active segment, by one `pwritev`.
+
+        (A twentieth of the broker's own time for batches of 16 KB five at a time, measured.)
+        """
+        segment, buffers, start = run.segment, run.buffers, run.start
+        written_bytes = run.size_bytes - start
+        if segment is None or len(buffers) > IOV_MAX or written_bytes > MAX_WRITE_BYTES:
+            return self._write([run], next_offset, now_ms)
+        try:
+            if segment.file.pwritev(buffers, start) != written_bytes:
+                raise short_write(segment.file)
+        except OSError as error:
+            self._take_back(error, (), ())
+            return error
+        if run.producers:
+            self._publish_producers(run)
+        self.size_bytes += written_bytes
+        self._health.room_bytes -= written_bytes
+        try:
+            run.publish(segment)
+        except OSError as error:
+            self._derived_file_failed(error)
+        self.log_end_offset = next_offset
+        if not self._is_synced_before_shown:
+            self.high_watermark = next_offset
+            self.reader.high_watermark = _fast(End, (next_offset, run.base_offset, run.size_bytes))
+        return None
+
+    def _take_back(self, error: OSError, made: Sequence[Segment], created: Sequence[int]) -> None:
+        """A write failed: the segment list and the lengths become what they were before the call."""
+        self._active_run = None
+        if created:
+            # Until it is synced a crash may bring the name back, and cut off all that is appended past it.
+            self.unsynced.name_changed()
+        undo_error = undo_write(self.files, self.directory, self.segment_list.active, made, created)
+        self._write_failed(error)
+        if undo_error is not None:
+            logger.error("%s: could not take back a failed write: %s", self.name, undo_error)
+            self.fail(undo_error)
+
+    def _publish_producers(self, run: SegmentRun) -> None:
+        for entry in run.producers.values():
+            self.producers.publish(entry)
+        run.producers.clear()
 
     def _publish(self, runs: Sequence[SegmentRun], next_offset: int) -> None:
         for number, run in enumerate(runs):
@@ -210,10 +225,7 @@ class Log(LogState):
                 self._active_run = run
                 if self.on_roll is not None:
                     self.on_roll()
-            if run.producers:
-                for entry in run.producers.values():
-                    self.producers.publish(entry)
-                run.producers.clear()
+            self._publish_producers(run)
             written_bytes = run.size_bytes - run.start
             self.size_bytes += written_bytes
             self._health.room_bytes -= written_bytes
@@ -504,18 +516,3 @@ class Log(LogState):
         for item in self.due_unlinks:
             if item.segment is not None:
                 item.segment.abandon()
-
-
-def _refused(refusal: Refused, log_start_offset: int) -> AppendResult:
-    return AppendResult(
-        refusal.code,
-        log_start_offset=log_start_offset,
-        error_message=refusal.message,
-        record_errors=refusal.record_errors,
-    )
-
-
-def _require_sequence(producer: ProducerEntry | None, header: BatchHeader) -> None:
-    refusal = check_sequence(producer, header)
-    if refusal is not None:
-        raise Refused(refusal.error_code, refusal.message)

@@ -27,7 +27,7 @@ def write_run(file: File, run: SegmentRun) -> None:
     if len(buffers) <= IOV_MAX and length <= MAX_WRITE_BYTES:
         written = file.pwritev(buffers, run.start)
         if written != length:
-            raise _short_write(file, written, length)
+            raise short_write(file)
         return
     position, first = run.start, 0
     while first < len(buffers):
@@ -41,12 +41,13 @@ def write_run(file: File, run: SegmentRun) -> None:
             last += 1
         written = file.pwritev(buffers[first:last], position)
         if written != length:
-            raise _short_write(file, written, length)
+            raise short_write(file)
         position, first = position + length, last
 
 
-def _short_write(file: File, written: int, length: int) -> OSError:
-    return OSError(errno.ENOSPC, f"{written} of {length} bytes were written", str(file.path))
+def short_write(file: File) -> OSError:
+    """What a write that took less than it was given means: the next attempt would say so."""
+    return OSError(errno.ENOSPC, "fewer bytes were written than given", str(file.path))
 
 
 def undo_write(

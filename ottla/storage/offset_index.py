@@ -55,13 +55,15 @@ class OffsetIndex(SparseIndex):
             raise ValueError(f"{self.path}: entry ({offset}, {position}) does not come after {self.last_entry}")
         self._append(relative, position)
 
-    def append_run(self, offsets: array[int], positions: array[int], firsts: array[int]) -> None:
+    def append_run(self, offsets: array[int], positions: array[int], firsts: array[int]) -> int:
         """As `append` for each batch of one write, whose offsets and positions grow as a write does.
 
         Columns of equal length: relative last offsets, positions, relative first offsets. ValueError, and nothing
-        added, unless they come after what is there and fit.
+        added, unless they come after what is there and fit. Returns how many entries the file does not have yet.
         """
-        entries = self._open_to_append(len(offsets))
+        entries = self._entries
+        if entries is None or self._sealed or len(entries.keys) + len(offsets) > self.max_entries:
+            entries = self._open_to_append(len(offsets))  # says what is wrong
         keys = entries.keys
         if keys and (offsets[0] <= keys[-1] or positions[0] <= entries.values[-1]):
             first = OffsetPosition(self.base_offset + offsets[0], positions[0])
@@ -74,6 +76,7 @@ class OffsetIndex(SparseIndex):
         keys.extend(offsets)
         entries.values.extend(positions)
         entries.firsts.extend(firsts)
+        return len(keys) - self._flushed
 
     @property
     def last_entry(self) -> OffsetPosition:

@@ -28,7 +28,7 @@ from ottla.storage.sparse_index import CorruptIndex, IndexCache
 from ottla.storage.time_index import NO_TIMESTAMP, TimeIndex
 
 INDEX_ENTRIES_BEHIND: Final = 64
-"""Entries of an index that may wait in memory for being written."""
+"""Entries of an index that may wait in memory for being written (docs/decisions: index files)."""
 _LOOK: Final = struct.Struct(">qi4xb6xi")
 """The front of a batch's header: base offset, batch length, magic, last offset delta."""
 _LOOK_BYTES: Final = _LOOK.size
@@ -421,11 +421,6 @@ class Segment:
             self.offset_index.max_entries - len(self.offset_index),
             self.time_index.max_entries - 1 - len(self.time_index),
         )
-
-    def flush_indexes_behind(self) -> None:
-        """Write index entries once some have gathered (docs/decisions: index files). Raises OSError."""
-        if self.offset_index.unwritten >= INDEX_ENTRIES_BEHIND:
-            self.flush_indexes()
 
     def flush_indexes(self) -> None:
         """Write the entries that the index files lack. Raises OSError; what is missing is written by the next flush."""

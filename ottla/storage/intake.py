@@ -1,0 +1,179 @@
+"""A turn's batches on their way into a log: each is looked at, refused, recognised or given its offsets.
+
+What every topic asks of a batch is asked here, in the loop over them (decisions.md 10); `append.py` has the rules and
+says what is wrong, `rewrite.py` has what only some topics ask. Nothing here touches a file or the log's state: the
+producers' new entries are staged, the base offset and the leader epoch are written into the batches' own bytes. Called
+by `Log.append` only.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.batch import (
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    BatchHeader,
+    HeaderFields,
+    place_batch,
+    unpack_header,
+)
+from ottla.protocol.records.checksum import crc32c
+from ottla.storage.append import (
+    LAST_PLAIN_CODEC,
+    AppendEntry,
+    AppendResult,
+    BatchRules,
+    Refused,
+    check_attributes,
+    check_timestamps,
+    wrong_shape,
+)
+from ottla.storage.append_plan import PlannedBatch
+from ottla.storage.producer_state import (
+    ProducerEntry,
+    ProducerStates,
+    advance,
+    check_sequence,
+    find_duplicate,
+    follows,
+)
+from ottla.storage.rewrite import rewrite
+
+_NONE: Final = ErrorCode.NONE
+_ATTRIBUTES_POSITION: Final = 21
+_REFUSED_ATTRIBUTES: Final = 0xFFF8
+"""All bits but those of the codec."""
+_fast = tuple.__new__  # a named tuple without the detour over its own constructor: half the price
+
+
+class Intake(NamedTuple):
+    """What became of a turn's batches.
+
+    Attributes:
+        results: one per entry, in order, as if all that is to be stored were.
+        batches: what is to be stored, `size_bytes` in all; `newest_ms` is the largest of their timestamps.
+        next_offset: behind the last of them.
+        producers: what they make of their producers.
+    """
+
+    results: list[AppendResult]
+    batches: list[PlannedBatch]
+    size_bytes: int
+    newest_ms: int
+    next_offset: int
+    producers: dict[int, ProducerEntry]
+
+
+def take_in(  # noqa: PLR0915  (one loop without calls: what it says below)
+    entries: Sequence[AppendEntry | tuple[memoryview, int]],
+    rules: BatchRules,
+    producers: ProducerStates,
+    next_offset: int,
+    leader_epoch: int,
+    log_start_offset: int,
+    now_ms: int,
+) -> Intake:
+    """Look at each entry and give its batch the next offsets, or say why not.
+
+    One function for all of it: with a call for the look at each batch, which gave its fields back, a batch of 16 KB
+    took 0.6 us of 8 more.
+    """
+    if now_ms != rules.bounds_of_ms:
+        rules.set_bounds(now_ms)
+    earliest_ms, latest_ms, max_batch_bytes = rules.earliest_ms, rules.latest_ms, rules.max_batch_bytes
+    is_plain = rules.is_plain
+    stamp_ms = now_ms if rules.is_log_append_time else -1
+    batches: list[PlannedBatch] = []
+    staged: dict[int, ProducerEntry] = {}
+    results: list[AppendResult] = []
+    added_bytes, newest_ms = 0, -1
+    for received, api_version in entries:
+        records, entry = received, None
+        try:
+            try:
+                fields: HeaderFields = unpack_header(records)
+            except struct.error:
+                raise wrong_shape(records, rules) from None
+            first, length, _, magic, crc, attributes, delta, base_ms, max_ms, producer_id, epoch, sequence, count = (
+                fields
+            )
+            size_bytes = length + LENGTH_PREFIX_BYTES
+            if (
+                magic != MAGIC
+                or size_bytes != len(records)
+                or first
+                or count < 1
+                or delta != count - 1
+                or size_bytes > max_batch_bytes
+            ):
+                raise wrong_shape(records, rules)
+            if crc32c(records[_ATTRIBUTES_POSITION:]) != crc:
+                raise Refused(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match its bytes")
+            # One comparison for the common case: a known codec other than zstd, and none of the bits that are refused.
+            if attributes & _REFUSED_ATTRIBUTES or attributes > LAST_PLAIN_CODEC:
+                check_attributes(attributes, api_version)
+            if base_ms < earliest_ms or max_ms > latest_ms or max_ms < base_ms:
+                check_timestamps(base_ms, max_ms, rules, now_ms)
+            if producer_id >= 0 and (sequence < 0 or epoch < 0):
+                raise Refused(
+                    ErrorCode.INVALID_RECORD,
+                    f"sequence {sequence} and epoch {epoch} cannot be those of producer {producer_id}",
+                )
+            if not is_plain:
+                records, fields = rewrite(records, BatchHeader._make(fields), rules, now_ms)
+                _, length, _, _, _, _, delta, _, max_ms, _, _, _, _ = fields
+                size_bytes = length + LENGTH_PREFIX_BYTES
+            if producer_id >= 0:
+                header = BatchHeader._make(fields)
+                producer = staged.get(producer_id) or producers.get(producer_id)
+                if not follows(producer, header):
+                    duplicate = _duplicate(producer, header, rules, log_start_offset)
+                    if duplicate is not None:
+                        results.append(duplicate)
+                        continue
+                    _require_sequence(producer, header)
+                entry = staged[producer_id] = advance(producer, header, next_offset, now_ms)
+        except Refused as refusal:
+            results.append(_refused(refusal, log_start_offset))
+            continue
+        place_batch(records, 0, next_offset, length, leader_epoch)
+        last_offset = next_offset + delta
+        batches.append((records, size_bytes, next_offset, last_offset, max_ms, entry))
+        results.append(
+            _fast(AppendResult, (_NONE, next_offset, last_offset, stamp_ms, log_start_offset, False, None, ()))
+        )
+        next_offset = last_offset + 1
+        added_bytes += size_bytes
+        newest_ms = max(newest_ms, max_ms)
+    return _fast(Intake, (results, batches, added_bytes, newest_ms, next_offset, staged))
+
+
+def _duplicate(
+    producer: ProducerEntry | None, header: BatchHeader, rules: BatchRules, log_start_offset: int
+) -> AppendResult | None:
+    original = find_duplicate(producer, header)
+    if original is None:
+        return None
+    stamp_ms = original.timestamp_ms if rules.is_log_append_time else -1
+    return AppendResult(
+        ErrorCode.NONE, original.base_offset, original.last_offset, stamp_ms, log_start_offset, is_duplicate=True
+    )
+
+
+def _refused(refusal: Refused, log_start_offset: int) -> AppendResult:
+    return AppendResult(
+        refusal.code,
+        log_start_offset=log_start_offset,
+        error_message=refusal.message,
+        record_errors=refusal.record_errors,
+    )
+
+
+def _require_sequence(producer: ProducerEntry | None, header: BatchHeader) -> None:
+    refusal = check_sequence(producer, header)
+    if refusal is not None:
+        raise Refused(refusal.error_code, refusal.message)
