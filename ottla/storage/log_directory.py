@@ -310,10 +310,10 @@ class LogDirectory:
         """Go on without the rows of a checkpoint where that is safe (`blank_checkpoints.py`). Raises StorageError."""
         meaning = meaning_of(name, has_zeros=blank.has_zeros, is_ours=is_ours)
         if meaning is Blank.NEVER_WRITTEN:
+            self._never_written.add(name)
             return
         if meaning is Blank.REFUSED:
             raise StorageError(f"{blank}: {CONSEQUENCES[name]}; `ottla log verify --repair {self.path}` accepts that")
-            self._never_written.add(name)
         logger.warning("%s: %s", blank, CONSEQUENCES[name])
         self.has_lost_cleaned = self.has_lost_cleaned or name == CLEANER_OFFSET_CHECKPOINT_FILE
 
