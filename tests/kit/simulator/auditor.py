@@ -44,10 +44,10 @@ class Auditor:
         found = self._topics()
         settings = self._settings(found)
         self._model.audit_topics({name: (topic_id, count, settings[name]) for name, (topic_id, count) in found.items()})
-        shown = self._shown()
+        shown, now_ms = self._shown(), self._node.clock.wall_ms()
         for topic in self._model.topics.values():
             for index in range(len(topic.partitions)):
-                self._model.audit_partition(topic, index, shown[topic.name, index], loss)
+                self._model.audit_partition(topic, index, shown[topic.name, index], loss, now_ms)
         for group, places in groupby(sorted(self._model.commits), itemgetter(0)):
             ask_for_offsets(self._line, self._model, group, list(places))
         self._node.settle()
@@ -106,7 +106,7 @@ class Auditor:
                 for partition in answer.partitions:
                     readings[answer.topic, partition.partition_index].take(partition)
         return {
-            place: Shown(reading.start, reading.end, reading.records, self._epochs.get(place, 0))
+            place: Shown(reading.start, reading.end, reading.records, self._epochs.get(place, 0), reading.size_bytes)
             for place, reading in readings.items()
         }
 
@@ -121,6 +121,7 @@ class Reading:
         self.start = self.end = -1
         self.records: dict[int, Stored] = {}
         self.is_over = False
+        self.size_bytes = 0
 
     def take(self, answer: FetchResponse.PartitionData) -> None:
         """Go on with what a fetch at `position` has found."""
@@ -142,6 +143,7 @@ class Reading:
                 f" (error {answer.error_code})"
             )
         content = bytes(answer.records)
+        self.size_bytes += len(content)
         try:
             got = stored_records(content)
         except CorruptBatch as error:

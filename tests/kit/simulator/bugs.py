@@ -7,7 +7,7 @@ pass before it shows, and that is what the number of seeds in `scripts/simulate 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -16,12 +16,13 @@ from kit.simulated_files import SimulatedFiles
 
 from ottla.broker import catalog
 from ottla.broker.disk import GroupSyncer
-from ottla.broker.groups import writes
+from ottla.broker.groups import reconciliation, writes
+from ottla.broker.groups.replay import LogReplay
 from ottla.broker.metadata import changes
 from ottla.broker.partition import Partition
 from ottla.protocol.records.batch import BatchHeader
 from ottla.storage import log as log_module
-from ottla.storage import producer_recovery, recovery, sync
+from ottla.storage import producer_recovery, recovery, retention, sync
 from ottla.storage.append import AppendResult
 from ottla.storage.cleaned_segment import CleanedSegment
 from ottla.storage.log import Log
@@ -32,6 +33,9 @@ from ottla.storage.producer_state import ProducerEntry, ProducerStates
 
 Patch = Callable[[], Any]
 """Makes a context in which the bug is there. Any: mock's patchers have no common type."""
+
+CURRENT_ASSIGNMENT_KEY = 8
+"""The version in the key of a ConsumerGroupCurrentMemberAssignment record."""
 
 _BUGS: dict[str, tuple[str, Patch]] = {}
 
@@ -51,6 +55,11 @@ def _nothing(*_: object, **__: object) -> None:
 def _yes(*_: object) -> bool:
     """In the place of a check."""
     return True
+
+
+def _no(*_: object) -> bool:
+    """In the place of a check that finds nothing."""
+    return False
 
 
 def _before(owner: object, name: str, replace: Callable[[Any], Any]) -> Any:
@@ -272,3 +281,53 @@ def _gaps_accepted() -> Any:
 @_bug("producer repeats accepted", "a repeated batch is stored again")
 def _repeats_accepted() -> Any:
     return mock.patch.multiple(log_module, _require_sequence=lambda *_: None, find_duplicate=_nothing)
+
+
+@_bug("deleted offsets come back", "a load takes no notice of the tombstones of committed offsets")
+def _offsets_come_back() -> Any:
+    def replace(note: Any) -> Any:
+        def patched(self: LogReplay, key: bytes, value: bytes | None, pending: Any) -> None:
+            if value is not None:
+                note(self, key, value, pending)
+
+        return patched
+
+    return _before(LogReplay, "_note_offset", replace)
+
+
+@_bug("owners forgotten", "a load takes no notice of what members of the consumer protocol were given")
+def _owners_forgotten() -> Any:
+    def replace(replay: Any) -> Any:
+        def patched(self: LogReplay, key: bytes, value: bytes | None) -> None:
+            if int.from_bytes(key[:2]) != CURRENT_ASSIGNMENT_KEY:
+                replay(self, key, value)
+
+        return patched
+
+    return _before(LogReplay, "_replay_record", replace)
+
+
+@_bug("revocation not awaited", "a partition is given on before its owner has said that it gave it up")
+def _revocation_not_awaited() -> Any:
+    return mock.patch.object(reconciliation, "_still_owns", _no)
+
+
+@_bug("segments go before their snapshot", "retention deletes segments while only they know their producers")
+def _segments_before_snapshot() -> Any:
+    def at_once(log: Log, offset: int) -> Generator[Callable[[], None], None, int]:
+        return offset
+        yield
+
+    return mock.patch.object(log_module, "keep_producers", at_once)
+
+
+@_bug("retention takes one too many", "the segment that retention.bytes and retention.ms keep goes, too")
+def _one_too_many() -> Any:
+    def replace(deletable: Any) -> Any:
+        def patched(segments: Sequence[Any], *given: Any, **more: Any) -> int:
+            count: int = deletable(segments, *given, **more)
+            return min(count + 1, len(segments) - 1) if 0 < count < len(segments) else count
+
+        return patched
+
+    return _before(retention, "deletable", replace)

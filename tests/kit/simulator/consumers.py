@@ -32,7 +32,9 @@ class ConsumerMember:
         self._chance = chance
         self._member_id = ""
         self._epoch = JOINS
+        self._assigned: set[tuple[UUID, int]] = set()
         self._owned: set[tuple[UUID, int]] = set()
+        """What it reads: also what was taken from it, until it says that it gave it up."""
         self._life = 0
         self._is_waiting = False
         self._has_lost_an_answer = False
@@ -51,6 +53,7 @@ class ConsumerMember:
         if self._is_waiting:
             return
         self._is_waiting = True
+        self._owned &= self._assigned
         life, epoch = self._life, self._epoch
         if epoch == JOINS and not self._member_id:
             self._member_id = str(UUID(int=chance.getrandbits(128)))
@@ -106,11 +109,12 @@ class ConsumerMember:
             self._has_lost_an_answer = True
 
     def _take(self, assigned: set[tuple[UUID, int]]) -> None:
+        self._assigned = assigned
         for other in self._others:
             if other is not self and (both := assigned & other._owned):
                 raise Violation(f"group {self._group}: {sorted(both)} was given to a second member")
-        self._owned = assigned
+        self._owned |= assigned
 
     def _forget(self) -> None:
-        self._epoch, self._owned = JOINS, set()
+        self._epoch, self._assigned, self._owned = JOINS, set(), set()
         self._has_lost_an_answer = self._is_fenced = False

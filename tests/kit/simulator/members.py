@@ -75,11 +75,13 @@ class Committer:
         if self._chance.random() < 0.3:
             self._delete_group(line)
             return
-        place = self._place()
-        known = self._model.commits.get(place) if place is not None else None
-        if place is None or known is None:
+        places = [
+            place for place in sorted(self._model.commits) if place[0] == self._group and place[1] in self._model.topics
+        ]
+        if not places:
             return
-        _, topic, index = place
+        _, topic, index = place = self._chance.choice(places)
+        known = self._model.commits[place]
         asked = known.ask_to_delete()
 
         def answered(response: Response) -> None:

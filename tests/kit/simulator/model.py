@@ -40,6 +40,7 @@ class Shown(NamedTuple):
     end: int
     records: dict[int, Stored]
     leader_epoch: int
+    size_bytes: int
 
 
 @dataclass
@@ -55,6 +56,8 @@ class PartitionModel:
     sent: set[bytes] = field(default_factory=set)
     tombstones: set[bytes] = field(default_factory=set)
     """Keys of which a record without a value was sent."""
+    stamps_ms: dict[int, int] = field(default_factory=dict)
+    """When records that were acknowledged say that they were made."""
     promised_end: int = 0
     """A high watermark that somebody was told, in `sync`."""
     start: int = 0
@@ -192,10 +195,12 @@ class Model:
         self.creating.clear()
         self.deleting.clear()
 
-    def audit_partition(self, topic: TopicModel, index: int, shown: Shown, loss: Loss | None) -> None:
+    def audit_partition(self, topic: TopicModel, index: int, shown: Shown, loss: Loss | None, now_ms: int) -> None:
         """Hold what a partition shows against what is known; `loss` is None in the middle of a life."""
         known, place = topic.partitions[index], f"{topic.name}-{index}"
         self._audit_bounds(topic, known, shown, place)
+        if shown.start > max(known.start, known.start_asked):
+            self._audit_retention(topic, known, shown, place, loss, now_ms)
         must = dict(known.promised)
         if loss is not Loss.POWER:
             must.update(known.written)
@@ -234,6 +239,23 @@ class Model:
             raise Violation(f"{place}: offsets are out of order")
 
     @staticmethod
+    def _audit_retention(
+        topic: TopicModel, known: PartitionModel, shown: Shown, place: str, loss: Loss | None, now_ms: int
+    ) -> None:
+        """Retention has taken records away: not more than its rule says. After a power cut the end may be gone, too."""
+        if topic.is_compacted:
+            return
+        least_bytes = int(topic.settings.get("retention.bytes", 0))
+        if least_bytes and loss is not Loss.POWER and shown.size_bytes < least_bytes:
+            raise Violation(f"{place}: retention has left {shown.size_bytes} bytes, not {least_bytes} or more")
+        if "retention.ms" not in topic.settings:
+            return
+        oldest_ms = now_ms - int(topic.settings["retention.ms"])
+        for offset, stamp_ms in known.stamps_ms.items():
+            if known.start <= offset < shown.start and stamp_ms > oldest_ms:
+                raise Violation(f"{place}: retention took offset {offset}, {now_ms - stamp_ms} ms old")
+
+    @staticmethod
     def _audit_contents(
         topic: TopicModel, known: PartitionModel, shown: Shown, must: dict[int, Stored], place: str
     ) -> None:
@@ -254,6 +276,7 @@ class Model:
     def _settle(topic: TopicModel, known: PartitionModel, shown: Shown) -> None:
         """A restart has decided what was in doubt."""
         known.promised = dict(shown.records)
+        known.stamps_ms = {offset: stamp for offset, stamp in known.stamps_ms.items() if offset in shown.records}
         known.written = {}
         known.start = shown.start
         known.start_asked = shown.start

@@ -62,10 +62,11 @@ def _note(model: Model, topic: str, index: int, base_offset: int, records: list[
     known = model.topics.get(topic)
     if known is None or base_offset < 0:
         return
+    partition = known.partitions[index]
     for number, record in enumerate(records):
-        known.partitions[index].note(
-            base_offset + number, Stored(record.key, record.value), survives_power=acks == -1 and known.syncs
-        )
+        stored = Stored(record.key, record.value)
+        partition.note(base_offset + number, stored, survives_power=acks == -1 and known.syncs)
+        partition.stamps_ms[base_offset + number] = record.timestamp
 
 
 def _note_sent(topic: TopicModel, index: int, records: list[Record]) -> None:

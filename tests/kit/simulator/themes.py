@@ -142,7 +142,7 @@ THEMES: list[tuple[float, Theme]] = [
         8,
         Theme(
             "groups",
-            more={"commit": 4, "fetch offset": 3, "member": 6, "delete offset": 4, "background": 2},
+            more={"commit": 3, "fetch offset": 3, "member": 5, "delete offset": 4, "background": 2},
             sites=["groups: append", "groups: sync", "log: roll", "producer snapshot", "cleaner: swap"],
         ),
     ),

@@ -112,7 +112,7 @@ class World:
             ("commit", 6, self._commit),
             ("fetch offset", 3, self._fetch_offset),
             ("delete offset", 1, self._delete_offset),
-            ("member", 7, self._member),
+            ("member", 11, self._member),
             ("read", 5, self._read),
             ("create topic", 3, self._create_topic),
             ("delete topic", 1, self._delete_topic),
