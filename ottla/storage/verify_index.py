@@ -3,7 +3,8 @@
 An entry of the offset index must point to where a batch begins, and name the last offset of that batch or of one that
 follows before the next entry (Kafka before 4.0 makes one entry for several batches that a follower appends at once). Of
 a message of format v0 or v1 it may name any offset inside: Kafka before 0.11 named the first one.
-An entry of the time index must name the largest timestamp up to the batch that its offset lies in.
+An entry of the time index must name the largest timestamp up to the batch that its offset lies in, which is that
+batch's own.
 
 Only the first findings of an index are told one by one: it is made anew as a whole, and one lost batch may move all.
 """
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 from ottla.protocol.records.batch import MAGIC, BatchHeader
 from ottla.storage.files import Files
 from ottla.storage.index_reading import OFFSET_ENTRY, TIME_ENTRY, read_index
+from ottla.storage.time_index import NO_TIMESTAMP
 
 MAX_TOLD: Final = 5
 """Findings of one index that are told one by one."""
@@ -124,6 +126,7 @@ class TimeIndexCheck(_IndexCheck):
             offset = self._base_offset + relative
             if offset > header.last_offset:
                 return
+            self._possible(timestamp, relative)
             if timestamp != self._largest_timestamp and not self._is_blind:
                 self._wrong(
                     self._next,
@@ -146,7 +149,12 @@ class TimeIndexCheck(_IndexCheck):
         while self._next < len(self._rows):
             # Entries may also name the base offset of a segment without records: Kafka writes one at a roll.
             timestamp, relative = self._rows[self._next]
+            self._possible(timestamp, relative)
             if self._base_offset + relative >= next_offset and timestamp >= 0 and not self._is_blind:
                 offset = self._base_offset + relative
                 self._wrong(self._next, f"names offset {offset}, the segment ends before {next_offset}")
             self._next += 1
+
+    def _possible(self, timestamp: int, relative: int) -> None:
+        if relative < 0 or timestamp < NO_TIMESTAMP:
+            self._wrong(self._next, f"no entry: timestamp {timestamp}, relative offset {relative}")

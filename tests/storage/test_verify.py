@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from ottla.storage.layout import TopicPartition
 from ottla.storage.leader_epoch_checkpoint import EpochEntry, write_leader_epochs
 from ottla.storage.scan import walk
 from ottla.storage.verify import Finding, NothingToVerify, Severity, Verification
+from ottla.storage.verify_index import TimeIndexCheck
 
 ORDERS = TopicPartition("orders", 0)
 PLACE = DATA / "orders-0"
@@ -256,6 +258,30 @@ def test_any_byte_of_an_index_that_changes_is_damage(suffix: str) -> None:
         assert found, position
         assert {one.path for one in found} == {path}
         assert found[0].problem.endswith("(the broker makes the index anew)")
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "relative", "is_sound"), [(-1, 0, True), (-1, -(1 << 31), False), (-3, 0, False), (5, 0, False)]
+)
+def test_the_entry_of_a_segment_without_records_names_no_time_and_its_base(
+    timestamp: int, relative: int, is_sound: bool
+) -> None:
+    files = SimulatedFiles()
+    files.make_directory(DATA)
+    files.write_atomically(DATA / "00.timeindex", struct.pack(">qi", timestamp, relative))
+    check = TimeIndexCheck(files, DATA / "00.timeindex", 40)
+    check.end(40)
+    assert (not list(check.problems())) is is_sound
+
+
+def test_a_time_index_entry_names_an_offset_of_the_batch_that_has_its_time() -> None:
+    files = left_behind()
+    path = first_index(files, ".timeindex")
+    (relative,) = struct.unpack(">i", files.read_bytes(path)[8:12])
+    change(files, path, 8, struct.pack(">i", relative - 1))
+    assert damages(files) == [], "another offset of the same batch"
+    change(files, path, 8, struct.pack(">i", relative + 1))
+    assert damages(files)
 
 
 @pytest.mark.parametrize(
