@@ -32,9 +32,9 @@ def load_producers(
 ) -> tuple[ProducerStates, int]:
     """The producers of the log as of its end, and the offset of the snapshot that told a part of them, -1 for none.
 
-    Unsound snapshots, and those beyond the end, are removed. Without one, the batches of the first segment that lie below
-    the log start count, too, which Kafka leaves out: DeleteRecords may have taken a batch whose answer its producer never
-    got, and that is a duplicate when it comes again, whatever crash was between.
+    Unsound snapshots, and those beyond the end, are removed. Without one, the batches of the first segment that lie
+    below the log start count, too, which Kafka leaves out: DeleteRecords may have taken a batch whose answer its
+    producer never got, and that is a duplicate when it comes again, whatever crash was between.
 
     Args:
         snapshots: offsets of the `.snapshot` files where somebody has looked already; those removed are taken out.
