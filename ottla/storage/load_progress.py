@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LINE_EVERY_MS: Final = 2_000
+LINE_EVERY_MS: Final = 5_000
 _GB: Final = 1_000_000_000
 
 

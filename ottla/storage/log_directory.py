@@ -120,6 +120,9 @@ class LogDirectory:
         """The write that found no room at all, until a probe finds some."""
         self._lock: Lock | None = None
         self._guard = threading.RLock()
+        self._names_guard = threading.Lock()
+        self._names_made = 0
+        self._names_synced = 0
 
     def __repr__(self) -> str:
         return f"LogDirectory({str(self.path)!r}, {self.state.value})"
@@ -355,6 +358,22 @@ class LogDirectory:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    # -- names in it
+
+    def name_made(self) -> int:
+        """A directory was made in it; what `sync_names` is to be given."""
+        with self._guard:
+            self._names_made += 1
+            return self._names_made
+
+    def sync_names(self, upto: int) -> None:
+        """Have that name on disk; one sync serves all that were made before it. Raises OSError."""
+        with self._names_guard:
+            if self._names_synced < upto:
+                made = self._names_made
+                self._files.sync_directory(self.path)
+                self._names_synced = made
 
     # -- checkpoints
 

@@ -8,8 +8,8 @@ What holds on disk (decisions.md 4, 6, 7, 14):
 - The catalog's record is synced before `create_log` and before `delete_log`. So a directory that is missing at the
   start is made, one that the catalog does not know becomes `-stray` and is never deleted, and `-delete` directories
   are removed.
-- A partition's directory is durable, with its topic id, when `create_log` returns; a crash on the way leaves
-  something that `open_logs` completes.
+- A partition's directory, and the topic id in it, are durable with the first sync of its records, which brings them to
+  the disk too. A crash before that leaves something, or nothing, that `open_logs` completes: creating waits for no disk.
 - Checkpoint rows of a log that could not be opened are kept; those of a deleted one are gone before its name lives
   again.
 - The mark of a clean stop is written last, and only where every log was opened and closed without an error.
@@ -49,7 +49,7 @@ from ottla.storage.log_directory import DirectoryState, LogDirectory, StorageErr
 from ottla.storage.log_homes import WantedLog, choose_home, remove_leftovers, scan, set_aside
 from ottla.storage.log_loading import open_all
 from ottla.storage.meta_properties import MetaProperties
-from ottla.storage.partition_metadata import write_partition_metadata
+from ottla.storage.partition_metadata import found_partition, sync_founded, write_partition_metadata
 from ottla.storage.recovery import open_log
 from ottla.storage.sparse_index import IndexCache
 
@@ -353,7 +353,7 @@ class LogManager:
     def create_log(
         self, topic: str, partition: int, topic_id: UUID, config: TopicConfig, *, directory_id: UUID | None = None
     ) -> Log:
-        """Make a partition's directory and log, durable when this returns: in the directory of this id while it takes
+        """Make a partition's directory and log, durable with its first sync: in the directory of this id while it takes
         writes, else where the fewest partitions are.
 
         The catalog's record of it is synced already. Raises OSError: no directory takes writes (then ENOSPC or EIO),
@@ -404,12 +404,18 @@ class LogManager:
             home.forget(wanted.topic_partition)
             if not self._files.is_directory(path):
                 self._files.make_directory(path)
-            write_partition_metadata(self._files, path, wanted.topic_id)
-            self._files.sync_directory(home.path)
+            name = home.name_made()
+            found_partition(self._files, path, wanted.topic_id)
         except OSError as error:
             home.mark_failed(error)
             raise
         log = self._open(wanted, home, is_marked=True)
+
+        def found() -> None:
+            sync_founded(self._files, path)
+            home.sync_names(name)
+
+        log.unsynced.founding = found
         self._take(wanted.topic_partition, log, home)
         return log
 
@@ -534,10 +540,12 @@ class LogManager:
                 continue
             try:
                 log.close()
+                self._index_syncs.offsets[topic_partition] = log.log_end_offset  # its indexes are on disk, too
             except OSError as error:
                 home.mark_offline(error)
         if clean:
             self.write_recovery_points()
+            self._checkpoint(INDEX_OFFSET_CHECKPOINT_FILE, lambda one, _: self._indexed_offset(one))
             self.write_log_start_offsets()
             self.write_high_watermarks()
         for directory in self.directories:

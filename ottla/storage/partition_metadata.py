@@ -15,7 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.storage.checkpoint import BlankFile, BrokenFile, read_text
-from ottla.storage.files import Files
+from ottla.storage.files import Files, write_all
 from ottla.storage.kafka_uuid import ZERO_UUID, uuid_from_text, uuid_to_text
 from ottla.storage.layout import PARTITION_METADATA_FILE
 
@@ -71,5 +71,29 @@ def is_flipped(topic_id: UUID, wanted: UUID) -> bool:
 
 def write_partition_metadata(files: Files, directory: Path, topic_id: UUID) -> None:
     """Say whose the directory is; durable when this returns. Raises OSError."""
-    text = f"version: 0\ntopic_id: {uuid_to_text(topic_id)}"
-    files.write_atomically(directory / PARTITION_METADATA_FILE, text.encode("ascii"))
+    files.write_atomically(directory / PARTITION_METADATA_FILE, _encode(topic_id))
+
+
+def found_partition(files: Files, directory: Path, topic_id: UUID) -> None:
+    """The same in a new directory, not durable yet: a crash may leave it blank. `sync_founded` sees to that. Raises
+    OSError.
+    """
+    file = files.open(directory / PARTITION_METADATA_FILE, create=True)
+    try:
+        file.truncate(0)
+        write_all(file, [_encode(topic_id)], 0)
+    finally:
+        file.close()
+
+
+def sync_founded(files: Files, directory: Path) -> None:
+    """Bring what `found_partition` wrote to the disk; its name is the directory's matter. Raises OSError."""
+    file = files.open(directory / PARTITION_METADATA_FILE, writable=True)
+    try:
+        file.fdatasync()
+    finally:
+        file.close()
+
+
+def _encode(topic_id: UUID) -> bytes:
+    return f"version: 0\ntopic_id: {uuid_to_text(topic_id)}".encode("ascii")

@@ -174,6 +174,7 @@ class _Opening:
             self.directory,
             base_offset,
             sealed=sealed,
+            is_unsure=is_scanned,
             now_ms=self.now_ms,
             index_interval_bytes=self._limits.index_interval_bytes,
             max_index_bytes=self._limits.max_index_bytes,

@@ -151,6 +151,7 @@ class Segment:
         base_offset: int,
         *,
         sealed: bool,
+        is_unsure: bool = False,
         now_ms: int,
         index_interval_bytes: int,
         max_index_bytes: int,
@@ -158,7 +159,8 @@ class Segment:
     ) -> tuple[Self, bool]:
         """The segment in existing files, and whether its indexes had to be made anew and are empty yet.
 
-        The indexes of a sealed one are loaded, and repaired, when they are first used.
+        The indexes of a sealed one are loaded, and repaired, when they are first used; those of one that `is_unsure`
+        by `keep_indexes` or `begin_rebuild`, which comes next.
         """
         path = layout.log_file(directory, base_offset)
         file = files.open(path, writable=True)
@@ -167,13 +169,27 @@ class Segment:
         index_lost = False
         try:
             offsets = OffsetIndex.open(
-                files, offset_path, base_offset, sealed=sealed, max_bytes=max_index_bytes, cache=cache
+                files,
+                offset_path,
+                base_offset,
+                sealed=sealed,
+                is_unsure=is_unsure,
+                max_bytes=max_index_bytes,
+                cache=cache,
             )
         except (FileNotFoundError, CorruptIndex):
             offsets = OffsetIndex.create(files, offset_path, base_offset, max_bytes=max_index_bytes, cache=cache)
             index_lost = True
         try:
-            times = TimeIndex.open(files, time_path, base_offset, sealed=sealed, max_bytes=max_index_bytes, cache=cache)
+            times = TimeIndex.open(
+                files,
+                time_path,
+                base_offset,
+                sealed=sealed,
+                is_unsure=is_unsure,
+                max_bytes=max_index_bytes,
+                cache=cache,
+            )
         except (FileNotFoundError, CorruptIndex):
             times = TimeIndex.create(files, time_path, base_offset, max_bytes=max_index_bytes, cache=cache)
             index_lost = True
@@ -380,9 +396,8 @@ class Segment:
         if before_offset <= self.base_offset:
             return None
         try:
-            for index in (self.offset_index, self.time_index):
-                index.unseal()
-                index.truncate_to(before_offset)
+            self.offset_index.keep_before(before_offset)
+            self.time_index.keep_before(before_offset)
             last, newest = self.offset_index.last_entry, self.time_index.last_entry
             if not last.position:
                 return None

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from itertools import islice
+from itertools import chain, islice
 from operator import le, lt
 from pathlib import Path
 from typing import ClassVar, Final, Self
@@ -135,6 +135,7 @@ class SparseIndex(ABC):
         base_offset: int,
         *,
         sealed: bool,
+        is_unsure: bool = False,
         read_only: bool = False,
         max_bytes: int = DEFAULT_MAX_INDEX_BYTES,
         cache: IndexCache | None = None,
@@ -142,18 +143,19 @@ class SparseIndex(ABC):
         """The index in an existing file.
 
         A `sealed` one is only looked at by its size here and loaded when first used, so any method may raise
-        CorruptIndex; one that will be appended to is loaded and checked now. A `read_only` one is never written, and a
+        CorruptIndex; one that will be appended to is loaded and checked now; one that `is_unsure` is not looked at, and
+        `keep_before` or `reset` comes next. A `read_only` one is never written, and a
         zero tail stays in its file: for tools on a directory that is not theirs. Raises FileNotFoundError,
         CorruptIndex.
         """
         index = cls(files, path, base_offset, max_bytes, cache)
         size = files.size(path)
-        if size % cls.ENTRY_BYTES:
+        if size % cls.ENTRY_BYTES and not is_unsure:
             raise CorruptIndex(f"{path}: {size} bytes are not a multiple of the {cls.ENTRY_BYTES} bytes of an entry")
         index._file = files.open(path, writable=not read_only, derived=True)
         index._may_write = not read_only
         index._sealed = sealed
-        if not sealed:
+        if not sealed and not is_unsure:
             try:
                 index.check()
             except CorruptIndex:
@@ -249,6 +251,26 @@ class SparseIndex(ABC):
         """Drop every entry for `offset` and beyond, in the file too."""
         entries = self.entries()
         self._truncate_entries(bisect_left(self._offsets(entries), offset - self.base_offset))
+
+    def keep_before(self, offset: int) -> None:
+        """Load the entries for batches that end before `offset`, as far as they make sense, and cut the file behind
+        them: entries beyond were never synced, and a crash may have left anything in their place.
+        """
+        file = self._open_file()
+        size = file.size()
+        entries = self._decode(file.pread(size - size % self.ENTRY_BYTES, 0))
+        offsets, least = self._offsets(entries), offset - self.base_offset
+        grows = zip(offsets, chain((-1,), offsets), strict=False)
+        count = next((n for n, (now, last) in enumerate(grows) if now >= least or now < last), len(offsets))
+        if self._cache is not None:
+            self._cache.forget(self)
+        self._sealed = False
+        self._entries = entries
+        self._flushed = len(offsets)
+        self._truncate_entries(count)
+        self._check_entries(entries)
+        if size > count * self.ENTRY_BYTES:
+            file.truncate(count * self.ENTRY_BYTES)
 
     def reset(self) -> None:
         """Drop all entries, whatever the file holds; the way to rebuild a corrupt index."""

@@ -3,7 +3,7 @@
 `Log.begin_sync` takes a ticket on the owner's thread, `SyncTicket.run` blocks in any thread while appends go on,
 `Log.end_sync` publishes on the owner's thread. A ticket covers every byte below its end: the `.log` files with
 unsynced bytes (several after a roll), what a roll finished (both indexes, the producer snapshot), a new leader epoch,
-and the directory if names were added or taken back. The active segment's indexes are not covered: recovery makes them
+the directory if names were added or taken back, and what a new partition consists of besides (`founding`). The active segment's indexes are not covered: recovery makes them
 anew. A failed sync is never tried again: the kernel may have marked the lost pages clean (decisions.md 4).
 """
 
@@ -84,6 +84,7 @@ class UnsyncedState:
         "_is_first_name_unsynced",
         "_snapshots",
         "_unfinished",
+        "founding",
         "snapshot_offset",
         "ticket",
     )
@@ -99,6 +100,8 @@ class UnsyncedState:
         self._snapshots: list[tuple[int, File]] = []
         self.snapshot_offset = -1
         """The newest producer snapshot that is on disk, by its offset; -1 when none is known to be."""
+        self.founding: Callable[[], None] | None = None
+        """Brings to the disk that the partition is there at all; part of the first ticket."""
         self.ticket: SyncTicket | None = None
 
     def name_changed(self) -> None:
@@ -171,6 +174,8 @@ class UnsyncedState:
             return None
         if self._epochs.first_unwritten_offset is not None:
             steps.append(self._write_epochs)
+        if self.founding is not None:
+            steps.append(self.founding)
         self.ticket = SyncTicket(
             end,
             dirty=dirty,
@@ -184,6 +189,7 @@ class UnsyncedState:
     def end(self, ticket: SyncTicket) -> int:
         """Take note of a ticket that ran; the recovery point that follows from it."""
         self.ticket = None
+        self.founding = None  # it was in this ticket if not in one before
         for segment, size_bytes, cuts in ticket.dirty:
             if segment.cuts == cuts:
                 segment.synced_bytes = size_bytes

@@ -22,7 +22,7 @@ WITHOUT_TESTS = "## What it costs"
 def functions_of(path: str) -> frozenset[str]:
     """The test functions of a file."""
     tree = ast.parse((TOP / path).read_text())
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def rows() -> list[tuple[str, str]]:

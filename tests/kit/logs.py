@@ -45,6 +45,7 @@ def open_test_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
     high_watermark: int = 0,
+    indexed_offset: int = 0,
     health: DirectoryHealth | None = None,
 ) -> Log:
     return open_log(
@@ -59,6 +60,7 @@ def open_test_log(
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
         high_watermark=high_watermark,
+        indexed_offset=indexed_offset,
         health=health,
     )
 

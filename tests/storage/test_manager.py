@@ -288,14 +288,41 @@ def test_a_directory_that_kafka_left_is_opened_as_it_is(tmp_path: Path) -> None:
 # -- creating
 
 
-def test_a_created_log_is_durable_with_its_topic_id(world: World) -> None:
+def test_creating_a_log_waits_for_no_disk(world: World) -> None:
+    assert isinstance(world.files, SimulatedFiles)
     manager = world.manager()
+    for call in ("fdatasync", "sync_directory"):
+        world.files.fail(call, "*", errno.EIO, times=None)
     log = world.create(manager)
     assert manager.get("orders", 0) is log
     assert manager.directory_of("orders", 0) is manager.directories[0]
+    assert manager.directories[0].is_online
+
+
+def test_a_created_log_is_durable_with_its_topic_id_and_epoch_when_its_first_records_are(world: World) -> None:
     assert isinstance(world.files, SimulatedFiles)
+    manager = world.manager()
+    logs = [world.create(manager, partition) for partition in range(2)]
+    logs[0].start_leader_epoch(3)
+    world.append(logs[0])
     synced = world.files.synced_state()
     assert synced["/one/orders-0/partition.metadata"] == b"version: 0\ntopic_id: nhB9nTcrtoJr2B01QqQZ1g"
+    assert synced["/one/orders-0/leader-epoch-checkpoint"] == b"0\n1\n3 0\n"
+    assert "/one/orders-0/00000000000000000000.log" in synced
+
+
+def test_a_crash_before_the_first_sync_of_a_created_log_leaves_what_a_start_completes(world: World) -> None:
+    assert isinstance(world.files, SimulatedFiles)
+    manager = world.manager()
+    log = world.create(manager)
+    world.append(log, sync=False)
+    for seed in range(20):
+        later = World(world.files.crash(random.Random(seed)))
+        loaded = later.manager().open_logs([later.wanted()])
+        assert loaded.failed == {}
+        assert loaded.strays == []
+        log = loaded.logs[TopicPartition("orders", 0)]
+        assert (log.log_start_offset, log.topic_id) == (0, later.wanted().topic_id)
 
 
 def test_partitions_go_where_the_fewest_are() -> None:
@@ -742,7 +769,7 @@ def test_an_offline_directory_stays_so_until_restart_and_is_never_marked_clean(w
 def test_a_creation_without_room_makes_the_directory_full_and_is_made_good_later(world: World) -> None:
     assert isinstance(world.files, SimulatedFiles)
     manager = world.manager()
-    world.files.fail("pwritev", "*/partition.metadata.tmp", errno.ENOSPC)
+    world.files.fail("pwritev", "*/partition.metadata", errno.ENOSPC)
     with pytest.raises(OSError, match="No space"):
         world.create(manager)
     assert manager.directories[0].state is DirectoryState.FULL

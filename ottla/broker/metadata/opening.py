@@ -118,8 +118,8 @@ def write_partition_changes(
 ) -> None:
     """New leader epochs after an unclean stop, and directories that are not where the metadata says.
 
-    `new` are partitions whose directory has just been made: nobody has seen anything of them. Raises OSError,
-    KafkaError.
+    `new` are partitions whose directory has just been made, because it was not there. They get a new epoch, too: they
+    may have been there, and been seen with records that were never synced. Raises OSError, KafkaError.
     """
     changes: list[MetadataRecord] = []
     for state in journal.image.topics.values():
@@ -127,7 +127,7 @@ def write_partition_changes(
             home = log_manager.directory_of(state.name, index)
             if home is None:
                 continue
-            unclean = not home.was_clean and TopicPartition(state.name, index) not in new
+            unclean = not home.was_clean or TopicPartition(state.name, index) in new
             elect = unclean or partition.leader != node_id
             change = partition_change(state.id, index, partition, node_id=node_id, elect=elect, directory_id=home.id)
             if change is not None:
