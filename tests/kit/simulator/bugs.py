@@ -14,15 +14,15 @@ from unittest import mock
 
 from kit.simulated_files import SimulatedFiles
 
-from ottla.broker import catalog
+from ottla.broker import catalog, dispatch
 from ottla.broker.disk import GroupSyncer
 from ottla.broker.groups import reconciliation, writes
 from ottla.broker.groups.replay import LogReplay
 from ottla.broker.metadata import changes
 from ottla.broker.partition import Partition
 from ottla.protocol.records.batch import BatchHeader
+from ottla.storage import intake, producer_recovery, recovery, retention, sync
 from ottla.storage import log as log_module
-from ottla.storage import producer_recovery, recovery, retention, sync
 from ottla.storage.append import AppendResult
 from ottla.storage.cleaned_segment import CleanedSegment
 from ottla.storage.log import Log
@@ -81,24 +81,28 @@ def stories() -> Mapping[str, str]:
 
 @_bug("acknowledge before sync", "acks=all is answered, and the records are shown, when they are written")
 def _acknowledge_before_sync() -> Any:
-    def replace(publish: Any) -> Any:
-        def patched(self: Log, runs: Sequence[Any], next_offset: int) -> None:
-            publish(self, runs, next_offset)
-            self._raise_high_watermark(End(next_offset, runs[-1].base_offset, runs[-1].size_bytes))
+    def replace(append: Any) -> Any:
+        def patched(self: Log, entries: Any, now_ms: int) -> list[AppendResult]:
+            results: list[AppendResult] = append(self, entries, now_ms)
+            active = self.segment_list.active
+            self._raise_high_watermark(End(self.log_end_offset, active.base_offset, active.size_bytes))
+            return results
 
         return patched
 
-    return _before(Log, "_publish", replace)
+    return _before(Log, "append", replace)
 
 
 @_bug("high watermark ahead of the sync", "readers see what is written before it is synced; acknowledgements wait")
-def _high_watermark_ahead() -> Any:
+@contextmanager
+def _high_watermark_ahead() -> Iterator[None]:
     def read(self: Partition, offset: int, max_bytes: int, *, at_least_one: bool, **more: Any) -> Any:
         self.settle()
         end_offset = self.log.log_end_offset
         return self.log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one, allow_map=False)
 
-    return mock.patch.multiple(Partition, read=read, read_on=_nothing)
+    with mock.patch.object(Partition, "read", read), mock.patch.object(dispatch, "learn_fetch_form", _nothing):
+        yield
 
 
 @_bug("no directory sync", "the name of a new segment is not synced with its records")
@@ -114,13 +118,13 @@ def _only_active_synced() -> Any:
 @_bug("duplicate answered early", "a repeated batch is acknowledged though the original is not synced yet")
 def _duplicate_early() -> Any:
     def replace(duplicate: Any) -> Any:
-        def patched(self: Log, producer: ProducerEntry | None, header: BatchHeader) -> AppendResult | None:
-            found: AppendResult | None = duplicate(self, producer, header)
+        def patched(producer: ProducerEntry | None, header: BatchHeader, *given: Any) -> AppendResult | None:
+            found: AppendResult | None = duplicate(producer, header, *given)
             return found and found._replace(last_offset=-1)
 
         return patched
 
-    return _before(Log, "_duplicate", replace)
+    return _before(intake, "_duplicate", replace)
 
 
 @_bug(
@@ -275,12 +279,12 @@ def _clean_without_sync() -> Any:
 
 @_bug("sequence gaps accepted", "a batch is taken though the one before it is missing")
 def _gaps_accepted() -> Any:
-    return mock.patch.object(log_module, "_require_sequence", _nothing)
+    return mock.patch.object(intake, "_require_sequence", _nothing)
 
 
 @_bug("producer repeats accepted", "a repeated batch is stored again")
 def _repeats_accepted() -> Any:
-    return mock.patch.multiple(log_module, _require_sequence=lambda *_: None, find_duplicate=_nothing)
+    return mock.patch.multiple(intake, _require_sequence=_nothing, find_duplicate=_nothing)
 
 
 @_bug("deleted offsets come back", "a load takes no notice of the tombstones of committed offsets")
