@@ -9,7 +9,8 @@ What holds on disk (decisions.md 4, 6, 7, 14):
   start is made, one that the catalog does not know becomes `-stray` and is never deleted, and `-delete` directories
   are removed.
 - A partition's directory, and the topic id in it, are durable with the first sync of its records, which brings them to
-  the disk too. A crash before that leaves something, or nothing, that `open_logs` completes: creating waits for no disk.
+  the disk too. A crash before that leaves something, or nothing, that `open_logs` completes: creating waits for no
+  disk.
 - Checkpoint rows of a log that could not be opened are kept; those of a deleted one are gone before its name lives
   again.
 - The mark of a clean stop is written last, and only where every log was opened and closed without an error.
