@@ -54,9 +54,12 @@ class Reader:
         self._model = model
         self._chance = chance
         self._positions: dict[tuple[UUID, int], int] = {}
+        self._starts: dict[tuple[UUID, int], int] = {}
+        """Log starts that this life of the broker has told."""
 
     def reconnect(self) -> None:
-        """Go on where it was."""
+        """Go on where it was. What retention took and a crash gave back may be there again."""
+        self._starts.clear()
 
     def read(self, line: Line) -> None:
         """Fetch from one partition."""
@@ -67,12 +70,18 @@ class Reader:
         index = self._chance.randrange(len(topic.partitions))
         place = (topic.id, index)
         position = self._positions.get(place, 0)
+        deleted_before = topic.partitions[index].start
 
         def answered(response: Response) -> None:
             assert isinstance(response, FetchResponse)
             answer = response.responses[0].partitions[0]
             if self._model.topics.get(topic.name) is not topic:
                 return
+            if answer.log_start_offset >= 0:
+                least = max(self._starts.get(place, 0), deleted_before)
+                if answer.log_start_offset < least:
+                    raise Violation(f"{topic.name}-{index} starts at {answer.log_start_offset}, it was at {least}")
+                self._starts[place] = answer.log_start_offset
             if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._positions[place] = answer.log_start_offset if answer.log_start_offset >= 0 else 0
                 if answer.high_watermark >= 0 and position > answer.high_watermark and topic.syncs:
