@@ -1,40 +1,31 @@
-"""A node under an event loop: listeners, timers, signals, start-up summary, drain (the shell around `Node`).
+"""A node under an event loop: listeners, timers, start-up summary, drain (the shell around `Node`).
 
     start:  ports are bound, HTTP answers  ->  directories, catalog, logs (in a thread)  ->  listeners accept
-            ->  "listening on ..." (standard output; the log is standard error)
     stop:   no new connections  ->  started requests are answered  ->  connections end  ->  logs are synced and closed
 
-SIGTERM and SIGINT stop; a second one does not wait for the connections. One that comes during a recovery ends it: what
-was recovered is recovered again by the next start. Whatever happens, what was acknowledged is on
-disk, since acknowledging is what waited for it.
-
-Differences from Apache Kafka: a listener with an empty host is one dual-stack socket, so that port 0 is one port.
+`process.py` calls `stop` at a signal; `interrupt_start` ends a recovery: what was recovered is recovered again by the
+next start. Whatever happens, what was acknowledged is on disk, since acknowledging is what waited for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import functools
-import gc
 import logging
-import os
 import platform
 import resource
-import signal
 import socket
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from ottla import __version__
 from ottla.broker.connections import Connections
+from ottla.broker.listening import StartError, bind, explain, shown
 from ottla.broker.loop_watch import LoopWatch
 from ottla.broker.node import Node
 from ottla.broker.notify import notify
-from ottla.storage.load_progress import LoadInterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,13 +44,6 @@ MAX_OPEN_FILES = 1 << 20
 EXTEND_START_EVERY_S = 10.0
 EXTEND_START_USEC = 60_000_000
 """While logs are opened systemd is asked so often for so much more time, or its patience would end a recovery."""
-
-GC_YOUNG_OBJECTS = 20_000
-"""New objects after which the garbage collector looks at the young ones."""
-
-
-class StartError(Exception):
-    """The broker cannot start; the message is one line for people."""
 
 
 class LoopTimers:
@@ -124,7 +108,7 @@ class Server:
     @property
     def bootstrap(self) -> str:
         """`host:port` of the first listener, as clients want it."""
-        return _shown(*next(iter(self.addresses.values())))
+        return shown(*next(iter(self.addresses.values())))
 
     async def start(self) -> None:
         """Open everything and accept. Raises StartError, StorageError, MetadataError, each one line for people, and
@@ -270,7 +254,7 @@ class Server:
             told = "the address that they connect to"
         else:
             told = f"{advertised.host}:{advertised.port or port}"
-        LOG.info("listener %s at %s: clients are told %s", listener.name, _shown(host, port), told)
+        LOG.info("listener %s at %s: clients are told %s", listener.name, shown(host, port), told)
 
     async def _start_http(self) -> None:
         address = self.config.ottla_http_listener
@@ -287,7 +271,7 @@ class Server:
             raise StartError(f"ottla.http.listener={host}:{port}: {explain(error)}") from error
         self._http = http
         self.http_address = http.address
-        where = _shown(*http.address)
+        where = shown(*http.address)
         LOG.info("health and metrics at http://%s (/livez /readyz /metrics; for this machine: POST /log/...)", where)
 
     def _show_pages(self) -> None:
@@ -335,52 +319,6 @@ class Server:
             )
 
 
-def bind(listener: Listener, config: BrokerConfig) -> socket.socket:
-    """A bound socket for a listener. Raises StartError in one line."""
-    try:
-        family, address = _resolve(listener)
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            bound.setblocking(False)
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if listener.host == "" else 1)
-            for option, size_bytes in (
-                (socket.SO_SNDBUF, config.socket_send_buffer_bytes),
-                (socket.SO_RCVBUF, config.socket_receive_buffer_bytes),
-            ):
-                if size_bytes > 0:
-                    bound.setsockopt(socket.SOL_SOCKET, option, size_bytes)
-            bound.bind(address)
-        except BaseException:
-            bound.close()
-            raise
-    except OSError as error:
-        raise StartError(f"listeners={listener}: {explain(error)}") from error
-    return bound
-
-
-def _resolve(listener: Listener) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    if listener.host == "":
-        if socket.has_dualstack_ipv6():
-            return socket.AF_INET6, ("::", listener.port)
-        return socket.AF_INET, ("0.0.0.0", listener.port)  # an empty host asks for every address
-    found = socket.getaddrinfo(listener.host, listener.port, type=socket.SOCK_STREAM)
-    family, _, _, _, address = found[0]
-    return family, (str(address[0]), int(address[1]))
-
-
-def explain(error: OSError) -> str:
-    """What a failed bind means, for people."""
-    if error.errno == errno.EADDRINUSE:
-        return "another process uses this port"
-    if error.errno == errno.EACCES:
-        return "this user may not use this port"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return "this machine has no such address"
-    return str(error.strerror or error)
-
-
 def human_bytes(size_bytes: int) -> str:
     """A size for people: `0 bytes`, `1.5 MiB`."""
     size = float(size_bytes)
@@ -389,10 +327,6 @@ def human_bytes(size_bytes: int) -> str:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
-
-
-def _shown(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def raise_file_limit() -> None:
@@ -404,77 +338,3 @@ def raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (OSError, ValueError) as error:
             LOG.warning("the limit of open files stays at %d: %s", soft, error)
-
-
-def configure_logging(level: int = logging.INFO) -> None:
-    """Lines a person can read, on standard error: time, level, where, what."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
-    root = logging.getLogger("ottla")
-    root.handlers[:] = [handler]
-    root.setLevel(level)
-    root.propagate = False
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's loop where it is installed, else asyncio's."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
-
-
-def run(config: BrokerConfig, *, level: int = logging.INFO) -> int:
-    """Serve until SIGTERM or SIGINT; the process's exit status. What keeps it from starting is one line in the log."""
-    from ottla.broker.metadata.image import MetadataError
-    from ottla.storage.manager import StorageError
-
-    configure_logging(level)
-    loop = new_event_loop()
-    try:
-        return loop.run_until_complete(_serve(config))
-    except (StartError, StorageError, MetadataError, OSError) as error:
-        LOG.error("cannot start: %s", error)
-        return 1
-    finally:
-        loop.close()
-
-
-async def _serve(config: BrokerConfig) -> int:
-    loop = asyncio.get_running_loop()
-    stop, force = asyncio.Event(), asyncio.Event()
-
-    def on_signal(name: str) -> None:
-        if stop.is_set():
-            LOG.warning("%s again: stopping without waiting", name)
-            force.set()
-        else:
-            LOG.info("%s: stopping", name)
-            stop.set()
-            server.interrupt_start()
-
-    server = Server(config)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number.name)
-    try:
-        await server.start()
-    except LoadInterrupted:
-        LOG.info("stopped during the recovery, which the next start begins anew (pid %d)", os.getpid())
-        return 0
-    # The one thing on standard output: programs that start a broker wait for it, and read the port that was chosen.
-    for name, (host, port) in server.addresses.items():
-        sys.stdout.write(f"listening on {name}://{_shown(host, port)}\n")
-    sys.stdout.flush()
-    notify("READY=1")
-    # What is there now stays: the collector need not look at it again, and need not look after every 700 objects
-    # (a seventh of the CPU of small requests, which make hundreds of objects per turn and no cycles).
-    gc.freeze()
-    gc.enable()  # the command line began without it
-    gc.set_threshold(GC_YOUNG_OBJECTS, 20, 20)
-    await stop.wait()
-    notify("STOPPING=1")
-    await server.stop(force=force)
-    LOG.info("stopped (pid %d)", os.getpid())
-    return 0

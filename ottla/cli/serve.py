@@ -59,6 +59,6 @@ def serve(properties: Path | None, overrides: tuple[str, ...], profile: str | No
     except ConfigError as error:
         raise Failure(str(error)) from None
 
-    from ottla.broker.server import run
+    from ottla.broker.process import run
 
     raise SystemExit(run(config, level=logging.getLevelName(log_level.upper())))

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from kit.exchange import batch, fetch_request, produce_request
 
-from ottla.broker.server import LoopTimers, Server, StartError, human_bytes, new_event_loop
+from ottla.broker.listening import StartError
+from ottla.broker.process import new_event_loop
+from ottla.broker.server import LoopTimers, Server, human_bytes
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.api import REGISTRY
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse

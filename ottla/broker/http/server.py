@@ -7,7 +7,8 @@ bodies. An operation is refused (403) unless it is asked from a loopback address
 404, another method 405.
 
 Own code instead of a library: it is one page, needs no dependency, and starts in no time; the broker's port never
-speaks HTTP. Asyncio lives here and in `ottla.broker.server` only. Paths are served by `pages.py` and `operations.py`.
+speaks HTTP. Asyncio lives here and in `ottla.broker.server` and `process` only. Paths are served by `pages.py` and
+`operations.py`.
 """
 
 from __future__ import annotations

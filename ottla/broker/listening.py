@@ -1,0 +1,69 @@
+"""Where a broker listens: a bound socket for each listener, and what it means for people when there is none.
+
+Differences from Apache Kafka: a listener with an empty host is one dual-stack socket, so that port 0 is one port.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.config.listeners import Listener
+
+
+class StartError(Exception):
+    """The broker cannot start; the message is one line for people."""
+
+
+def bind(listener: Listener, config: BrokerConfig) -> socket.socket:
+    """A bound socket for a listener. Raises StartError in one line."""
+    try:
+        family, address = _resolve(listener)
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            bound.setblocking(False)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if listener.host == "" else 1)
+            for option, size_bytes in (
+                (socket.SO_SNDBUF, config.socket_send_buffer_bytes),
+                (socket.SO_RCVBUF, config.socket_receive_buffer_bytes),
+            ):
+                if size_bytes > 0:
+                    bound.setsockopt(socket.SOL_SOCKET, option, size_bytes)
+            bound.bind(address)
+        except BaseException:
+            bound.close()
+            raise
+    except OSError as error:
+        raise StartError(f"listeners={listener}: {explain(error)}") from error
+    return bound
+
+
+def _resolve(listener: Listener) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    if listener.host == "":
+        if socket.has_dualstack_ipv6():
+            return socket.AF_INET6, ("::", listener.port)
+        return socket.AF_INET, ("0.0.0.0", listener.port)  # an empty host asks for every address
+    found = socket.getaddrinfo(listener.host, listener.port, type=socket.SOCK_STREAM)
+    family, _, _, _, address = found[0]
+    return family, (str(address[0]), int(address[1]))
+
+
+def explain(error: OSError) -> str:
+    """What a failed bind means, for people."""
+    if error.errno == errno.EADDRINUSE:
+        return "another process uses this port"
+    if error.errno == errno.EACCES:
+        return "this user may not use this port"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this machine has no such address"
+    return str(error.strerror or error)
+
+
+def shown(host: str, port: int) -> str:
+    """An address as people and clients write it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,102 @@
+"""A broker as a process: its loop, its log on standard error, the signals that stop it, and its exit status.
+
+serving:  "listening on NAME://host:port" for each listener, the only lines on standard output
+stop:     SIGTERM, SIGINT; a second one does not wait for the connections
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from ottla.broker.listening import StartError, shown
+from ottla.broker.notify import notify
+from ottla.broker.server import Server
+from ottla.storage.load_progress import LoadInterrupted
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+
+LOG = logging.getLogger("ottla.server")
+
+GC_YOUNG_OBJECTS = 20_000
+"""New objects after which the garbage collector looks at the young ones."""
+
+
+def configure_logging(level: int = logging.INFO) -> None:
+    """Lines a person can read, on standard error: time, level, where, what."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    root = logging.getLogger("ottla")
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    root.propagate = False
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's loop where it is installed, else asyncio's."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def run(config: BrokerConfig, *, level: int = logging.INFO) -> int:
+    """Serve until SIGTERM or SIGINT; the process's exit status. What keeps it from starting is one line in the log."""
+    from ottla.broker.metadata.image import MetadataError
+    from ottla.storage.manager import StorageError
+
+    configure_logging(level)
+    loop = new_event_loop()
+    try:
+        return loop.run_until_complete(_serve(config))
+    except (StartError, StorageError, MetadataError, OSError) as error:
+        LOG.error("cannot start: %s", error)
+        return 1
+    finally:
+        loop.close()
+
+
+async def _serve(config: BrokerConfig) -> int:
+    loop = asyncio.get_running_loop()
+    stop, force = asyncio.Event(), asyncio.Event()
+
+    def on_signal(name: str) -> None:
+        if stop.is_set():
+            LOG.warning("%s again: stopping without waiting", name)
+            force.set()
+        else:
+            LOG.info("%s: stopping", name)
+            stop.set()
+            server.interrupt_start()
+
+    server = Server(config)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number.name)
+    try:
+        await server.start()
+    except LoadInterrupted:
+        LOG.info("stopped during the recovery, which the next start begins anew (pid %d)", os.getpid())
+        return 0
+    # The one thing on standard output: programs that start a broker wait for it, and read the port that was chosen.
+    for name, (host, port) in server.addresses.items():
+        sys.stdout.write(f"listening on {name}://{shown(host, port)}\n")
+    sys.stdout.flush()
+    notify("READY=1")
+    # What is there now stays: the collector need not look at it again, and need not look after every 700 objects
+    # (a seventh of the CPU of small requests, which make hundreds of objects per turn and no cycles).
+    gc.freeze()
+    gc.enable()  # the command line began without it
+    gc.set_threshold(GC_YOUNG_OBJECTS, 20, 20)
+    await stop.wait()
+    notify("STOPPING=1")
+    await server.stop(force=force)
+    LOG.info("stopped (pid %d)", os.getpid())
+    return 0
