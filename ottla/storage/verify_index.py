@@ -3,8 +3,8 @@
 An entry of the offset index must point to where a batch begins, and name the last offset of that batch or of one that
 follows before the next entry (Kafka before 4.0 makes one entry for several batches that a follower appends at once). Of
 a message of format v0 or v1 it may name any offset inside: Kafka before 0.11 named the first one.
-An entry of the time index must name the largest timestamp up to the batch that its offset lies in, which is that
-batch's own.
+An entry of the time index must name the largest timestamp up to the batch that its offset lies in, which is the first
+that has it (of several messages v0 or v1 that are appended at once and have one time, Kafka may name the last).
 
 Only the first findings of an index are told one by one: it is made anew as a whole, and one lost batch may move all.
 """
@@ -120,7 +120,7 @@ class TimeIndexCheck(_IndexCheck):
 
     def batch(self, header: BatchHeader) -> None:
         """The next batch."""
-        self._largest_timestamp = max(self._largest_timestamp, header.max_timestamp)
+        before, self._largest_timestamp = self._largest_timestamp, max(self._largest_timestamp, header.max_timestamp)
         while self._next < len(self._rows):
             timestamp, relative = self._rows[self._next]
             offset = self._base_offset + relative
@@ -133,11 +133,9 @@ class TimeIndexCheck(_IndexCheck):
                     f"says that {timestamp} is the largest timestamp up to offset {offset}, "
                     f"the batches say {self._largest_timestamp}",
                 )
-            elif header.base_offset <= offset and header.max_timestamp != timestamp and not self._is_blind:
-                self._wrong(
-                    self._next,
-                    f"says that offset {offset} has the timestamp {timestamp}, its batch has {header.max_timestamp}",
-                )
+            elif header.base_offset <= offset and timestamp <= before and header.magic == MAGIC and not self._is_blind:
+                words = f"says that {timestamp} was first reached at offset {offset}, a batch before that has it"
+                self._wrong(self._next, words)
             self._next += 1
 
     def hole(self) -> None:

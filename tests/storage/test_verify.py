@@ -15,7 +15,7 @@ from kit.nodes import DATA, start_node
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.catalog import NewTopic
-from ottla.protocol.records.batch import HEADER_BYTES
+from ottla.protocol.records.batch import HEADER_BYTES, parse_header, set_offset_and_epoch
 from ottla.storage import layout
 from ottla.storage.append import AppendEntry
 from ottla.storage.checkpoint import read_offsets, write_offsets
@@ -274,7 +274,7 @@ def test_the_entry_of_a_segment_without_records_names_no_time_and_its_base(
     assert (not list(check.problems())) is is_sound
 
 
-def test_a_time_index_entry_names_an_offset_of_the_batch_that_has_its_time() -> None:
+def test_a_time_index_entry_names_an_offset_of_the_first_batch_that_has_its_time() -> None:
     files = left_behind()
     path = first_index(files, ".timeindex")
     (relative,) = struct.unpack(">i", files.read_bytes(path)[8:12])
@@ -282,6 +282,20 @@ def test_a_time_index_entry_names_an_offset_of_the_batch_that_has_its_time() -> 
     assert damages(files) == [], "another offset of the same batch"
     change(files, path, 8, struct.pack(">i", relative + 1))
     assert damages(files)
+
+
+def test_a_time_index_entry_that_names_a_later_batch_of_the_same_time_is_damage() -> None:
+    files = SimulatedFiles()
+    files.make_directory(DATA)
+    for offset, is_sound in ((42, True), (41, True), (45, False)):
+        files.write_atomically(DATA / "00.timeindex", struct.pack(">qi", NOW_MS, offset - 40))
+        check = TimeIndexCheck(files, DATA / "00.timeindex", 40)
+        for base_offset in (40, 43, 46):
+            data = batch(b"a", b"b", b"c")
+            set_offset_and_epoch(data, base_offset, 0)
+            check.batch(parse_header(data))
+        check.end(49)
+        assert (not list(check.problems())) is is_sound
 
 
 @pytest.mark.parametrize(
