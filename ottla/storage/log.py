@@ -364,17 +364,16 @@ class Log(LogState):
             before = self._first_to_stay(now_ms)
             if before > self.segment_list[0].base_offset:
                 before = yield from keep_producers(self, before)
+                # The segment that stays may be new: were its name lost, and not that of the last one that goes, the log
+                # would end where it once began.
+                yield from self._names_synced()
             for segment in self._start_behind(before):
                 if segment.is_deleted or self.error is not None:
                     break  # cleaned, or closed, since the step before
                 self._drop(segment, now_ms)
                 gone.append(segment)
-                try:
-                    # One by one: of several renames a crash may keep any, and a gap would cut off all that follows it.
-                    yield self._sync_names
-                except OSError as error:
-                    self.fail(error)
-                    raise
+                # One by one: of several renames a crash may keep any, and a gap would cut off all that follows it.
+                yield from self._names_synced()
         except (OSError, KafkaError) as error:
             logger.warning("%s: retention stopped: %s", self.name, error)
         finally:
@@ -432,6 +431,13 @@ class Log(LogState):
     def unlink_due(self, now_ms: int) -> int:
         """Unlink what `take_due_files` tells; how many files. Raises OSError."""
         return retention.unlink_files(self.files, self.take_due_files(now_ms))
+
+    def _names_synced(self) -> Generator[Callable[[], None], None, None]:
+        try:
+            yield self._sync_names
+        except OSError as error:
+            self.fail(error)
+            raise
 
     def _sync_names(self) -> None:
         self.files.sync_directory(self.directory)

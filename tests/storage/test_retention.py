@@ -223,3 +223,21 @@ def test_a_batch_that_delete_records_took_is_a_duplicate_after_a_crash_too() -> 
     (repeated,) = append(again, batch(b"x" * 900, producer_id=7, producer_epoch=0, base_sequence=0))
     assert repeated.is_duplicate
     once(again, 2)
+
+
+def test_offsets_go_on_after_a_power_cut_although_all_records_are_gone() -> None:
+    for seed in range(24):
+        files = disk()
+        log = open_test_log(files)
+        append(log, batch(b"x"))
+        append(log, batch(b"y"))
+        sync(log)
+        log.configure(topic_config({"retention.ms": "0"}))
+        steps = log.retention_steps(NOW_MS + 1)
+        for work in steps:
+            if log.log_start_offset == 2:
+                break  # the segment is renamed, and the power is cut before that is synced
+            work()
+        assert bases(log) == [2]
+        again = open_test_log(files.crash(random.Random(seed)), was_clean=False, high_watermark=2)
+        assert again.log_end_offset == 2
