@@ -142,11 +142,11 @@ class Table:
         time.sleep(0.2)
         self._pipe.send("stop")
         trips = self._pipe.recv()
-        lag_ms, stretch_ms = self._figures(api)
+        lag_ms, stretch_ms, chore = self._figures(api)
         cuts = quantiles(trips, n=100)
         stretch = f"{stretch_ms:>9.1f}" if api else f"{'':>9}"
         print(
-            f"{name:<58}{stretch}{lag_ms:>9.1f}{cuts[49]:>9.2f}{cuts[98]:>9.1f}{max(trips):>9.1f}",
+            f"{name:<58}{stretch}{lag_ms:>9.1f}{cuts[49]:>9.2f}{cuts[98]:>9.1f}{max(trips):>9.1f}  {chore}",
             flush=True,
         )
 
@@ -155,8 +155,10 @@ class Table:
         with urllib.request.urlopen(urllib.request.Request(self._http + path, method="POST"), timeout=600) as answer:
             return str(answer.read().decode())
 
-    def _figures(self, api: str) -> tuple[float, float]:
-        """Milliseconds: the longest lag, and the longest stretch of the API or chore, since it was asked last."""
+    def _figures(self, api: str) -> tuple[float, float, str]:
+        """Milliseconds since it was asked last: the longest lag, the longest stretch of the API or chore; and which chore
+        had the longest step.
+        """
         with urllib.request.urlopen(self._http + "/metrics", timeout=60) as answer:
             text = answer.read().decode()
         found = re.search(r"^ottla_loop_lag_max_seconds (\S+)", text, re.MULTILINE)
@@ -164,7 +166,10 @@ class Table:
         held = re.search(
             rf'^ottla_(?:request_hold|chore_step)_max_seconds{{\w+="{re.escape(api)}"}} (\S+)', text, re.MULTILINE
         )
-        return float(found[1]) * 1e3, float(held[1]) * 1e3 if held else 0.0
+        steps = re.findall(r'^ottla_chore_step_max_seconds{chore="([^"]*)"} (\S+)', text, re.MULTILINE)
+        chore, step_s = max(steps, key=lambda step: float(step[1]))
+        longest = f"{chore} {float(step_s) * 1e3:.1f}"
+        return float(found[1]) * 1e3, float(held[1]) * 1e3 if held else 0.0, longest
 
 
 def create(client: Client, names: list[str], partitions: int, **configs: str) -> None:
@@ -317,8 +322,8 @@ def join(address: tuple[str, int], count: int) -> None:
     """All members of a new group join at once."""
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\0" + bytes(100))
     request = JoinGroupRequest(
-        group_id="large", member_id="", session_timeout_ms=30_000, rebalance_timeout_ms=30_000, protocol_type="consumer",
-        protocols=[protocol],
+        group_id="large", member_id="", session_timeout_ms=30_000, rebalance_timeout_ms=30_000,
+        protocol_type="consumer", protocols=[protocol],
     )  # fmt: skip
     members = [Client(address) for _ in range(count)]
     for member in members:
@@ -340,7 +345,7 @@ def chores(table: Table) -> None:
 
         config = Alter.AlterableConfig(name=alter, config_operation=0, value="1")
         client.ask(Alter(resources=[Alter.AlterConfigsResource(
-            resource_type=2, resource_name="rolling", configs=[config])]), 1)  # fmt: skip
+            resource_type=2, resource_name="rolling", configs=[config])], validate_only=False), 1)  # fmt: skip
         table.post("/log/retain?topic=rolling")
         time.sleep(3)
 
@@ -393,7 +398,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="rows whose name contains this")
     parser.add_argument("--acks", default="page-cache", choices=("sync", "page-cache"))
     options = parser.parse_args()
-    print(f"{'':<58}{'stretch':>9}{'lag':>9}{'p50':>9}{'p99':>9}{'longest':>9}")
+    print(f"{'':<58}{'stretch':>9}{'lag':>9}{'p50':>9}{'p99':>9}{'longest':>9}  longest step of a chore")
     with broker(options.acks) as (server, port):
         table = Table(server, port, options.only)
         requests(table)

@@ -1,4 +1,4 @@
-"""A broker whose process may open few files: connections that there is no room for see an end, the others are served."""
+"""A broker whose process may open few files: connections that find no room see an end, the others are served."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ Files are bent with knowledge of what they are: bytes of a log anywhere, with th
 of the metadata and of `__consumer_offsets` with bytes of their values changed; numbers in checkpoints; entries of
 indexes; files missing, empty, cut, exchanged. What must hold:
 
-- `log dump`, `log verify` and `log explain` tell what they find and raise nothing but what becomes one line;
+- `log dump`, `log verify` (with `--repair` too) and `log explain` tell what they find and raise nothing but what becomes
+  one line;
 - a start either refuses, in one line, or serves: every partition is read from its start, groups are asked for, time
   passes (loading, cleaning, retention), and the broker can be stopped and started again.
 """
@@ -30,7 +31,10 @@ from kit.fuzz.watch import Finding, Watch, describe, error_codes
 from kit.nodes import DATA, ask, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 
+from ottla.broker.exposition import Exposition
+from ottla.broker.http.operations import explain
 from ottla.broker.metadata.image import MetadataError
+from ottla.broker.metadata.rebuild import MetadataRebuild
 from ottla.broker.node import Node
 from ottla.cli.dump_rows import rows_of
 from ottla.cli.dump_text import lines_of
@@ -49,6 +53,7 @@ from ottla.protocol.records.formats import iter_any
 from ottla.storage.explain import Explanation, NoSuchPartition, explain_offset, explain_timestamp
 from ottla.storage.layout import parse_partition_directory
 from ottla.storage.log_directory import StorageError
+from ottla.storage.repair import DirectoryInUse, Repair
 from ottla.storage.verify import NothingToVerify, Verification
 
 Edits = dict[str, bytes | None]
@@ -62,6 +67,7 @@ HEADER_FIELDS = (
 """What stands in a batch's header, and where."""
 OFFSETS = (0, 1, 7, (1 << 63) - 1)
 TIMES = (0, 1_700_000_000_000, (1 << 63) - 1)
+NOW_MS = 1_700_000_100_000
 _templates: dict[str, dict[str, bytes]] = {}
 
 
@@ -93,16 +99,11 @@ def run(ending: str, edits: Edits) -> Looked:
     """Look at the directory with every tool, then start a broker on it. Raises Finding."""
     looked = Looked()
     with Watch() as watch:
-        files = SimulatedFiles()
-        for name, data in (template(ending) | edits).items():
-            if data is not None:
-                path = DATA / name
-                files.make_directory(path.parent, parents=True)
-                file = files.open(path, create=True)
-                file.pwritev([data], 0)
-                file.close()
+        files = _directory(ending, edits)
         started = time.thread_time()
         _use_tools(files)
+        watch.check()
+        _repair(ending, edits)
         watch.check()
         node, clock = _start(files, ManualClock(), looked)
         watch.check()
@@ -123,6 +124,32 @@ def run(ending: str, edits: Edits) -> Looked:
             watch.check()
         looked.seconds = time.thread_time() - started
     return looked
+
+
+def _directory(ending: str, edits: Edits) -> SimulatedFiles:
+    files = SimulatedFiles()
+    for name, data in (template(ending) | edits).items():
+        if data is not None:
+            path = DATA / name
+            files.make_directory(path.parent, parents=True)
+            file = files.open(path, create=True)
+            file.pwritev([data], 0)
+            file.close()
+    return files
+
+
+def _repair(ending: str, edits: Edits) -> None:
+    """Mend another directory of the same content, and look at what is left."""
+    files = _directory(ending, edits)
+
+    def mend() -> None:
+        for _ in Repair(files, DATA, NOW_MS, None, MetadataRebuild(files, DATA, NOW_MS, ())).run():
+            pass
+        going = Repair(files, DATA, NOW_MS, None, MetadataRebuild(files, DATA, NOW_MS, ()))
+        list(going.look())
+        going.plan()
+
+    _told("repair", mend)
 
 
 def template(ending: str) -> dict[str, bytes]:
@@ -276,7 +303,7 @@ def _explained(explain: Callable[..., Explanation], *where: object) -> None:
 def _told(what: str, look: Callable[[], object]) -> None:
     try:
         look()
-    except (OSError, NothingToVerify, NoSuchPartition):
+    except (OSError, NothingToVerify, NoSuchPartition, DirectoryInUse):
         return  # each becomes one line
     except Exception as error:
         raise Finding(f"{what}: {describe(error)}") from error
@@ -307,7 +334,10 @@ def _serve(node: Node, clock: ManualClock) -> None:
         _ask(node, DescribeGroupsRequest(groups=[WITNESS, "g"]), 5)
         wanted = OffsetFetchRequest.OffsetFetchRequestTopic(name=WITNESS, partition_indexes=[0])
         _ask(node, OffsetFetchRequest(group_id=WITNESS, topics=[wanted]), 5)
-        for topic_name in list(node.catalog.topics):
+        Exposition(node).render()
+        for topic_name, topic in list(node.catalog.topics.items()):
+            for index in range(len(topic.partitions)):
+                explain(node, {"partition": f"{topic_name}-{index}"})
             node.cleaner.ask(topic_name)
         pass_time(node, clock, 15_000)
         pass_time(node, clock, 400_000, step_ms=100_000)

@@ -7,6 +7,7 @@ import random
 import struct
 
 from kit.fuzz.life import Life
+from kit.fuzz.members import Members
 from kit.fuzz.values import MessageMaker, mutate
 from kit.fuzz.vocabulary import WITNESS, Told
 
@@ -29,12 +30,14 @@ TAKES_AWAY = frozenset({ApiKey.DELETE_TOPICS, ApiKey.DELETE_RECORDS, ApiKey.DELE
 SPARED = (WITNESS.encode(), b"__consumer_offsets")
 """What an administrator may of course take away; here it would blind the witness."""
 SERVED = tuple(sorted(HANDLERS))
+VERSIONS = {key: (REGISTRY[key].min_version, REGISTRY[key].max_version) for key in SERVED}
 
 
 def live(chance: random.Random, life: Life, apis: tuple[ApiKey, ...] = SERVED) -> int:
     """One life of requests; how many were sent. Raises Finding."""
     maker = MessageMaker(chance, Told())
-    is_about_groups = chance.random() < 0.4
+    is_about_groups = chance.random() < 0.5
+    members = Members(chance)
     sent = 0
     for _ in range(REQUESTS_PER_LIFE):
         line = chance.randrange(LINES)
@@ -46,15 +49,31 @@ def live(chance: random.Random, life: Life, apis: tuple[ApiKey, ...] = SERVED) -
         elif what < 0.1:
             life.step({"restart": chance.choice(("stop", "kill"))})
         else:
-            frame = one_request(chance, maker, chance.choice(GROUP_APIS if is_about_groups else apis), sent)
+            if is_about_groups and chance.random() < 0.6:
+                frame = _of_a_member(chance, members, sent)
+            else:
+                frame = one_request(chance, maker, chance.choice(GROUP_APIS if is_about_groups else apis), sent)
             if frame is None:
                 continue
             sent += 1
             weighs = chance.random() < 0.03 or len(frame) > 20_000
             for answer in life.step({"line": line, "send": frame}, weighs=weighs):
                 maker.told.learn(answer)
+                members.learn(answer)
     life.end()
     return sent
+
+
+def _of_a_member(chance: random.Random, members: Members, number: int) -> bytes | None:
+    key, version, request = members.request(VERSIONS)
+    try:
+        body = encode(request, version)
+    except UnencodableMessage:
+        return None  # the version does not know what the member wants to say
+    if chance.random() < 0.05:
+        body = mutate(chance, body)
+    header = encode_request_header(key, version, number, "member")
+    return struct.pack(">i", len(header) + len(body)) + header + body
 
 
 def one_request(chance: random.Random, maker: MessageMaker, key: ApiKey, number: int) -> bytes | None:
