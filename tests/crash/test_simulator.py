@@ -12,8 +12,8 @@ from kit.simulator.bugs import stories
 from kit.simulator.run import REPLAY, run_many, run_seeds, summarise
 from kit.simulator.world import World
 
-KNOWN_SEEDS = 120
-FRESH_SEEDS = 40
+KNOWN_SEEDS = 160
+FRESH_SEEDS = 60
 SEEDS_FOR_A_BUG = 200
 RARE_BUGS = {
     "checksums not checked",

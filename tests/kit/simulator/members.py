@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 COMMIT_VERSION = 8
 FETCH_VERSION = 7
-JOIN_VERSION = 5
+JOIN_VERSIONS = (3, 3, 5)
+"""Up to 3 a new member is taken in at once; later ones send it back to come again with an id."""
 SYNC_VERSION = 3
 HEARTBEAT_VERSION = 3
 LEAVE_VERSION = 5
@@ -175,11 +176,11 @@ class Member:
         self._is_waiting = True
         if not self._is_assigned:
             if self._generation < 0:
-                self._join(line)
+                self._join(line, chance.choice(JOIN_VERSIONS))
             else:
                 self._sync(line)
         elif (what := chance.random()) < 0.15:
-            self._join(line)
+            self._join(line, chance.choice(JOIN_VERSIONS))
         elif what < 0.2:
             self._leave(line)
         else:
@@ -191,7 +192,7 @@ class Member:
         self._is_waiting = False
         return True
 
-    def _join(self, line: Line) -> None:
+    def _join(self, line: Line, version: int) -> None:
         life = self._life
         self._is_assigned = False
 
@@ -224,7 +225,7 @@ class Member:
             protocol_type="consumer",
             protocols=[protocol],
         )
-        line.send(request, JOIN_VERSION, answered)
+        line.send(request, version, answered)
 
     def _sync(self, line: Line) -> None:
         life, generation = self._life, self._generation

@@ -39,6 +39,7 @@ START_SITES = [
     "directory: identity",
     "log: damage kept aside",
     "log: cut",
+    "log: cut",
     "log: roll",
     "log: sync",
     "index",
@@ -135,7 +136,7 @@ THEMES: list[tuple[float, Theme]] = [
             more={"produce": 3, "sync": 0.2, "pass time": 0.5},
             sites=["log: append", "log: sync", "index", "checkpoint: recovery point", "checkpoint: high watermark"],
             start_sites=["log: damage kept aside"],
-            stops_in_starts=0.6,
+            stops_in_starts=0.7,
         ),
     ),
     (
