@@ -156,8 +156,8 @@ class Table:
             return str(answer.read().decode())
 
     def _figures(self, api: str) -> tuple[float, float, str]:
-        """Milliseconds since it was asked last: the longest lag, the longest stretch of the API or chore; and which chore
-        had the longest step.
+        """Milliseconds since it was asked last: the longest lag, the longest stretch of the API or chore; and which
+        chore had the longest step.
         """
         with urllib.request.urlopen(self._http + "/metrics", timeout=60) as answer:
             text = answer.read().decode()

@@ -4,8 +4,8 @@ Files are bent with knowledge of what they are: bytes of a log anywhere, with th
 of the metadata and of `__consumer_offsets` with bytes of their values changed; numbers in checkpoints; entries of
 indexes; files missing, empty, cut, exchanged. What must hold:
 
-- `log dump`, `log verify` (with `--repair` too) and `log explain` tell what they find and raise nothing but what becomes
-  one line;
+- `log dump`, `log verify` (with `--repair` too) and `log explain` tell what they find and raise nothing but what
+  becomes one line;
 - a start either refuses, in one line, or serves: every partition is read from its start, groups are asked for, time
   passes (loading, cleaning, retention), and the broker can be stopped and started again.
 """
