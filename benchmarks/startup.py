@@ -36,7 +36,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import frames
-from servers import cpu_seconds
 from tabulate import tabulate
 
 from ottla.broker.metadata.wishes import NewTopic, TopicOutcome
@@ -103,6 +102,12 @@ def main() -> int:
 
 
 # -- a broker in a process of its own
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process with its kernel part, and with threads that have ended: a start is one."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Broker:
@@ -237,7 +242,7 @@ def small_logs(place: Path, partitions: int, rounds: int, chosen: list[str], ack
             ready_s, accepted_s, cpu_s = (statistics.median(column) for column in zip(*taken, strict=True))
             figures = [f"{figure:.2f}" for figure in (ready_s, accepted_s, cpu_s)]
             rows.append([kind, f"{partitions:,}", f"{size_bytes / 1e6:.0f} MB", *figures])
-            if accepted_s >= START_PROMISE_S:
+            if kind == "clean" and accepted_s >= START_PROMISE_S:
                 missed.append(f"{kind} start of {partitions:,} partitions: {accepted_s:.2f} s")
     show(rows, ["start", "partitions", "logs", "ready s", "first produce s", "CPU s"])
     return missed
