@@ -16,10 +16,8 @@ KNOWN_SEEDS = 160
 FRESH_SEEDS = 60
 SEEDS_FOR_A_BUG = 200
 RARE_BUGS = {
-    "failed append not taken back",
     "cleaner swaps before it syncs",
     "cleaner keeps an older value",
-    "failed sync tried again",
     "sequence gaps accepted",
     "segments go before their snapshot",
 }

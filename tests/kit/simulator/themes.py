@@ -73,6 +73,8 @@ class Theme:
     """Where the machine may be wanted to stop."""
     start_sites: Sequence[str] = tuple(START_SITES)
     """Where a machine that starts may be wanted to stop."""
+    bad_disk: float = 0.15
+    """How many of these worlds have a disk that is full at times, or fails a sync."""
     stops_in_starts: float = 0.25
     """How often a machine that starts stops again before it is done."""
 
@@ -139,6 +141,7 @@ THEMES: list[tuple[float, Theme]] = [
             stops_in_starts=0.7,
         ),
     ),
+    (6, Theme("full disk", more={"disk trouble": 8, "produce": 1.5}, bad_disk=1)),
     (
         8,
         Theme(

@@ -103,7 +103,7 @@ class World:
         self._members += [ConsumerMember("c0", of_group, self.chance) for _ in range(2)]
         self._bugs = _Bugs()
         self._failure: Failure | None = None
-        self._has_bad_disk = self.chance.random() < 0.15
+        self._has_bad_disk = self.chance.random() < self.theme.bad_disk
         self.node: Node
         self._lines: list[Line] = []
         operations: list[tuple[str, float, Callable[[], None]]] = [
