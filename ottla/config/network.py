@@ -103,7 +103,7 @@ class Network(Options):
     max_connections = int32(
         INT_MAX,
         dynamic=True,
-        doc="Connections at a time, as far as RLIMIT_NOFILE has room for them beside the logs; more are closed at once.",
+        doc="Connections at a time, as far as RLIMIT_NOFILE has room for them beside the logs; more are closed.",
     )
     max_connections_per_ip = int32(INT_MAX, dynamic=True, doc="Connections at a time from one address.")
     max_connections_per_ip_overrides = parsed(
