@@ -185,7 +185,7 @@ class Audit:
             how = self._small.spoil_checkpoint(name)
             self._note(name, how)
             if how is not None and name == damage.LOG_STARTS:
-                self._forget_log_starts()
+                self._forget_log_starts(is_readable=how == "older")
             if how is not None and name in NEEDS_REPAIR.get(how, ()):
                 return name
         return None
@@ -212,10 +212,13 @@ class Audit:
                 power.tear(path)
                 self._note("end of a log", "a torn write")
 
-    def _forget_log_starts(self) -> None:
+    def _forget_log_starts(self, *, is_readable: bool) -> None:
         """The file that said where logs begin is gone: deleted records that still lie there come back."""
+        rows = damage.rows(self._victim.directory / damage.LOG_STARTS) if is_readable else {}
         for topic in self.ledger.topics.values():
             for index, known in enumerate(topic.partitions):
+                # An older file may say more than the last one, where that was lost before.
+                known.start_asked = max(known.start_asked, rows.get(f"{topic.name}-{index}", 0))
                 found = damage.segments(self._victim.directory / f"{topic.name}-{index}")
                 if found:
                     known.start = min(known.start, damage.base_offset(found[0]))

@@ -82,8 +82,8 @@ class ConfluentMember:
                 if message.error() is None:
                     place = (message.topic(), message.partition())
                     self._next[place] = message.offset() + 1
-            for place, offset in () if self.is_muted else self._next.items():
-                self._ledger.seen(place, offset)
+                    if not self.is_muted:
+                        self._ledger.seen(place, message.offset() + 1)
             if self._going.is_set() and self._next:
                 self._commit()
 
