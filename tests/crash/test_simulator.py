@@ -16,6 +16,7 @@ KNOWN_SEEDS = 160
 FRESH_SEEDS = 60
 SEEDS_FOR_A_BUG = 200
 RARE_BUGS = {
+    "failed append not taken back",
     "cleaner swaps before it syncs",
     "cleaner keeps an older value",
     "sequence gaps accepted",
