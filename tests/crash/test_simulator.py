@@ -18,7 +18,6 @@ SEEDS_FOR_A_BUG = 200
 RARE_BUGS = {
     "failed append not taken back",
     "cleaner swaps before it syncs",
-    "cleaner keeps an older value",
     "sequence gaps accepted",
     "segments go before their snapshot",
 }

@@ -255,12 +255,12 @@ def _cleaner_not_synced() -> Any:
     return mock.patch.object(CleanedSegment, "sync", _nothing)
 
 
-@_bug("cleaner keeps an older value", "the newest of two values of a key in one segment is not the one that stays")
-def _cleaner_keeps_older() -> Any:
+@_bug("cleaner takes the newest value", "the map of newest offsets is one too far: the newest value of a key goes, too")
+def _cleaner_takes_newest() -> Any:
     def replace(put: Any) -> Any:
         def patched(self: OffsetMap, key: bytes, offset: int) -> bool:
-            taken: bool = put(self, key, offset) if self.get(key) < 0 else True
-            return taken
+            is_there: bool = put(self, key, offset + 1)
+            return is_there
 
         return patched
 
