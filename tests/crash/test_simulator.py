@@ -19,7 +19,6 @@ RARE_BUGS = {
     "failed append not taken back",
     "cleaner swaps before it syncs",
     "sequence gaps accepted",
-    "segments go before their snapshot",
 }
 """They take hundreds of seeds (`scripts/simulate --bugs` counts them): a run of the tests has no time for that."""
 

@@ -316,13 +316,23 @@ def _revocation_not_awaited() -> Any:
     return mock.patch.object(reconciliation, "_still_owns", _no)
 
 
-@_bug("segments go before their snapshot", "retention deletes segments while only they know their producers")
-def _segments_before_snapshot() -> Any:
+@_bug(
+    "segments go before what stays is on disk", "retention waits for neither the names nor the producers of what stays"
+)
+@contextmanager
+def _segments_before_what_stays() -> Iterator[None]:
     def at_once(log: Log, offset: int) -> Generator[Callable[[], None], None, int]:
+        yield from ()
         return offset
-        yield
 
-    return mock.patch.object(log_module, "keep_producers", at_once)
+    def not_waited_for(log: Log) -> Generator[Callable[[], None], None, None]:
+        yield from ()
+
+    with (
+        mock.patch.object(log_module, "keep_producers", at_once),
+        mock.patch.object(Log, "_names_synced", not_waited_for),
+    ):
+        yield
 
 
 @_bug("retention takes one too many", "the segment that retention.bytes and retention.ms keep goes, too")
