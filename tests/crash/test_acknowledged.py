@@ -158,7 +158,7 @@ def test_a_stop_while_a_sync_runs_is_clean() -> None:
     outcomes: list[object] = []
     node.catalog.create_topics([NewTopic("t", 1)], outcomes.extend)
     while not outcomes:
-        node.turn.end()
+        node.run_due()
         while posted:
             posted.pop(0)()
     client = Exchange(node)
