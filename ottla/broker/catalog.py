@@ -9,9 +9,9 @@ Changes run one after another (`metadata/changes.py`): while one waits for its s
 most one batch of the metadata log is ever unsynced, and a bad batch that is not the last one is damage, not bad luck.
 
 Order on disk (decisions.md 14): create = synced record, then directories; delete = synced record, then the rename to
-`-delete`. A creation is answered when every partition accepts requests; partitions are made a few at a time, and other
-requests run in between. Directories that could not be made (a full
-disk) are made by `make_missing` or at the next start; until then their partitions are offline.
+`-delete` (`partition_removal.py`). A creation is answered when every partition accepts requests; partitions are made a
+few at a time, and other requests run in between. Directories that could not be made (a full disk) are made by
+`make_missing` or at the next start; until then their partitions are offline.
 
 Who may call: the composition root (`open`, `close`), chores, API handlers. All on the broker's one thread. Nothing
 here knows of sockets or of an event loop.
@@ -41,6 +41,7 @@ from ottla.broker.metadata.opening import (
 from ottla.broker.metadata.plans import Rules, TopicPlan, plan_partitions, plan_removal, plan_topics
 from ottla.broker.metadata.registration import Registration, partition_change
 from ottla.broker.metadata.wishes import NewPartitions, NewTopic, TopicOutcome, refused
+from ottla.broker.partition_removal import PartitionRemoval
 from ottla.broker.settings import Settings
 from ottla.config.errors import ConfigError
 from ottla.config.topic import TopicConfig
@@ -50,7 +51,7 @@ from ottla.storage.kafka_uuid import random_uuid
 from ottla.storage.layout import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.broker.disk import GroupSyncer
+    from ottla.broker.disk import GroupSyncer, Workers
     from ottla.broker.metrics import Metrics
     from ottla.broker.partition import Partition
     from ottla.config.broker import BrokerConfig
@@ -64,8 +65,7 @@ __all__ = ["Catalog", "MetadataError", "NewPartitions", "NewTopic", "Topic", "To
 logger = logging.getLogger(__name__)
 
 PARTITIONS_PER_STEP = 1
-"""Partitions that are made, or whose directories are renamed, before others have their turn: each waits for the disk
-more than once."""
+"""Partitions that are made before others have their turn: each waits for the disk more than once."""
 PRODUCER_IDS_PER_BLOCK = 1_000
 """Kafka's ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
 METADATA_LOG_OVERRIDES = {
@@ -112,6 +112,7 @@ class Catalog:
         clock: Clock,
         log_manager: LogManager,
         syncer: GroupSyncer,
+        workers: Workers,
         make_partition: Callable[[str, int, Log], Partition],
         metrics: Metrics | None = None,
         new_id: Callable[[], UUID] = random_uuid,
@@ -138,6 +139,7 @@ class Catalog:
         self._metrics = metrics
         self._new_id = new_id
         self._later = later
+        self._removal = PartitionRemoval(log_manager, syncer, workers, later)
         self._unmade: set[TopicPartition] = set()
         self._retiring: Counter[str] = Counter()
         """Deleted topics with so many partitions whose directories are not renamed yet."""
@@ -173,10 +175,12 @@ class Catalog:
         self._queue = ChangeQueue(self._journal, self._syncer)
 
     def close(self) -> None:
-        """Say in the metadata that the broker stops. Blocks; before `log_manager.close()`, which closes all logs.
+        """Finish deletions, and say in the metadata that the broker stops. Blocks; before `log_manager.close()`, which
+        closes all logs.
 
         Changes that still wait are dropped unanswered: nobody is connected any more.
         """
+        self._removal.finish()
         if self._journal.has_unsynced_change or self._journal.log.error is not None:
             return
         try:
@@ -421,20 +425,9 @@ class Catalog:
         done(results)
 
     def _removed(self, outcomes: list[TopicOutcome], done: Outcomes) -> None:
-        """End the partitions, let syncs under way finish, then rename the directories, some at a time."""
-        self._run_some(self._removal(outcomes, done))
-
-    def _removal(self, outcomes: list[TopicOutcome], done: Outcomes) -> Iterator[None]:
+        """End the partitions, and have their directories renamed."""
         deleted: list[str] = []
         doomed: list[Partition] = []
-        waiting = 0
-
-        def one_less() -> None:
-            nonlocal waiting
-            waiting -= 1
-            if waiting == 0:
-                done(outcomes)
-
         for outcome in outcomes:
             topic = None if outcome.failed else self.topics_by_id.pop(outcome.id, None)
             if topic is None:
@@ -455,37 +448,30 @@ class Catalog:
         if not doomed:
             done(outcomes)
         waiting = len(doomed)
-        for partition in doomed:
-            self._retire(partition, one_less)
-            yield
+
+        def gone(partition: Partition) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if waiting == 0:
+                done(outcomes)
+            self._note_gone(partition.topic)
+
+        self._removal.remove(doomed, gone)
+
+    def _note_gone(self, topic: str) -> None:
+        """A partition's old directory is out of the way: with the last one, topics of that name may be made."""
+        self._retiring[topic] -= 1
+        if self._retiring[topic]:
+            return
+        del self._retiring[topic]
+        delayed, self._delayed = self._delayed, []
+        for create in delayed:
+            create()
 
     def _topics_changed(self, deleted: Collection[str]) -> None:
         self.topics_epoch += 1
         if self.on_topics_changed is not None:
             self.on_topics_changed(deleted)
-
-    def _retire(self, partition: Partition, retired: Callable[[], None]) -> None:
-        def quiet(error: BaseException | None) -> None:
-            """No thread syncs the log any more."""
-            self._syncer.forget(partition.log)
-            try:
-                self._log_manager.delete_log(partition.topic, partition.index)
-            except OSError as failure:
-                logger.warning(
-                    "%s-%d is deleted, its files are left to the next start: %s",
-                    partition.topic,
-                    partition.index,
-                    failure,
-                )
-            retired()
-            self._retiring[partition.topic] -= 1
-            if not self._retiring[partition.topic]:
-                del self._retiring[partition.topic]
-                delayed, self._delayed = self._delayed, []
-                for create in delayed:
-                    create()
-
-        self._syncer.request(partition.log, quiet)
 
     def _add_topic(self, state: TopicState) -> Topic:
         overrides = self._journal.image.topic_configs(state.name)

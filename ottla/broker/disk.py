@@ -89,11 +89,13 @@ class SyncRound:
 class DirectoryQueue:
     """The logs of one directory that wait for the next round."""
 
-    __slots__ = ("error", "is_planned", "is_running", "path", "waiting")
+    __slots__ = ("error", "is_planned", "is_running", "path", "running", "waiting")
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.waiting: dict[Log, list[SyncCallback]] = {}
+        self.running: dict[Log, list[SyncCallback]] = {}
+        """The logs of the round that runs, and who is told of them."""
         self.is_planned = False
         self.is_running = False
         self.error: BaseException | None = None
@@ -127,12 +129,21 @@ class GroupSyncer(ABC):
             queue.is_planned = True
             self._turn.after_append(lambda: self._start_round(queue))
 
-    def forget(self, log: Log) -> None:
-        """The log is closed for good (topic deleted): keep no reference to it."""
+    def retire(self, log: Log, quiet: Callable[[], None]) -> None:
+        """The log is to be closed for good (topic deleted): nobody syncs it again; who waits for that gets an error.
+
+        `quiet()` once no thread has its files in hand, at once if none has.
+        """
         queue = self._queue_of_log.pop(log, None)
-        if queue is not None:
-            for callback in queue.waiting.pop(log, ()):
-                callback(DiskOffline("the log was closed"))
+        if queue is None:
+            quiet()
+            return
+        _tell(queue.waiting.pop(log, []), DiskOffline("the log was closed"))
+        told = queue.running.get(log)
+        if told is None:
+            quiet()
+        else:
+            told.append(lambda _: quiet())
 
     @abstractmethod
     def close(self) -> None:
@@ -156,10 +167,12 @@ class GroupSyncer(ABC):
             _tell(callbacks, log.error)
         if waits:
             queue.is_running = True
+            queue.running = {log: callbacks for log, _, callbacks in waits}
             self._submit(queue, SyncRound(waits))
 
     def _finish(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
         queue.is_running = False
+        queue.running = {}
         error: BaseException | None = sync_round.error
         if error is not None:
             queue.error = error

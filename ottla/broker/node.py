@@ -84,6 +84,7 @@ class Node:
             clock=self.clock,
             log_manager=self.log_manager,
             syncer=self.syncer,
+            workers=self.workers,
             make_partition=make_partition,
             metrics=self.metrics,
             later=None if post is None else self._run_later,

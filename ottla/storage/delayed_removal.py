@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import threading
 from pathlib import Path
 
 from ottla.storage.files import Files
@@ -34,33 +35,41 @@ def remove_tree(files: Files, directory: Path) -> None:
 
 
 class DelayedRemovals:
-    """Directories to be removed, each from a moment on. Times are monotonic milliseconds."""
+    """Directories to be removed, each from a moment on. Times are monotonic milliseconds.
+
+    Any thread may call it: what is due is removed in a worker, and more is added meanwhile.
+    """
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self._due: list[tuple[int, Path]] = []
+        self._guard = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._due)
 
     def add(self, directory: Path, due_ms: int) -> None:
         """Remove `directory` from `due_ms` on."""
-        heapq.heappush(self._due, (due_ms, directory))
+        with self._guard:
+            heapq.heappush(self._due, (due_ms, directory))
 
     def next_due_ms(self) -> int | None:
         """When `remove_due` has something to do again, None if nothing waits."""
-        return self._due[0][0] if self._due else None
+        with self._guard:
+            return self._due[0][0] if self._due else None
 
     def remove_due(self, now_ms: int) -> int:
         """Remove what is due; returns how many directories went. One that cannot be removed is logged and left to the
         next start.
         """
         removed = 0
-        while self._due and self._due[0][0] <= now_ms:
-            _, directory = heapq.heappop(self._due)
+        while True:
+            with self._guard:
+                if not self._due or self._due[0][0] > now_ms:
+                    return removed
+                _, directory = heapq.heappop(self._due)
             try:
                 remove_tree(self._files, directory)
                 removed += 1
             except OSError as error:
                 logger.warning("cannot remove %s now, the next start will: %s", directory, error)
-        return removed

@@ -362,7 +362,7 @@ class LogDirectory:
     # -- names in it
 
     def name_made(self) -> int:
-        """A directory was made in it; what `sync_names` is to be given."""
+        """A directory was made or renamed in it; what `sync_names` is to be given."""
         with self._guard:
             self._names_made += 1
             return self._names_made
@@ -374,6 +374,18 @@ class LogDirectory:
                 made = self._names_made
                 self._files.sync_directory(self.path)
                 self._names_synced = made
+
+    def settle_names(self, upto: int) -> None:
+        """`sync_names` for who has no log that would fail with it: a failed sync takes the directory offline, and is
+        not tried again. Raises OSError, also when it was offline before.
+        """
+        if self.is_offline:
+            raise OSError(errno.EIO, f"{self.path} is offline: {self.error}")
+        try:
+            self.sync_names(upto)
+        except OSError as error:
+            self.mark_offline(error)
+            raise
 
     # -- checkpoints
 

@@ -367,29 +367,32 @@ class LogManager:
         home = named[0] if named and directory_id is not None else self._emptiest(self._online())
         return self._make(WantedLog(topic, partition, topic_id, config), home)
 
-    def delete_log(self, topic: str, partition: int) -> None:
+    def delete_log(self, topic: str, partition: int) -> Callable[[], None]:
         """Close a log and rename its directory to `-delete`; `unlink_due` removes it after `file.delete.delay.ms`.
 
+        Returns what brings the new name to the disk: it blocks, may run in any thread, and one sync serves all that
+        were deleted before it. Both raise OSError.
+
         The catalog's record of it is synced already. Does nothing for a log that is not open; in an offline directory
-        the files stay and are strays at the next start. Raises OSError.
+        the files stay and are strays at the next start.
         """
         topic_partition = TopicPartition(topic, partition)
         log = self.logs.pop(topic_partition, None)
         self._index_syncs.forget(topic_partition)
         if log is None:
-            return
+            return _nothing_to_settle
         home = self._homes.pop(topic_partition)
         log.abandon()
         if home.is_offline:
-            return
+            return _nothing_to_settle
         doomed = home.path / delete_directory_name(topic, partition)
         try:
             self._files.rename(home.path / partition_directory_name(topic, partition), doomed)
-            self._files.sync_directory(home.path)
         except OSError as error:
             home.mark_offline(error)
             raise
         self._removals.add(doomed, self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
+        return partial(home.settle_names, home.name_made())
 
     def unlink_due(self, now_ms: int) -> int:
         """Remove deleted partitions whose delay is over; returns how many. `now_ms` is monotonic."""
@@ -560,6 +563,10 @@ class LogManager:
     def _release(self) -> None:
         for directory in self.directories:
             directory.release()
+
+
+def _nothing_to_settle() -> None:
+    """Of a log that was not open, or whose directory nobody may write to."""
 
 
 def _moved_start(_: TopicPartition, log: Log) -> int | None:

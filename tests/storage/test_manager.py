@@ -575,7 +575,7 @@ def test_a_deleted_log_waits_for_its_delay_and_goes(world: World) -> None:
     manager = world.manager()
     log = manager.create_log("orders", 0, ORDERS_ID, world.topic_config({"file.delete.delay.ms": "1000"}))
     world.append(log)
-    manager.delete_log("orders", 0)
+    manager.delete_log("orders", 0)()
     assert manager.get("orders", 0) is None
     (name,) = partition_names(world.files, ONE)
     assert name.startswith("orders-0.")
@@ -591,7 +591,7 @@ def test_a_deleted_log_waits_for_its_delay_and_goes(world: World) -> None:
 def test_a_deletion_does_not_come_back_after_a_crash(world: World) -> None:
     manager = world.manager()
     world.append(world.create(manager))
-    manager.delete_log("orders", 0)
+    manager.delete_log("orders", 0)()
     assert isinstance(world.files, SimulatedFiles)
     assert not any(path.startswith("/one/orders-0/") for path in world.files.synced_state())
 
@@ -599,7 +599,7 @@ def test_a_deletion_does_not_come_back_after_a_crash(world: World) -> None:
 def test_leftovers_of_deletions_are_removed_at_the_start(world: World) -> None:
     manager = world.manager()
     world.append(world.create(manager))
-    manager.delete_log("orders", 0)
+    manager.delete_log("orders", 0)()
     manager.close()
     manager = world.manager()
     assert partition_names(world.files, ONE) == []
@@ -616,7 +616,7 @@ def test_a_new_topic_of_an_old_name_does_not_inherit_its_recovery_point(world: W
     world.append(world.create(manager), 100)
     manager.write_recovery_points()
     manager.write_high_watermarks()
-    manager.delete_log("orders", 0)
+    manager.delete_log("orders", 0)()
     log = world.create(manager, topic_id=OTHER_ID)
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
         assert read_offsets(world.files, ONE / name) == {}
@@ -687,7 +687,7 @@ def test_where_a_log_is_clean_is_remembered_as_long_as_it_lives(world: World) ->
     manager = world.manager()
     manager.open_logs([world.wanted(0), world.wanted(1)])
     assert manager.clean_offset_of("orders", 0) == 2
-    manager.delete_log("orders", 1)
+    manager.delete_log("orders", 1)()
     manager.write_clean_offset("orders", 1, 3)
     manager.write_clean_offset("orders", 0, 3)
     assert read_offsets(world.files, ONE / "cleaner-offset-checkpoint") == {TopicPartition("orders", 0): 3}
@@ -760,7 +760,7 @@ def test_an_offline_directory_stays_so_until_restart_and_is_never_marked_clean(w
     place = TopicPartition("orders", 0)
     assert manager.checkpoint_log_start_offsets([place]) == {place}
     before = world.files.written_state()
-    manager.delete_log("orders", 0)
+    manager.delete_log("orders", 0)()
     manager.close(clean=True)
     assert world.files.written_state() == before
     assert not world.manager().was_clean

@@ -1,0 +1,140 @@
+"""Deleted partitions on their way out: no sync of theirs runs any more, the log is closed, the directory renamed, the
+new name on disk.
+
+Each waits for nothing but a sync that has begun: what is deleted need not reach the disk. Logs are closed and renamed
+one in a turn of the loop; a worker syncs the directories, once for all that were renamed while it was busy.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ottla.broker.disk import GroupSyncer, Workers
+    from ottla.broker.partition import Partition
+    from ottla.storage.manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+Gone = Callable[["Partition"], None]
+
+
+class _Renamed(NamedTuple):
+    """A directory that has its new name in memory; `settle` brings that to the disk."""
+
+    partition: Partition
+    settle: Callable[[], None]
+    gone: Gone
+
+
+class PartitionRemoval:
+    """Removes partitions. All calls on the broker's thread.
+
+    `later(step)` runs a step when others have had their turn; without it all is done at once.
+    """
+
+    def __init__(
+        self,
+        log_manager: LogManager,
+        syncer: GroupSyncer,
+        workers: Workers,
+        later: Callable[[Callable[[], None]], None] | None,
+    ) -> None:
+        self._log_manager = log_manager
+        self._syncer = syncer
+        self._workers = workers
+        self._later = later
+        self._quiet: deque[tuple[Partition, Gone]] = deque()
+        self._renamed: list[_Renamed] = []
+        self._is_planned = False
+        self._is_settling = False
+
+    def remove(self, partitions: Iterable[Partition], gone: Gone) -> None:
+        """Close the logs of partitions that have ended and rename their directories.
+
+        `gone(partition)` for each, once the new name is on disk; or once it is sure that the files stay for the next
+        start to look at, which was said in the log then.
+        """
+        was_planned, self._is_planned = self._is_planned, True  # nothing is done before all are told
+        for partition in partitions:
+            self._syncer.retire(partition.log, partial(self._note_quiet, partition, gone))
+        self._is_planned = was_planned
+        self._plan()
+
+    def finish(self) -> None:
+        """Do what is left, at once: the broker stops. After the syncer and the workers have ended; blocks."""
+        while self._quiet:
+            self._rename(*self._quiet.popleft())
+        renamed, self._renamed = self._renamed, []
+        self._report(_settle(renamed))
+
+    def _note_quiet(self, partition: Partition, gone: Gone) -> None:
+        self._quiet.append((partition, gone))
+        self._plan()
+
+    def _plan(self) -> None:
+        if self._is_planned or not self._quiet:
+            return
+        if self._later is not None:
+            self._is_planned = True
+            self._later(self._step)
+            return
+        while self._quiet:
+            self._rename(*self._quiet.popleft())
+        self._settle()
+
+    def _step(self) -> None:
+        self._is_planned = False
+        if self._quiet:
+            self._rename(*self._quiet.popleft())
+        self._settle()
+        self._plan()
+
+    def _rename(self, partition: Partition, gone: Gone) -> None:
+        try:
+            settle = self._log_manager.delete_log(partition.topic, partition.index)
+        except OSError as failure:
+            self._report([(partition, failure)])
+            gone(partition)
+            return
+        self._renamed.append(_Renamed(partition, settle, gone))
+
+    def _settle(self) -> None:
+        """Have a worker sync the names; those of the meantime wait for the next time."""
+        if self._is_settling or not self._renamed:
+            return
+        renamed, self._renamed = self._renamed, []
+        self._is_settling = True
+
+        def settled(failures: list[tuple[Partition, OSError]] | None, error: BaseException | None) -> None:
+            self._is_settling = False
+            if error is not None:
+                logger.error("bug: the names of deleted partitions could not be synced: %s", error)
+            self._report(failures or [])
+            for one in renamed:
+                one.gone(one.partition)
+            self._settle()
+
+        self._workers.run(partial(_settle, renamed), settled)
+
+    @staticmethod
+    def _report(failures: list[tuple[Partition, OSError]]) -> None:
+        for partition, failure in failures:
+            logger.warning(
+                "%s-%d is deleted, its files are left to the next start: %s", partition.topic, partition.index, failure
+            )
+
+
+def _settle(renamed: list[_Renamed]) -> list[tuple[Partition, OSError]]:
+    """Sync the names; which failed. May run in any thread."""
+    failures = []
+    for one in renamed:
+        try:
+            one.settle()
+        except OSError as failure:
+            failures.append((one.partition, failure))
+    return failures
