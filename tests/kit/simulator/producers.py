@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 PRODUCE_VERSION = 9
 INIT_PRODUCER_ID_VERSION = 4
-MOST_IN_FLIGHT = 5
+MOST_UNSETTLED = 5
+"""From a producer's oldest unacknowledged batch to its newest: brokers remember so many."""
 KEYS = [b"a", b"b", b"c"]
 
 
@@ -108,14 +109,20 @@ class PlainProducer:
 
 @dataclass
 class Batch:
-    """A batch of an idempotent producer, kept until it is acknowledged."""
+    """A batch of an idempotent producer, kept until it and all before it are acknowledged."""
 
     sequence: int
     records: list[Record]
+    is_acknowledged: bool = False
 
 
 class IdempotentProducer:
-    """One producer id, one partition, up to five batches in flight, sent again until they are acknowledged."""
+    """One producer id, one partition, up to five batches in flight, sent again until they are acknowledged.
+
+    A batch may be acknowledged before an earlier one, whose answer was an error though it is stored: the broker did not
+    sync in time. It counts among the five until the earlier one is acknowledged, too. Otherwise the broker, which
+    remembers five, would not know any more that it has the earlier one, and refuse it.
+    """
 
     def __init__(self, model: Model, values: Values, topic: TopicModel, index: int, line: int) -> None:
         self._model = model
@@ -126,7 +133,8 @@ class IdempotentProducer:
         self._index = index
         self._producer_id = -1
         self._sequence = 0
-        self._unanswered: deque[Batch] = deque()
+        self._unsettled: deque[Batch] = deque()
+        """The oldest is not acknowledged, those behind it may be."""
         self._in_flight = 0
         self._life = 0
         self._is_asking = False
@@ -143,7 +151,7 @@ class IdempotentProducer:
         self._life += 1
         self._in_flight = 0
         self._is_asking = False
-        self._must_resend = bool(self._unanswered)
+        self._must_resend = bool(self._unsettled)
 
     def send(self, line: Line, now_ms: int) -> None:
         """Go on: ask for a producer id, send again what was not acknowledged, or send something new."""
@@ -155,9 +163,10 @@ class IdempotentProducer:
         elif self._must_resend:
             if self._in_flight == 0:
                 self._must_resend = False
-                for batch in list(self._unanswered):
-                    self._post(line, batch)
-        elif len(self._unanswered) < MOST_IN_FLIGHT:
+                for batch in self._unsettled:
+                    if not batch.is_acknowledged:
+                        self._post(line, batch)
+        elif len(self._unsettled) < MOST_UNSETTLED:
             records = self._values.records(topic, now_ms)
             _note_sent(topic, self._index, records)
             for number, record in enumerate(records):
@@ -165,7 +174,7 @@ class IdempotentProducer:
                     topic.partitions[self._index].once[record.value] = (self, self._sequence + number)
             batch = Batch(self._sequence, records)
             self._sequence += len(records)
-            self._unanswered.append(batch)
+            self._unsettled.append(batch)
             self._post(line, batch)
 
     def _ask_for_id(self, line: Line) -> None:
@@ -209,7 +218,7 @@ class IdempotentProducer:
             known = topic.partitions[self._index]
             known.once = {value: by for value, by in known.once.items() if by[0] is not self}
         self._producer_id, self._sequence = -1, 0
-        self._unanswered.clear()
+        self._unsettled.clear()
         self._life += 1
         self._in_flight = 0
 
@@ -223,10 +232,11 @@ class IdempotentProducer:
             answer = _answer(response)
             if answer.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 _note(self._model, self.topic, self._index, answer.base_offset, batch.records, -1)
-                if batch in self._unanswered:
-                    self._unanswered.remove(batch)
+                batch.is_acknowledged = True
+                while self._unsettled and self._unsettled[0].is_acknowledged:
+                    self._unsettled.popleft()
                 return
-            if answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._unanswered[0] is batch:
+            if answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._unsettled[0] is batch:
                 self._refuse_gap(batch)
             self._must_resend = True
 

@@ -1,0 +1,121 @@
+"""The simulator's idempotent producer asks no more of a broker than Kafka gives: the last five batches remembered."""
+
+from __future__ import annotations
+
+import random
+from typing import cast
+from uuid import uuid4
+
+import pytest
+from kit.simulator.clients import Answered, Line
+from kit.simulator.model import Model, PartitionModel, TopicModel, Violation
+from kit.simulator.producers import IdempotentProducer, Values
+
+from ottla.protocol.api.init_producer_id import InitProducerIdResponse
+from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Request
+from ottla.protocol.records.batch import parse_header
+from ottla.storage.producer_state import REMEMBERED_BATCHES
+
+
+class ScriptedLine:
+    """A connection whose answers the test gives."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Request, Answered]] = []
+        self.sent: list[int] = []
+        """First sequences of the batches, as they came."""
+
+    def send(self, request: Request, version: int, then: Answered) -> None:
+        if isinstance(request, ProduceRequest):
+            records = request.topic_data[0].partition_data[0].records
+            assert records is not None
+            self.sent.append(parse_header(records).base_sequence)
+        self.waiting.append((request, then))
+
+    def answer(self, code: ErrorCode = ErrorCode.NONE, base_offset: int = -1) -> None:
+        """Answer the oldest batch."""
+        answer = ProduceResponse.PartitionProduceResponse(index=0, error_code=code, base_offset=base_offset)
+        of_topic = ProduceResponse.TopicProduceResponse(name="t", partition_responses=[answer])
+        self.waiting.pop(0)[1](ProduceResponse(responses=[of_topic]))
+
+    def take_sent(self) -> list[int]:
+        """What was sent since this was asked last."""
+        sent, self.sent = self.sent, []
+        return sent
+
+
+class Client:
+    """The producer, with its own line and a partition."""
+
+    def __init__(self) -> None:
+        model, topic = Model(), TopicModel("t", uuid4(), {}, [PartitionModel()])
+        model.topics["t"] = topic
+        self.line = ScriptedLine()
+        self._producer = IdempotentProducer(model, Values(random.Random(3)), topic, 0, 1)
+        self.send()
+        self.line.waiting.pop(0)[1](InitProducerIdResponse(producer_id=7, producer_epoch=0))
+
+    def send(self, times: int = 1) -> list[int]:
+        for _ in range(times):
+            self._producer.send(cast("Line", self.line), 0)
+        return self.line.take_sent()
+
+    def reconnect(self) -> None:
+        self._producer.reconnect()
+        self.line = ScriptedLine()
+
+
+@pytest.fixture
+def client() -> Client:
+    return Client()
+
+
+@pytest.fixture
+def overtaken(client: Client) -> tuple[Client, list[int]]:
+    """Three of four batches were answered by an error, the fourth was acknowledged; the four first sequences."""
+    first = client.send(4)
+    for _ in range(3):
+        client.line.answer(ErrorCode.REQUEST_TIMED_OUT)
+    client.line.answer(base_offset=6)
+    return client, first
+
+
+def test_it_has_as_many_batches_in_flight_as_a_broker_remembers(client: Client) -> None:
+    assert len(client.send(20)) == REMEMBERED_BATCHES
+
+
+def test_a_batch_that_was_acknowledged_before_an_earlier_one_counts_until_that_is_acknowledged(
+    overtaken: tuple[Client, list[int]],
+) -> None:
+    """The simulator's seed 5001311: with six on their way the broker did not know the first one any more."""
+    client, first = overtaken
+    sent = client.send(20)
+    assert sent[:3] == first[:3]
+    assert len(set(first) | set(sent)) == REMEMBERED_BATCHES
+
+
+def test_once_the_earlier_ones_are_acknowledged_it_goes_on(overtaken: tuple[Client, list[int]]) -> None:
+    client, _ = overtaken
+    client.send(20)
+    for offset in (0, 2, 4):
+        client.line.answer(base_offset=offset * 100)
+    assert len(client.send(20)) == REMEMBERED_BATCHES - 1  # the new one of before is still under way
+
+
+def test_a_restart_makes_it_send_again_what_was_not_acknowledged_and_nothing_else(
+    overtaken: tuple[Client, list[int]],
+) -> None:
+    client, first = overtaken
+    before = client.send(20)
+    client.reconnect()
+    assert client.send() == before
+    assert first[3] not in before
+
+
+def test_it_calls_a_gap_before_its_oldest_batch_a_broken_promise(overtaken: tuple[Client, list[int]]) -> None:
+    client, _ = overtaken
+    client.send(20)
+    with pytest.raises(Violation, match="may not go on"):
+        client.line.answer(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
