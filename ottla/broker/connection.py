@@ -527,16 +527,16 @@ class Connection(asyncio.BufferedProtocol):
             self._out.clear()  # what became ready after it was closed and before its end is noticed
             return
         shared = self._shared
-        if shared.has_sent_enough and sum(map(len, self._out)) > LARGE_SEND_BYTES:
-            self._hold(ENOUGH)
-            self._plan()
-            return
         if self._pause & LATER:
             shared.later.discard(self)
             self._release(LATER)
         if self._own is not None and self._closing is None and not self._is_draining:
             self._run_own(is_due=True)
         out = self._out
+        if shared.has_sent_enough and sum(map(len, out)) > LARGE_SEND_BYTES:  # by now: what has just begun counts too
+            self._hold(ENOUGH)
+            self._plan()
+            return
         if out:
             self._out = []
             self.was_active = True

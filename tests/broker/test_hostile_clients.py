@@ -238,6 +238,20 @@ def test_large_answers_to_many_wait_for_later_turns_and_small_ones_do_not() -> N
     assert not any(transport.is_paused for _, transport in many)
 
 
+def test_large_answers_that_begin_as_a_turn_ends_count_in_it() -> None:
+    """The same for requests that waited because the turn before was long: they start when the next one ends."""
+    shell = Shell()
+    many = [shell.connect() for _ in range(20)]
+    shell.turn.is_long = True
+    for connection, _ in many:
+        feed(connection, frame(b"g%d" % (8 * MIB)))
+    assert not any(transport.written for _, transport in many)
+    shell.turn.end()
+    assert sum(bool(transport.written) for _, transport in many) == 4
+    shell.end_turns()
+    assert all(len(transport.written) == 4 + 8 * MIB for _, transport in many)
+
+
 def test_a_client_that_never_reads_starts_nothing_more(shell: Shell) -> None:
     connection, transport = shell.connect(takes=False)
     for _ in range(100):
