@@ -245,6 +245,7 @@ def test_large_answers_that_begin_as_a_turn_ends_count_in_it() -> None:
     shell.turn.is_long = True
     for connection, _ in many:
         feed(connection, frame(b"g%d" % (8 * MIB)))
+    shell.turn.end()
     assert not any(transport.written for _, transport in many)
     shell.turn.end()
     assert sum(bool(transport.written) for _, transport in many) == 4
