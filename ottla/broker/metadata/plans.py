@@ -55,17 +55,21 @@ class Rules:
 
 
 def plan_topics(image: MetadataImage, wishes: Sequence[NewTopic], rules: Rules, *, validate_only: bool) -> TopicPlan:
-    """Create topics. Duplicate names in one request are all refused."""
+    """Create topics. Duplicate names in one request are all refused. Topics that are given the same share a config."""
     plan = TopicPlan()
     names = Counter(wish.name for wish in wishes)
     collisions = {collision_key(name): name for name in image.topics}
     placement = Placement(image, rules)
+    checked: dict[tuple[tuple[str, str | None], ...], tuple[dict[str, str], TopicConfig]] = {}
     for wish in wishes:
         try:
             if names[wish.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
             count = _check_new_topic(image, wish, rules, collisions, placement)
-            overrides, config = _check_configs(wish, rules.config)
+            given = tuple(wish.configs)
+            if given not in checked:
+                checked[given] = _check_configs(wish, rules.config)
+            overrides, config = checked[given]
             directories = placement.take(count)
         except KafkaError as error:
             plan.outcomes.append(refused(wish.name, error))
