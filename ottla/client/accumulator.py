@@ -253,6 +253,15 @@ class PartitionQueue:
         if self.unknown_gap is not None and _comes_before(self.unknown_gap, batch.sequence):
             self.unknown_gap = None
 
+    def may_overtake(self, batch: Batch) -> bool:
+        """Whether an idempotent producer may send `batch` while others of the queue are in flight.
+
+        A new one not while any of those is on its way again. Its answer may have been lost when the broker had it, and
+        those of later ones not: together with them, more would be under way than the broker remembers, which then
+        refuses the oldest as out of order.
+        """
+        return self.is_known_to_broker and (batch.attempts > 0 or all(sent.attempts < 2 for sent in self.in_flight))
+
     @property
     def is_unsettled(self) -> bool:
         """Whether nothing may be sent before all that is in flight has come back."""

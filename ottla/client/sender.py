@@ -174,7 +174,7 @@ class Sender:
     def _may_send(self, queue: PartitionQueue, now: float) -> bool:
         if not queue.waiting or (queue.in_flight and queue.is_unsettled):
             return False
-        if self._is_idempotent and queue.in_flight and not queue.is_known_to_broker:
+        if self._is_idempotent and queue.in_flight and not queue.may_overtake(queue.waiting[0]):
             return False
         if now < queue.not_before:
             self._wake_at(queue.not_before)

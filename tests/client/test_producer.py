@@ -99,6 +99,18 @@ async def test_an_append_whose_answer_was_lost_is_not_repeated(cluster):
     assert [place.offset for place in places] == list(range(10))
 
 
+async def test_a_batch_in_doubt_is_settled_before_the_broker_has_forgotten_it(cluster):
+    """The broker has it and says twice that it timed out, while it acknowledges later ones; it remembers five."""
+    (partition,) = cluster.add_topic("t")
+    in_doubt = Fault(ErrorCode.REQUEST_TIMED_OUT, is_appended=True)
+    partition.faults += [None, in_doubt, None, None, None, None, in_doubt]
+    async with Producer(cluster.bootstrap, **ONE_BY_ONE) as producer:
+        places = [await delivery for delivery in await send_numbers(producer, 20)]
+    assert partition.values == numbers(20)
+    assert [place.offset for place in places] == list(range(20))
+    assert {epoch for epoch, _ in sequences(partition)} == {0}
+
+
 async def test_a_moved_leader_is_found_and_order_kept(cluster):
     (partition,) = cluster.add_topic("t")
     async with Producer(cluster.bootstrap, **ONE_BY_ONE) as producer:

@@ -1,7 +1,8 @@
 """A broker of a hundred lines, in the test's own loop, that does what the script says: for what real brokers rarely do.
 
 It keeps batches per partition and refuses sequences as Kafka does (an unknown producer may begin anywhere, a known one
-must go on where it stopped), so that a test can inject faults and then look whether records are there once, in order.
+must go on where it stopped, or repeat one of its last five batches), so that a test can inject faults and then look
+whether records are there once, in order.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ SILENCE = object()
 HANG_UP = object()
 """Returned by a handler: the connection is closed instead of an answer."""
 Handler = Callable[[Request, int], "Response | object"]
+REMEMBERED_BATCHES = 5
+"""Of each producer and partition; a repeat of an older one is out of order."""
 
 
 @dataclass
@@ -72,6 +75,9 @@ class FakePartition:
                 expected = 0
             if header.base_sequence != expected:
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+            remembered = [known for known in self.first_offsets if known[0] == header.producer_id]
+            for forgotten in remembered[: 1 - REMEMBERED_BATCHES]:
+                del self.first_offsets[forgotten]
             self.producers[header.producer_id] = (header.producer_epoch, header.last_sequence + 1)
             self.first_offsets[name] = self.end
         batch = bytearray(records)
