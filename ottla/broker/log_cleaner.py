@@ -255,6 +255,7 @@ class LogCleaner:
             dedupe_buffer_bytes=node.config.log_cleaner_dedupe_buffer_size,
             load_factor=node.config.log_cleaner_io_buffer_load_factor,
             now_ms=node.clock.wall_ms(),
+            cover=lambda offset: node.log_manager.cover(log.topic, log.partition, offset),
             checkpoint=lambda offset: node.log_manager.write_clean_offset(log.topic, log.partition, offset),
             pause=self._pause,
         )

@@ -34,8 +34,8 @@ class LogToAssess:
 
     Attributes:
         segments: all of them, the last one is active.
-        stable_offset: nothing at or above it is cleaned: the least of last stable offset, high watermark and synced
-            offset.
+        stable_offset: nothing at or above it is cleaned: the least of last stable offset, high watermark and recovery
+            point (what is synced, and may be called so on disk).
         clean_offset: its row in `cleaner-offset-checkpoint`, None without one.
     """
 
@@ -56,7 +56,7 @@ class LogToAssess:
             segments=log.segments,
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,
-            stable_offset=min(stable_offset, log.high_watermark, log.synced_offset),
+            stable_offset=min(stable_offset, log.high_watermark, log.recovery_point),
             clean_offset=clean_offset,
         )
 

@@ -78,19 +78,22 @@ class LogCleaning:
         dedupe_buffer_bytes: int,
         load_factor: float,
         now_ms: int,
+        cover: Callable[[int], None],
         checkpoint: Callable[[int], None],
         pause: Pause = lambda: None,
     ) -> None:
         """Args:
         state, found: the log and what there is to clean, of this moment.
         dedupe_buffer_bytes, load_factor: `log.cleaner.dedupe.buffer.size`, `log.cleaner.io.buffer.load.factor`.
-        checkpoint: writes the log's row of `cleaner-offset-checkpoint`, durably; called by pieces of work.
+        cover: sees to it that the log's row of `recovery-point-offset-checkpoint` is on disk and says at least as much.
+        checkpoint: writes the log's row of `cleaner-offset-checkpoint`, durably; both are called by pieces of work.
         pause: called by pieces of work every few hundred records.
         """
         self._log = log
         self._state = state
         self._found = found
         self._now_ms = now_ms
+        self._cover = cover
         self._checkpoint = checkpoint
         self._pause = pause
         self._limits = RollLimits(state.config)
@@ -117,12 +120,14 @@ class LogCleaning:
         segments = [one for one in sealed if one.base_offset < end_offset]
         groups: list[list[Segment]] = []
         yield from self._in_pieces(self._group(segments, groups), segments)
+        # From the first swap on offsets may be missing. A start takes that for a loss beyond the recovery point.
+        yield from self._written(self._cover, found.first_uncleanable_offset)
         if self._state.clean_offset is None:
-            # From the first swap on offsets may be missing: the row says so to whoever opens or verifies the log.
-            yield from self._write_down(found.first_dirty_offset)
+            # The row says it to whoever opens or verifies the log.
+            yield from self._written(self._checkpoint, found.first_dirty_offset)
         for group in groups:
             yield from self._clean(group)
-        yield from self._write_down(end_offset)
+        yield from self._written(self._checkpoint, end_offset)
         self.end_offset = end_offset
 
     # -- pieces of work
@@ -274,9 +279,10 @@ class LogCleaning:
             self._log.fail(error)
         self._require_unchanged(segments)
 
-    def _write_down(self, offset: int) -> Generator[Work, int, None]:
+    def _written(self, write: Callable[[int], None], offset: int) -> Generator[Work, int, None]:
+        """Have a checkpoint written."""
         try:
-            yield partial(_none, partial(self._checkpoint, offset))
+            yield partial(_none, partial(write, offset))
         except OSError as error:
             raise CleaningAborted(str(error)) from error  # the directory knows
         self._require_unchanged([])

@@ -55,7 +55,7 @@ def examine(
     next_offset: int,
     check_from_offset: int,
     before_offset: int | None,
-    allow_gaps: bool,
+    gaps_before: int,
     visit: Callable[[int, BatchHeader], None],
     progress: Callable[[int], None],
     start: int = 0,
@@ -65,7 +65,7 @@ def examine(
     Args:
         next_offset: the least offset that the first batch may have; it grows from batch to batch.
         before_offset: the next segment's base offset, which no batch may reach.
-        allow_gaps: a batch may begin above the expected offset also where checksums are looked at (compacted topics).
+        gaps_before: offsets below it may be missing, also where checksums are looked at (`missing_offsets.py`).
         visit: called for each sound batch.
         progress: called now and then with the bytes that were looked at since.
         start: position of the batch to begin with; what lies before it is sound.
@@ -77,7 +77,8 @@ def examine(
         for position, header in walk(window.pread, start, limit, SEQUENTIAL_CHUNK_BYTES):
             is_checked = header.last_offset >= check_from_offset
             placed = with_inner_offsets(file.pread, position, header) if is_checked else header
-            problem = _order_problem(placed, next_offset, before_offset, allow_gaps or not is_checked or end == start)
+            allow_gap = placed.base_offset <= gaps_before or not is_checked or end == start
+            problem = _order_problem(placed, next_offset, before_offset, allow_gap)
             if problem is None and is_checked and not checksum_matches(window, position, header):
                 problem = "the checksum does not match"
             if problem is not None:

@@ -51,6 +51,7 @@ from ottla.storage.layout import (
     TopicPartition,
 )
 from ottla.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from ottla.storage.missing_offsets import gaps_before
 from ottla.storage.reserve import UNKNOWN_ROOM, RoomLevel, judge
 
 logger = logging.getLogger(__name__)
@@ -105,6 +106,8 @@ class LogDirectory:
         self.room_bytes = UNKNOWN_ROOM.budget_bytes
         """Bytes that may be appended until the next look; 0 or less: `refusal` has to be asked."""
         self.was_clean = False
+        self.was_ours = False
+        """Whether an Ottla has been here before."""
         self.clean_broker_epoch = -1
         self.is_loaded = False
         """Whether every log in it was opened, and so recovered where that was needed."""
@@ -286,12 +289,13 @@ class LogDirectory:
                     f"{self.path / FORMAT_FILE} says version {version}, this Ottla knows {FORMAT_VERSION}: "
                     "a newer Ottla has written here, use that one"
                 )
+            self.was_ours = version is not None
             properties = read_meta_properties(self._files, self.path)
             for name in CHECKPOINT_FILES:
                 try:
                     self.checkpoints[name] = read_offsets(self._files, self.path / name)
                 except BlankFile as blank:
-                    self._take_blank(name, blank, is_ours=version is not None)
+                    self._take_blank(name, blank, is_ours=self.was_ours)
         except BrokenFile as error:
             raise StorageError(
                 f"{error}; `ottla log verify --repair {self.path}` says and does what can be done"
@@ -392,6 +396,18 @@ class LogDirectory:
     def offset_of(self, name: str, topic_partition: TopicPartition) -> int:
         """A partition's offset in one of `CHECKPOINT_FILES`, 0 where it has none."""
         return self.checkpoints[name].get(topic_partition, 0)
+
+    def gaps_before(self, topic_partition: TopicPartition, is_compacted: bool) -> int:
+        """Below which offset missing ones are no loss, by what the last owner has left (`missing_offsets.py`)."""
+        clean_offset = self.checkpoints[CLEANER_OFFSET_CHECKPOINT_FILE].get(topic_partition)
+        if clean_offset is None and self.has_lost_cleaned:
+            clean_offset = 0
+        return gaps_before(
+            may_be_cleaned=is_compacted or clean_offset is not None,
+            clean_offset=clean_offset,
+            recovery_point=self.checkpoints[RECOVERY_POINT_CHECKPOINT_FILE].get(topic_partition),
+            keeps_order=self.was_ours and not self.was_clean,
+        )
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Durably drop a partition's rows, before another life of it begins: an old recovery point would vouch for

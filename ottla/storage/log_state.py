@@ -230,7 +230,9 @@ class LogState:
         """Publish a ticket that ran: synced offset, recovery point and, in `sync`, the high watermark."""
         if ticket is not self.unsynced.ticket:
             return  # the log failed in the meantime: nothing more is believed
-        self.recovery_point = self.unsynced.end(ticket)
+        # It never goes back to the base of a segment that was rolled meanwhile: a start looks at that one's indexes
+        # from anywhere inside of it, and what the cleaner was told to be below stays below.
+        self.recovery_point = max(self.recovery_point, self.unsynced.end(ticket))
         self.synced_offset = ticket.end.offset
         if self._is_synced_before_shown:
             self._raise_high_watermark(ticket.end)

@@ -309,8 +309,7 @@ class LogManager:
                 log_start_offset=home.offset_of(LOG_START_OFFSET_CHECKPOINT_FILE, topic_partition),
                 high_watermark=home.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition),
                 indexed_offset=home.offset_of(INDEX_OFFSET_CHECKPOINT_FILE, topic_partition),
-                was_cleaned=home.has_lost_cleaned
-                or topic_partition in home.checkpoints[CLEANER_OFFSET_CHECKPOINT_FILE],
+                gaps_before=home.gaps_before(topic_partition, "compact" in wanted.config.cleanup_policy),
                 producer_id_expiration_ms=self._config.producer_id_expiration_ms,
                 health=home,
                 index_cache=self._index_cache,
@@ -441,6 +440,19 @@ class LogManager:
     def write_recovery_points(self) -> None:
         """Write how far each log is known to be on disk. Errors are logged and shown in the directory's state."""
         self._checkpoint(RECOVERY_POINT_CHECKPOINT_FILE, lambda _, log: log.recovery_point)
+
+    def cover(self, topic: str, partition: int, offset: int) -> None:
+        """Have on disk that a log is on disk up to `offset`, at least; it is, and what is missing below it was cleaned.
+
+        Durable when this returns. Raises OSError.
+        """
+        covered = TopicPartition(topic, partition)
+        home = self._homes.get(covered)
+        if home is None or home.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, covered) >= offset:
+            return  # its topic was deleted, or the chore has been here
+        rows = self._rows(RECOVERY_POINT_CHECKPOINT_FILE, home, lambda _, log: log.recovery_point)
+        if not home.write_checkpoint(RECOVERY_POINT_CHECKPOINT_FILE, rows):
+            raise OSError(errno.EIO, "the log directory is offline", str(home.path))
 
     def sync_indexes(self) -> None:
         """Bring index files of active segments to the disk, those that have grown most, and write how far they are."""

@@ -54,7 +54,7 @@ def open_log(
     log_start_offset: int = 0,
     high_watermark: int = 0,
     indexed_offset: int = 0,
-    was_cleaned: bool = False,
+    gaps_before: int = 0,
     producer_id_expiration_ms: int | None = None,
     health: DirectoryHealth | None = None,
     index_cache: IndexCache | None = None,
@@ -68,7 +68,7 @@ def open_log(
         recovery_point, log_start_offset, high_watermark: from the checkpoints, 0 where they name nothing.
         indexed_offset: up to where the index files of the segment that it lies in are known to be on disk, 0 for
             unknown; they are made anew from there on.
-        was_cleaned: the cleaner has been there, so that offsets may be missing, whatever the topic says now.
+        gaps_before: offsets below it may be missing (`missing_offsets.py`), whatever the topic says now.
         producer_id_expiration_ms: `producer.id.expiration.ms`; None takes the broker's.
         health: of the directory in `log.dirs`; is told about a full or failing disk.
         index_cache: bounds the memory of sealed segments' indexes, for all logs together.
@@ -94,7 +94,7 @@ def open_log(
             recovery_point=recovery_point if not was_clean else segments[-1].base_offset,
             indexed_offset=indexed_offset if not was_clean else 0,
             high_watermark=high_watermark,
-            allow_gaps=was_cleaned or "compact" in config.cleanup_policy,
+            gaps_before=gaps_before,
             progress=progress,
         )
         end_offset = scan.run()

@@ -5,7 +5,7 @@
 2. a torn tail, with no sound batch behind it, is cut; not so below the checkpointed high watermark, where it is damage;
 3. a bad batch with sound ones behind it ends the log; the rest goes to `<base>.log.corrupt-<ms>`, following segments
    with it, and one log line names the offsets. Unsynced pages that were written out of order look just like damage:
-   the file cannot tell;
+   the file cannot tell. The same where offsets are missing that the cleaner has not taken (`missing_offsets.py`);
 4. what stays is written again, the same bytes, and synced: after a failed sync Linux may call lost pages clean.
 
 What lies below the recovery point is on disk, names included, and is neither written nor synced. The active segment's
@@ -78,7 +78,7 @@ class RecoveryScan:
         recovery_point: int,
         indexed_offset: int,
         high_watermark: int,
-        allow_gaps: bool,
+        gaps_before: int,
         progress: Progress | None,
     ) -> None:
         self.epochs = EpochRuns()
@@ -92,7 +92,7 @@ class RecoveryScan:
         self._indexed_offset = min(indexed_offset, recovery_point)
         self._high_watermark = high_watermark
         self._progress = progress
-        self._allow_gaps = allow_gaps
+        self._gaps_before = max(gaps_before, recovery_point)
         self._done_bytes = 0
         self._all_bytes = 0
         self._has_changed_names = False
@@ -106,12 +106,8 @@ class RecoveryScan:
         next_offset = segments[slot].base_offset
         while slot < len(segments):
             segment = segments[slot]
-            if (
-                segment.base_offset > next_offset
-                and segment.base_offset > self._recovery_point
-                and not self._allow_gaps
-            ):
-                self._end_log(slot, next_offset, f"no batch between offset {next_offset} and {segment.base_offset}")
+            if segment.base_offset > next_offset and segment.base_offset > self._gaps_before:
+                self._end_before(slot, next_offset)
                 break
             found = self._examine(slot, max(next_offset, segment.base_offset), is_first=slot == first)
             next_offset = found.next_offset
@@ -158,7 +154,7 @@ class RecoveryScan:
             next_offset=next_offset,
             check_from_offset=self._recovery_point,
             before_offset=None if is_last else self._segments[slot + 1].base_offset,
-            allow_gaps=self._allow_gaps,
+            gaps_before=self._gaps_before,
             visit=visit,
             progress=self._advance,
             start=position,
@@ -173,6 +169,16 @@ class RecoveryScan:
         self._done_bytes += size_bytes
         if self._progress is not None:
             self._progress(self._done_bytes // 2, self._all_bytes)
+
+    def _end_before(self, slot: int, next_offset: int) -> None:
+        """The log ends with a segment that does not reach up to the next one, which is at `slot`."""
+        base_offset = self._segments[slot].base_offset
+        problem = f"no batch between offset {next_offset} and {base_offset}"
+        if next_offset < self._high_watermark or self._has_sound_batch(slot, next_offset):
+            self._end_log(slot, next_offset, problem)
+            return
+        logger.warning("%s: the log ends at offset %d (%s, and none behind)", self._directory, next_offset, problem)
+        self._remove_from(slot)
 
     def _end_segment(self, slot: int, found: Soundness) -> None:
         """The log ends inside a segment: cut a torn tail, or keep the rest aside."""
@@ -189,13 +195,10 @@ class RecoveryScan:
                 found.problem,
             )
             self._report.truncated_bytes += torn_bytes
-            for following in self._segments[slot + 1 :]:
-                remove_segment(self._files, following)
-                self._has_changed_names = True
+            self._remove_from(slot + 1)
         else:
             self._keep_aside(segment, found)
             self._end_log(slot + 1, found.next_offset, found.problem or "")
-        del self._segments[slot + 1 :]
         segment.truncate(found.end, found.next_offset)
         self._write_again(segment, found)
 
@@ -204,6 +207,13 @@ class RecoveryScan:
             sound_batch_behind(segment.file, -1, segment.size_bytes, least_offset=least_offset) is not None
             for segment in self._segments[slot:]
         )
+
+    def _remove_from(self, slot: int) -> None:
+        """Unlink all segments from `slot` on."""
+        for segment in self._segments[slot:]:
+            remove_segment(self._files, segment)
+            self._has_changed_names = True
+        del self._segments[slot:]
 
     def _keep_aside(self, segment: Segment, found: Soundness) -> None:
         """Copy what follows the last sound batch, synced before the segment is cut."""

@@ -27,6 +27,7 @@ from ottla.storage.directory_format import remove_clean_shutdown
 from ottla.storage.files import Files, Lock
 from ottla.storage.layout import TopicPartition
 from ottla.storage.leftovers import tidy
+from ottla.storage.missing_offsets import ANYWHERE
 from ottla.storage.repair_log import LogMending, mend_leader_epochs, mend_log
 from ottla.storage.repair_small_files import CheckpointMending, small_file_mends
 from ottla.storage.verify import Verification
@@ -286,7 +287,7 @@ class Repair:
                 one,
                 recovery_point=start,
                 log_end_offset=self.verification.log_end_offsets.get(one, 0),
-                allows_gaps=checkpoints.allows_gaps(one, self.verification),
+                gaps_before=self.verification.gaps_before.get(one, ANYWHERE),
                 snapshots=sorted(found.snapshots),
             )
             plan = f"looked at and synced from offset {start} on as after a crash: indexes are made anew"

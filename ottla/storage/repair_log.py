@@ -44,7 +44,7 @@ class LogMending(NamedTuple):
     topic_partition: TopicPartition
     recovery_point: int
     log_end_offset: int
-    allows_gaps: bool
+    gaps_before: int
     snapshots: Sequence[Path]
 
 
@@ -68,7 +68,7 @@ def mend_log(files: Files, mending: LogMending, checkpoints: CheckpointMending, 
         log_start_offset=checkpoints.log_start_offset(one),
         # A last batch that is whole but for its checksum is kept aside too, not cut as if it were torn.
         high_watermark=max(checkpoints.high_watermark(one), mending.log_end_offset),
-        was_cleaned=mending.allows_gaps,
+        gaps_before=mending.gaps_before,
     )
     report, end_offset = log.recovery, log.log_end_offset
     log.close()

@@ -115,14 +115,12 @@ class CheckpointMending:
         """What consumers have been shown."""
         return self._rows[HIGH_WATERMARKS].get(one, 0)
 
-    def allows_gaps(self, one: TopicPartition, verification: Verification) -> bool:
-        """Whether missing offsets are no damage: the log is or was compacted, or nobody can tell any more."""
-        return self._broken.get(CLEANED, False) or verification.allows_gaps.get(one) is not False
-
     def lower(self, one: TopicPartition, recovery_point: int) -> None:
-        """Before a log is touched: a crash now makes the next start look from there. Raises OSError."""
+        """Before a log is touched beyond `recovery_point`: a crash now makes the next start look at all of it. A lower
+        row would tell it that nothing was cleaned above (`missing_offsets.py`). Raises OSError.
+        """
         if self._rows[RECOVERY_POINTS].get(one, -1) > recovery_point:
-            self._rows[RECOVERY_POINTS][one] = recovery_point
+            del self._rows[RECOVERY_POINTS][one]
             self._write(RECOVERY_POINTS)
 
     def set_end(self, one: TopicPartition, log_end_offset: int) -> None:

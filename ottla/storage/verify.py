@@ -24,6 +24,7 @@ from ottla.storage.kafka_uuid import uuid_to_text
 from ottla.storage.layout import DirectoryKind, TopicPartition
 from ottla.storage.meta_properties import read_meta_properties
 from ottla.storage.metadata_topics import metadata_topics
+from ottla.storage.missing_offsets import gaps_before
 from ottla.storage.partition_metadata import is_flipped, read_partition_metadata
 from ottla.storage.verify_findings import Counts, Finding, Progress, Promises, Severity
 from ottla.storage.verify_log import PartitionVerification
@@ -82,7 +83,8 @@ class Verification:
         self._is_whole = only is None
         self.log_end_offsets: dict[TopicPartition, int] = {}
         self.first_offsets: dict[TopicPartition, int] = {}
-        self.allows_gaps: dict[TopicPartition, bool | None] = {}
+        self.gaps_before: dict[TopicPartition, int] = {}
+        """Below which offset missing ones are no damage (`missing_offsets.py`)."""
         self._with_gaps: set[TopicPartition] = set()
 
     def partition_directories(self) -> list[Path]:
@@ -118,10 +120,14 @@ class Verification:
 
     def _findings(self, progress: Progress) -> Iterator[Finding]:
         checkpoints: dict[str, dict[TopicPartition, int]] = {}
+        has_lost_cleaned = False
         for name in _CHECKPOINTS:
             checkpoints[name], broken = self._checkpoint(name)
             yield from broken
+            if broken and name == layout.CLEANER_OFFSET_CHECKPOINT_FILE:
+                has_lost_cleaned = True
         was_clean = read_clean_shutdown(self._files, self._directory) is not None
+        is_ours = self._files.exists(self._directory / layout.FORMAT_FILE)
         if self._is_whole:
             yield from self._small_files()
         told = metadata_topics(self._files, self._directory)
@@ -131,14 +137,26 @@ class Verification:
         for topic_partition, directory in sorted(self._partitions.items()):
             self.counts.partitions += 1
             yield from self._identity(topic_partition, directory, ids, was_clean)
+            recovery_point = checkpoints[layout.RECOVERY_POINT_CHECKPOINT_FILE].get(topic_partition)
+            allows_gaps = self._allows_gaps(
+                topic_partition, compacted, checkpoints[layout.CLEANER_OFFSET_CHECKPOINT_FILE]
+            )
             promises = Promises(
-                checkpoints[layout.RECOVERY_POINT_CHECKPOINT_FILE].get(topic_partition, 0),
+                recovery_point or 0,
                 checkpoints[layout.LOG_START_OFFSET_CHECKPOINT_FILE].get(topic_partition, 0),
                 was_clean,
-                self._allows_gaps(topic_partition, compacted, checkpoints[layout.CLEANER_OFFSET_CHECKPOINT_FILE]),
+                allows_gaps,
+                gaps_before(
+                    may_be_cleaned=allows_gaps is not False or has_lost_cleaned,
+                    clean_offset=checkpoints[layout.CLEANER_OFFSET_CHECKPOINT_FILE].get(
+                        topic_partition, 0 if has_lost_cleaned else None
+                    ),
+                    recovery_point=recovery_point,
+                    keeps_order=is_ours and not was_clean,
+                ),
             )
             going = PartitionVerification(self._files, directory, promises, self.counts, progress)
-            self.allows_gaps[topic_partition] = promises.allows_gaps
+            self.gaps_before[topic_partition] = promises.gaps_before
             yield from going.run()
             self.log_end_offsets[topic_partition] = going.log_end_offset
             self.first_offsets[topic_partition] = going.first_offset

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from ottla.storage.missing_offsets import ANYWHERE
+
 Progress = Callable[[int], None]
 """Called with so many more bytes that were looked at."""
 
@@ -55,6 +57,8 @@ class Promises(NamedTuple):
     was_clean: bool
     allows_gaps: bool | None
     """Whether offsets may be missing because the log is, or was, compacted; None: nobody knows."""
+    gaps_before: int = ANYWHERE
+    """Below which offset, if so (`missing_offsets.py`)."""
 
     def severity_at(self, offset: int) -> Severity:
         """DAMAGE below the recovery point, UNSURE where the next start looks anyway."""

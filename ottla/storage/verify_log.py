@@ -217,12 +217,16 @@ class PartitionVerification:
     def _gap(self, path: Path, position: int, base_offset: int) -> Iterator[Finding]:
         """Offsets that no batch has: compaction leaves such; elsewhere they were lost. The first of many is told."""
         self.has_gaps = True
-        if self._promises.allows_gaps:
+        promises = self._promises
+        if promises.allows_gaps and base_offset <= promises.gaps_before:
             return
         self._gaps += 1
-        if self._promises.allows_gaps is False:
+        if promises.allows_gaps:
+            words = f"offsets {self.log_end_offset} to {base_offset - 1} are missing, beyond all that was cleaned"
+            yield Finding(promises.severity_at(base_offset), path, words, position, self.log_end_offset)
+        elif promises.allows_gaps is False:
             words = f"offsets {self.log_end_offset} to {base_offset - 1} are missing, and the topic is not compacted"
-            yield Finding(self._promises.severity_at(base_offset), path, words, position, self.log_end_offset)
+            yield Finding(promises.severity_at(base_offset), path, words, position, self.log_end_offset)
         elif self._gaps == 1:
             words = f"offsets {self.log_end_offset} to {base_offset - 1} are missing: compacted away, or lost"
             yield Finding(Severity.NOTE, path, words, position, self.log_end_offset)

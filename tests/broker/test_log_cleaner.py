@@ -78,6 +78,21 @@ def test_a_dirty_log_is_cleaned_at_the_next_look_and_the_checkpoint_says_how_far
     node.stop()
 
 
+def test_before_the_first_swap_the_recovery_point_is_on_disk_beyond_all_that_is_cleaned() -> None:
+    """A start takes offsets that are missing beyond it for lost ones (`missing_offsets.py`)."""
+    node, files, clock = start_node(log_flush_offset_checkpoint_interval_ms=3_600_000)
+    partition = topic(node)
+    produce(node, partition, [1, 2, 3] * 20)
+    active = partition.log.segments[-1].base_offset
+    assert ONE not in read_offsets(files, DATA / "recovery-point-offset-checkpoint")
+    files.history.clear()
+    pass_backoff(node, clock)
+    names = [path.name for call, path in files.history if call == "rename"]
+    assert names.index("recovery-point-offset-checkpoint.tmp") < names.index(f"{0:020}.log.cleaned")
+    assert read_offsets(files, DATA / "recovery-point-offset-checkpoint")[ONE] >= active
+    node.stop()
+
+
 def test_a_log_is_left_alone_until_it_is_dirty_enough() -> None:
     node, _, clock = start_node()
     partition = topic(node, ("min.cleanable.dirty.ratio", "0.6"))

@@ -16,7 +16,7 @@ from ottla.storage.log import Log
 
 
 def no_checkpoint(_: int) -> None:
-    """For tests that do not look at the checkpoint."""
+    """For tests that do not look at the checkpoints."""
 
 
 def clean(
@@ -26,6 +26,7 @@ def clean(
     clean_offset: int | None = None,
     dedupe_buffer_bytes: int = 1 << 20,
     load_factor: float = 0.9,
+    cover: Callable[[int], None] = no_checkpoint,
     checkpoint: Callable[[int], None] = no_checkpoint,
 ) -> LogCleaning:
     """Clean what may be cleaned, however little; errors as `LogCleaning.run` raises them."""
@@ -37,6 +38,7 @@ def clean(
         dedupe_buffer_bytes=dedupe_buffer_bytes,
         load_factor=load_factor,
         now_ms=now_ms,
+        cover=cover,
         checkpoint=checkpoint,
     )
     drive(cleaning)

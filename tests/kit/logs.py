@@ -46,6 +46,7 @@ def open_test_log(
     log_start_offset: int = 0,
     high_watermark: int = 0,
     indexed_offset: int = 0,
+    gaps_before: int = 0,
     health: DirectoryHealth | None = None,
 ) -> Log:
     return open_log(
@@ -61,6 +62,7 @@ def open_test_log(
         log_start_offset=log_start_offset,
         high_watermark=high_watermark,
         indexed_offset=indexed_offset,
+        gaps_before=gaps_before,
         health=health,
     )
 

@@ -14,6 +14,7 @@ from ottla.protocol.records.batch import Compression, encode_batch
 from ottla.protocol.records.record import Record
 from ottla.storage import layout
 from ottla.storage.log import Log
+from ottla.storage.missing_offsets import ANYWHERE
 
 COMPACT = {"cleanup.policy": "compact", "segment.bytes": "2000", "index.interval.bytes": "200"}
 SEEDS = range(2)
@@ -39,7 +40,20 @@ def filled(files: SimulatedFiles) -> Log:
     return log
 
 
-def reopened(files: SimulatedFiles, recovery_point: int) -> Log:
+class Covered:
+    """The recovery point in the checkpoint: nothing until the cleaner asks for it."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+
+    def __call__(self, offset: int) -> None:
+        self.offset = max(self.offset, offset)
+
+
+def reopened(files: SimulatedFiles, recovery_point: int | None) -> Log:
+    """None: the recovery point is lost, and nobody knows any more what was cleaned."""
+    if recovery_point is None:
+        return open_test_log(files, COMPACT, was_clean=False, gaps_before=ANYWHERE)
     return open_test_log(files, COMPACT, was_clean=False, recovery_point=recovery_point)
 
 
@@ -76,10 +90,11 @@ def test_a_crash_at_any_call_of_a_cleaning_leaves_the_old_or_the_new() -> None:
         files = disk()
         log = filled(files)
         before = records_of(log)
-        is_over = run_until(files, point, partial(clean, log))
+        covered = Covered()
+        is_over = run_until(files, point, partial(clean, log, cover=covered))
         for seed in SEEDS:
             survivor = files.crash(random.Random(point * 1000 + seed))
-            after = reopened(survivor, log.synced_offset if seed else 0)
+            after = reopened(survivor, covered.offset if seed else None)
             check(after, before)
             clean(after)
             assert records_of(after) == expected

@@ -223,6 +223,22 @@ def test_offsets_may_be_missing_where_the_cleaner_has_been_whoever_sent_it() -> 
     assert [one for one in findings(files) if one.path == following] == []
 
 
+def test_offsets_that_a_power_cut_took_are_unsure_in_a_compacted_topic_too() -> None:
+    """Past the recovery point nothing was cleaned: the next start ends the log there."""
+    files = left_behind(clean=False, configs=(("cleanup.policy", "compact"),))
+    second = layout.parse_offset_file(logs_of(files)[1].name)
+    assert second is not None
+    write_offsets(files, DATA / layout.RECOVERY_POINT_CHECKPOINT_FILE, {ORDERS: second.offset})
+    following = remove_a_segment(files)
+    found = next(one for one in findings(files) if one.path == following)
+    assert found.severity is Severity.UNSURE
+    assert "are missing, beyond all that was cleaned" in found.problem
+    node, _, _ = start_node(files)
+    log = node.log_manager.get("orders", 0)
+    assert log is not None
+    assert log.log_end_offset == second.offset == found.offset
+
+
 def test_missing_offsets_are_a_note_where_nobody_knows_of_compaction() -> None:
     files = left_behind()
     following = remove_a_segment(files)

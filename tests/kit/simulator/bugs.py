@@ -26,8 +26,10 @@ from ottla.storage import log as log_module
 from ottla.storage.append import AppendResult
 from ottla.storage.cleaned_segment import CleanedSegment
 from ottla.storage.log import Log
+from ottla.storage.log_directory import LogDirectory
 from ottla.storage.log_reader import End
 from ottla.storage.manager import LogManager
+from ottla.storage.missing_offsets import ANYWHERE
 from ottla.storage.offset_map import OffsetMap
 from ottla.storage.producer_state import ProducerEntry, ProducerStates
 
@@ -265,6 +267,16 @@ def _cleaner_takes_newest() -> Any:
         return patched
 
     return _before(OffsetMap, "put", replace)
+
+
+@_bug("a lost end taken for a cleaned one", "what a power cut took from the end of a compacted segment is not missed")
+def _lost_end_not_missed() -> Any:
+    return mock.patch.object(LogDirectory, "gaps_before", return_value=ANYWHERE)
+
+
+@_bug("cleaner leaves the recovery point behind", "it takes records beyond it, which a start takes for lost ones")
+def _cleaner_not_covered() -> Any:
+    return mock.patch.object(LogManager, "cover", _nothing)
 
 
 @_bug("clean marker without sync", "a stop in good order marks the directory clean though its logs are not synced")

@@ -1,0 +1,40 @@
+"""Where in a log missing offsets are the cleaner's work, and from where on they are a loss.
+
+The cleaner leaves offsets missing, at the end of a segment too. A power cut can leave just that: the end of a segment
+is gone that was not synced yet, and the next one, or its snapshot of producers, is there. What tells them apart is
+where they lie. A cleaning ends below the recovery point, and has it on disk (`recovery-point-offset-checkpoint`) before
+its first swap. So
+
+    offsets         0 .......... recovery point .......... log end
+    missing ones    cleaned      lost: the log ends before them, and is what it was before they were written
+
+Taken for a loss, what was cleaned would take all that follows with it. So where nobody can tell, a compacted log may
+miss any offset, as in Kafka: after a clean stop, in a directory that Kafka left (it has no such order), and where a
+log was cleaned and its recovery point is lost.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.storage.layout import MAX_OFFSET
+
+ANYWHERE: Final = MAX_OFFSET
+"""Offsets may be missing wherever."""
+
+
+def gaps_before(
+    *, may_be_cleaned: bool, clean_offset: int | None, recovery_point: int | None, keeps_order: bool
+) -> int:
+    """Below which offset missing ones are the cleaner's work; 0 where it has never been.
+
+    Args:
+        may_be_cleaned: whether the topic is compacted, or was.
+        clean_offset, recovery_point: the log's rows in the two checkpoints, None without one.
+        keeps_order: whether who had the log last has kept to the order above, and was stopped by a crash.
+    """
+    if not may_be_cleaned:
+        return 0
+    if not keeps_order or (recovery_point is None and clean_offset is not None):
+        return ANYWHERE
+    return max(recovery_point or 0, clean_offset or 0)

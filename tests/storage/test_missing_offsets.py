@@ -1,0 +1,133 @@
+"""What a start makes of missing offsets: a cleaning, or a loss."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from kit.cleaning import clean
+from kit.logs import DIRECTORY, NOW_MS, append, batch, disk, open_test_log, stored, sync
+from kit.simulated_files import SimulatedFiles
+
+from ottla.storage import layout
+from ottla.storage.log import Log
+from ottla.storage.missing_offsets import ANYWHERE, gaps_before
+
+COMPACT = {"cleanup.policy": "compact", "segment.bytes": "1024"}
+
+
+@pytest.mark.parametrize(
+    ("may_be_cleaned", "clean_offset", "recovery_point", "keeps_order", "expected"),
+    [
+        (False, None, 70, True, 0),
+        (False, None, None, False, 0),
+        (True, None, None, True, 0),  # a log that is new
+        (True, None, 70, True, 70),
+        (True, 40, 70, True, 70),
+        (True, 80, 70, True, 80),
+        (True, 40, None, True, ANYWHERE),
+        (True, None, 70, False, ANYWHERE),
+        (True, None, None, False, ANYWHERE),
+    ],
+)
+def test_missing_offsets_are_cleaned_ones_below_the_recovery_point_and_where_nobody_can_tell(
+    may_be_cleaned: bool, clean_offset: int | None, recovery_point: int | None, keeps_order: bool, expected: int
+) -> None:
+    found = gaps_before(
+        may_be_cleaned=may_be_cleaned,
+        clean_offset=clean_offset,
+        recovery_point=recovery_point,
+        keeps_order=keeps_order,
+    )
+    assert found == expected
+
+
+def with_a_torn_roll(value: bytes = b"x" * 200) -> tuple[SimulatedFiles, Log]:
+    """Offsets 0 and 1 are synced; 2 is not, nor is 3 of its producer, which is in the next segment."""
+    files = disk()
+    log = open_test_log(files, COMPACT)
+    append(log, batch(value), batch(value))
+    sync(log)
+    append(log, batch(value, producer_id=7, producer_epoch=0, base_sequence=0))
+    append(log, batch(value, producer_id=7, producer_epoch=0, base_sequence=1))
+    assert [segment.base_offset for segment in log.segments] == [0, 3]
+    return files, log
+
+
+def lose_the_end_of_the_first_segment(files: SimulatedFiles, log: Log) -> SimulatedFiles:
+    """A power cut that took what was not synced of the first segment, and nothing else."""
+    files.open(layout.log_file(DIRECTORY, 0), writable=True).truncate(2 * (log.segments[0].size_bytes // 3))
+    return files.kill()
+
+
+def test_the_lost_end_of_a_segment_is_not_taken_for_a_cleaned_one() -> None:
+    """The next segment, and the snapshot at its base, tell of a batch that is gone."""
+    files, log = with_a_torn_roll()
+    again = open_test_log(
+        lose_the_end_of_the_first_segment(files, log), COMPACT, was_clean=False, recovery_point=2, gaps_before=2
+    )
+    assert again.log_end_offset == 2
+    assert list(stored(again)) == [0, 1]
+    assert again.producers.get(7) is None
+    assert again.recovery.kept_aside == [f"{layout.log_file(DIRECTORY, 3).name}.corrupt-{NOW_MS}"]
+    append(again, batch(b"again", producer_id=7, producer_epoch=0, base_sequence=0))
+    assert stored(again)[2] == b"again"
+
+
+def test_an_empty_segment_behind_a_lost_end_is_nothing_to_keep() -> None:
+    files, log = with_a_torn_roll()
+    files.open(layout.log_file(DIRECTORY, 3), writable=True).truncate(0)
+    again = open_test_log(
+        lose_the_end_of_the_first_segment(files, log), COMPACT, was_clean=False, recovery_point=2, high_watermark=2
+    )
+    assert again.log_end_offset == 2
+    assert not again.recovery.kept_aside
+    assert layout.log_file(DIRECTORY, 3).name not in files.list_directory(DIRECTORY)
+
+
+def test_a_lost_end_below_the_high_watermark_is_a_broken_promise_and_is_kept_aside(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    files, log = with_a_torn_roll()
+    files.open(layout.log_file(DIRECTORY, 3), writable=True).truncate(0)
+    again = open_test_log(
+        lose_the_end_of_the_first_segment(files, log), COMPACT, was_clean=False, recovery_point=2, high_watermark=3
+    )
+    assert again.recovery.kept_aside
+    assert again.recovery.lost_below_high_watermark
+    assert "no batch between offset 2 and 3" in caplog.text
+
+
+def test_what_the_cleaner_took_is_no_loss_at_any_recovery_point_that_it_leaves() -> None:
+    files = disk()
+    log = open_test_log(files, COMPACT)
+    for number in range(12):
+        append(log, batch(b"%d" % number * 150, key=b"once" if number < 2 else b"often"))
+    sync(log)
+    points: list[int] = []
+    clean(log, cover=points.append)
+    kept = stored(log)
+    assert points == [log.segments[-1].base_offset]
+    assert len(kept) < 6
+    for seed in range(5):
+        append(log, batch(b"more", key=b"new %d" % seed))
+        sync(log)
+        survivor = files.crash(random.Random(seed))
+        again = open_test_log(survivor, COMPACT, was_clean=False, recovery_point=points[0])
+        assert not again.recovery.kept_aside
+        assert stored(again).items() >= kept.items()
+        files, log = survivor, again
+
+
+def test_a_recovery_point_does_not_go_back_when_a_segment_is_rolled_while_a_sync_runs() -> None:
+    """What lies below it may have been cleaned meanwhile, and a start looks at the segment that it lies in anyway."""
+    log = open_test_log(disk(), COMPACT)
+    append(log, batch(b"1"), batch(b"2"))
+    sync(log)
+    append(log, batch(b"3"))
+    ticket = log.begin_sync()
+    assert ticket is not None
+    ticket.run()
+    log.roll(NOW_MS)
+    log.end_sync(ticket)
+    assert log.recovery_point == 2
