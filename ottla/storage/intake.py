@@ -135,7 +135,7 @@ def take_in(  # noqa: PLR0915  (one loop without calls: what it says below)
                     if duplicate is not None:
                         results.append(duplicate)
                         continue
-                    _require_sequence(producer, header)
+                    _require_sequence(producers, producer, header)
                 entry = staged[producer_id] = advance(producer, header, next_offset, now_ms)
         except Refused as refusal:
             results.append(_refused(refusal, log_start_offset))
@@ -173,7 +173,15 @@ def _refused(refusal: Refused, log_start_offset: int) -> AppendResult:
     )
 
 
-def _require_sequence(producer: ProducerEntry | None, header: BatchHeader) -> None:
+def _require_sequence(producers: ProducerStates, producer: ProducerEntry | None, header: BatchHeader) -> None:
+    if producer is None:
+        earlier = producers.beginnings.earlier(header)
+        if earlier is not None:
+            raise Refused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"sequence {header.base_sequence} of producer {header.producer_id} is behind {earlier}, "
+                "which found no room and has to be stored first",
+            )
     refusal = check_sequence(producer, header)
     if refusal is not None:
         raise Refused(refusal.error_code, refusal.message)

@@ -67,6 +67,8 @@ class Log(LogState):
         ):
             problem = self._begin_append()
             if problem is not None:
+                if self.error is None and not health.is_offline:
+                    self.producers.note_unstored((records for records, _ in entries), now_ms)
                 return [self._storage_refusal(problem) for _ in entries]
         run = self._active_run
         if run is None or run.segment is None or run.segment.size_bytes != run.size_bytes:
@@ -88,6 +90,7 @@ class Log(LogState):
                 error = self._write(self._plan(run, batches, now_ms), next_offset, now_ms)
             if error is not None:
                 old_end = self.log_end_offset
+                self.producers.note_unstored((batch[0] for batch in batches), now_ms)
                 return [self._storage_refusal(error) if result.base_offset >= old_end else result for result in results]
         return results
 

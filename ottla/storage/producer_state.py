@@ -20,7 +20,8 @@ all remembered batches are written, oldest first: Kafka keeps the last entry of 
 the one that it would have written itself.
 
 Rules (Kafka's ProducerAppendInfo; KIP-98): an unknown producer may begin anywhere; a known one goes on by one (0
-follows 2^31-1); a new epoch begins at 0; an older epoch is refused. One difference: a producer expires
+follows 2^31-1); a new epoch begins at 0; an older epoch is refused. Two differences: an unknown producer may not begin
+behind a batch of its own that found no room (producer_beginnings.py); and a producer expires
 `producer.id.expiration.ms` after its last *append*, where Kafka takes the batch's timestamp, by which producers of
 old events would be forgotten at once.
 """
@@ -28,12 +29,16 @@ old events would be forgotten at once.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.batch import BatchHeader, CorruptBatch, crc_matches, parse_header
 from ottla.protocol.records.checksum import crc32c
+from ottla.storage.producer_beginnings import ProducerBeginnings
+
+if TYPE_CHECKING:
+    from ottla.protocol.types import Buffer
 
 REMEMBERED_BATCHES: Final = 5
 """As many as an idempotent producer may have in flight (KAFKA-5494)."""
@@ -104,12 +109,18 @@ class SequenceRefusal(NamedTuple):
 
 
 class ProducerStates:
-    """The producers of one log, least recently seen first."""
+    """The producers of one log, least recently seen first.
 
-    __slots__ = ("_entries", "expiration_ms")
+    Attributes:
+        beginnings: of producers that are not known, where a batch of theirs found no room.
+        expiration_ms: `producer.id.expiration.ms`.
+    """
+
+    __slots__ = ("_entries", "beginnings", "expiration_ms")
 
     def __init__(self, expiration_ms: int) -> None:
         self._entries: dict[int, ProducerEntry] = {}
+        self.beginnings = ProducerBeginnings()
         self.expiration_ms = expiration_ms
 
     def __len__(self) -> int:
@@ -125,10 +136,22 @@ class ProducerStates:
     def publish(self, entry: ProducerEntry) -> None:
         """Take in what an append made of a producer; it becomes the most recently seen."""
         entries = self._entries
-        entries.pop(entry.producer_id, None)
+        if entries.pop(entry.producer_id, None) is None:
+            self.beginnings.forget(entry.producer_id)
         entries[entry.producer_id] = entry
         if len(entries) > MAX_PRODUCERS:
             del entries[next(iter(entries))]
+
+    def note_unstored(self, batches: Iterable[Buffer], now_ms: int) -> None:
+        """These could not be stored and are worth sending again; what is no sound batch says nothing."""
+        for batch in batches:
+            try:
+                header = parse_header(batch)
+            except CorruptBatch:
+                continue
+            is_of_unknown = header.producer_id >= 0 and header.producer_id not in self._entries
+            if is_of_unknown and header.size_bytes == len(batch) and crc_matches(batch, header):
+                self.beginnings.note(header, now_ms)
 
     def replay(self, header: BatchHeader, now_ms: int, marker: bytes | None = None) -> None:
         """Take in a batch of the log's own past, unchecked. `marker` is the value of a control batch's record."""
@@ -159,6 +182,7 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self._entries[producer_id]
+        self.beginnings.expire(now_ms - self.expiration_ms)
         return len(expired)
 
     def snapshot(self) -> bytes:

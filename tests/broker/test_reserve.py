@@ -83,6 +83,25 @@ def test_records_are_refused_below_the_reserve_and_taken_again_above(acks: int) 
     assert partition_of(node).high_watermark == 2
 
 
+def test_an_idempotent_producers_first_batch_that_found_no_room_is_still_the_first_when_there_is_some_again() -> None:
+    """The second one was on its way when there was room again, and comes before the first is sent again."""
+    node, files, clock = life()
+    make_topic(node, "t")
+    client = Exchange(node)
+
+    def sent(sequence: int) -> ErrorCode:
+        content = batch(1, producer_id=3, producer_epoch=0, base_sequence=sequence)
+        answer = client.ask(produce_request("t", content, acks=-1), 9)
+        assert isinstance(answer, ProduceResponse)
+        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+    leave_free(node, files, clock, RESERVE - 1)
+    assert sent(0) == ErrorCode.KAFKA_STORAGE_ERROR
+    leave_free(node, files, clock, 2 * RESERVE)
+    assert sent(1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert (sent(0), sent(1)) == (ErrorCode.NONE, ErrorCode.NONE)
+
+
 def test_with_acks_0_the_connection_ends_below_the_reserve() -> None:
     node, files, clock = life()
     make_topic(node, "t")
