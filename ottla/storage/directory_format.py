@@ -2,7 +2,7 @@
 
 `ottla.format` (ours; Kafka ignores it) holds one line, `version=1`. A newer Ottla that changes what is on disk in a
 way that an older one would misread raises the number, and the older one refuses the directory in one line. A
-directory without the file is a new one or Kafka's.
+directory without the file is a new one or Kafka's, which gets it when a start has recovered all of its logs.
 
 `.kafka_cleanshutdown` (Kafka's CleanShutdownFileHandler) is written last on a clean stop and removed at the start, so
 that its presence means: everything was synced and nobody has been here since. It holds

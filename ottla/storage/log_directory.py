@@ -106,8 +106,8 @@ class LogDirectory:
         self.room_bytes = UNKNOWN_ROOM.budget_bytes
         """Bytes that may be appended until the next look; 0 or less: `refusal` has to be asked."""
         self.was_clean = False
-        self.was_ours = False
-        """Whether an Ottla has been here before."""
+        self.is_ours = False
+        """Whether it has an `ottla.format`: its logs were all opened by an Ottla once, and are kept in its order."""
         self.clean_broker_epoch = -1
         self.is_loaded = False
         """Whether every log in it was opened, and so recovered where that was needed."""
@@ -289,13 +289,13 @@ class LogDirectory:
                     f"{self.path / FORMAT_FILE} says version {version}, this Ottla knows {FORMAT_VERSION}: "
                     "a newer Ottla has written here, use that one"
                 )
-            self.was_ours = version is not None
+            self.is_ours = version is not None
             properties = read_meta_properties(self._files, self.path)
             for name in CHECKPOINT_FILES:
                 try:
                     self.checkpoints[name] = read_offsets(self._files, self.path / name)
                 except BlankFile as blank:
-                    self._take_blank(name, blank, is_ours=self.was_ours)
+                    self._take_blank(name, blank, is_ours=self.is_ours)
         except BrokenFile as error:
             raise StorageError(
                 f"{error}; `ottla log verify --repair {self.path}` says and does what can be done"
@@ -342,12 +342,20 @@ class LogDirectory:
             self.id = (found.directory_id if found else None) or random_uuid()
             others = found.others if found else {}
             write_meta_properties(self._files, self.path, MetaProperties(cluster_id, node_id, self.id, others=others))
-        if read_format(self._files, self.path) is None:
-            if not self.checkpoints[LOG_START_OFFSET_CHECKPOINT_FILE]:
-                self._never_written.add(LOG_START_OFFSET_CHECKPOINT_FILE)
-            for name in sorted(self._never_written):
+        if found is None:
+            self.take_over()
+
+    def take_over(self) -> None:
+        """Say that it is ours from now on, once what its logs hold is recovered and the recovery points say so; a new
+        one, which holds none, at once. Raises OSError.
+        """
+        if not self.checkpoints[LOG_START_OFFSET_CHECKPOINT_FILE]:
+            self._never_written.add(LOG_START_OFFSET_CHECKPOINT_FILE)
+        for name in sorted(self._never_written):
+            if not self.checkpoints[name]:
                 write_offsets(self._files, self.path / name, {})  # from now on an empty one is one that was lost
-            write_format(self._files, self.path)
+        write_format(self._files, self.path)
+        self.is_ours = True
 
     def end(self, *, clean: bool, broker_epoch: int = -1) -> None:
         """Mark the stop as clean, if it is one, and give the lock back. Raises OSError when that cannot be written."""
@@ -406,7 +414,7 @@ class LogDirectory:
             may_be_cleaned=is_compacted or clean_offset is not None,
             clean_offset=clean_offset,
             recovery_point=self.checkpoints[RECOVERY_POINT_CHECKPOINT_FILE].get(topic_partition),
-            keeps_order=self.was_ours and not self.was_clean,
+            keeps_order=self.is_ours and not self.was_clean,
         )
 
     def forget(self, topic_partition: TopicPartition) -> None:

@@ -259,6 +259,8 @@ class LogManager:
             failed = [one for one in loaded.failed if directory in present.get(one, ())]
             self._keep_cleaned(directory, failed)
             directory.is_loaded = not any(directory in present.get(failed, ()) for failed in loaded.failed)
+            if directory.is_loaded and not directory.is_ours:
+                self._take_over(directory)
         for topic_partition, reason in loaded.failed.items():
             logger.error("%s is unavailable: %s", topic_partition, reason)
         return loaded
@@ -272,6 +274,16 @@ class LogManager:
                 home.keep_cleaned(starts)
             except OSError as error:
                 logger.error("cannot write %s: %s", home.path / CLEANER_OFFSET_CHECKPOINT_FILE, error)
+
+    def _take_over(self, home: LogDirectory) -> None:
+        """Kafka's directory becomes ours: what it had cleaned beyond its recovery points is below ours."""
+        try:
+            rows = self._rows(RECOVERY_POINT_CHECKPOINT_FILE, home, _recovery_point)
+            if home.write_checkpoint(RECOVERY_POINT_CHECKPOINT_FILE, rows):
+                home.take_over()
+        except OSError as error:
+            home.mark_failed(error)
+            logger.error("cannot take %s over: %s", home.path, error)
 
     def _home_for_new(self, wanted: WantedLog) -> LogDirectory:
         """Where a partition that was found nowhere may be made.
@@ -439,7 +451,7 @@ class LogManager:
 
     def write_recovery_points(self) -> None:
         """Write how far each log is known to be on disk. Errors are logged and shown in the directory's state."""
-        self._checkpoint(RECOVERY_POINT_CHECKPOINT_FILE, lambda _, log: log.recovery_point)
+        self._checkpoint(RECOVERY_POINT_CHECKPOINT_FILE, _recovery_point)
 
     def cover(self, topic: str, partition: int, offset: int) -> None:
         """Have on disk that a log is on disk up to `offset`, at least; it is, and what is missing below it was cleaned.
@@ -450,7 +462,7 @@ class LogManager:
         home = self._homes.get(covered)
         if home is None or home.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, covered) >= offset:
             return  # its topic was deleted, or the chore has been here
-        rows = self._rows(RECOVERY_POINT_CHECKPOINT_FILE, home, lambda _, log: log.recovery_point)
+        rows = self._rows(RECOVERY_POINT_CHECKPOINT_FILE, home, _recovery_point)
         if not home.write_checkpoint(RECOVERY_POINT_CHECKPOINT_FILE, rows):
             raise OSError(errno.EIO, "the log directory is offline", str(home.path))
 
@@ -579,6 +591,10 @@ class LogManager:
 
 def _nothing_to_settle() -> None:
     """Of a log that was not open, or whose directory nobody may write to."""
+
+
+def _recovery_point(_: TopicPartition, log: Log) -> int:
+    return log.recovery_point
 
 
 def _moved_start(_: TopicPartition, log: Log) -> int | None:

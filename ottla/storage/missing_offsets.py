@@ -9,8 +9,8 @@ its first swap. So
     missing ones    cleaned      lost: the log ends before them, and is what it was before they were written
 
 Taken for a loss, what was cleaned would take all that follows with it. So where nobody can tell, a compacted log may
-miss any offset, as in Kafka: after a clean stop, in a directory that Kafka left (it has no such order), and where a
-log was cleaned and its recovery point is lost.
+miss any offset, as in Kafka: after a clean stop, in a directory that Kafka left (it has no such order) until a start
+has recovered all of it, and where a log was cleaned and its recovery point is lost.
 """
 
 from __future__ import annotations

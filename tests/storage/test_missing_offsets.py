@@ -5,15 +5,26 @@ from __future__ import annotations
 import random
 
 import pytest
-from kit.cleaning import clean
+from kit.cleaning import clean, records_of
+from kit.clock import ManualClock
+from kit.exchange import STAMP_MS, Exchange, make_topic, produce_request
 from kit.logs import DIRECTORY, NOW_MS, append, batch, disk, open_test_log, stored, sync
-from kit.simulated_files import SimulatedFiles
+from kit.nodes import DATA, pass_time, start_node
+from kit.simulated_files import CrashPoint, SimulatedFiles
 
+from ottla.broker.node import Node
+from ottla.protocol.records.batch import encode_batch
+from ottla.protocol.records.record import Record
 from ottla.storage import layout
+from ottla.storage.checkpoint import read_offsets, write_offsets
+from ottla.storage.directory_format import FORMAT_VERSION, read_format
+from ottla.storage.layout import TopicPartition
 from ottla.storage.log import Log
 from ottla.storage.missing_offsets import ANYWHERE, gaps_before
 
 COMPACT = {"cleanup.policy": "compact", "segment.bytes": "1024"}
+KEYS: dict[str, object] = {"log_segment_bytes": 1024}
+ONE = TopicPartition("t", 0)
 
 
 @pytest.mark.parametrize(
@@ -131,3 +142,54 @@ def test_a_recovery_point_does_not_go_back_when_a_segment_is_rolled_while_a_sync
     log.roll(NOW_MS)
     log.end_sync(ticket)
     assert log.recovery_point == 2
+
+
+def left_by_kafka() -> tuple[SimulatedFiles, ManualClock, list[int]]:
+    """A compacted log with offsets missing beyond its recovery point, as Kafka may leave it; and what it holds."""
+    node, files, clock = start_node(**KEYS)
+    make_topic(node, "t", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+    for number in range(8):
+        record = Record(0, STAMP_MS, b"once" if number == 0 else b"often", b"v" * 900, ())
+        Exchange(node).ask(produce_request("t", bytes(encode_batch([record]))), 9)
+    pass_time(node, clock, 60_000)
+    kept = offsets_in(node)
+    assert kept[0] == 0
+    assert len(kept) < 8
+    files = files.crash(random.Random(1))
+    for name in (layout.FORMAT_FILE, layout.CLEANER_OFFSET_CHECKPOINT_FILE, layout.INDEX_OFFSET_CHECKPOINT_FILE):
+        if files.exists(DATA / name):
+            files.unlink(DATA / name)
+    write_offsets(files, DATA / layout.RECOVERY_POINT_CHECKPOINT_FILE, {ONE: 0})
+    files.sync_directory(DATA)
+    return files, clock, kept
+
+
+def offsets_in(node: Node) -> list[int]:
+    partition = node.catalog.partition("t", 0)
+    assert partition is not None
+    return [record.offset for record in records_of(partition.log)]
+
+
+def test_in_kafkas_directory_no_missing_offset_is_a_loss_until_a_start_has_recovered_all_of_it() -> None:
+    files, clock, kept = left_by_kafka()
+    node, files, clock = start_node(files, clock, **KEYS)
+    assert offsets_in(node) == kept
+    assert read_format(files, DATA) == FORMAT_VERSION
+    assert read_offsets(files, DATA / layout.RECOVERY_POINT_CHECKPOINT_FILE)[ONE] == 8
+    node, _, _ = start_node(files.crash(random.Random(2)), clock, **KEYS)
+    assert offsets_in(node) == kept
+
+
+def test_a_first_start_on_kafkas_directory_may_be_cut_short_anywhere() -> None:
+    point, is_over = 0, False
+    while not is_over:
+        files, clock, kept = left_by_kafka()
+        files.crash_at = files.calls + point
+        try:
+            start_node(files, clock, **KEYS)
+            is_over = True
+        except CrashPoint:
+            point += 3
+        node, _, _ = start_node(files.crash(random.Random(point)), clock, **KEYS)
+        assert offsets_in(node) == kept
+    assert point > 60

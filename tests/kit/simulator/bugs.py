@@ -271,7 +271,10 @@ def _cleaner_takes_newest() -> Any:
 
 @_bug("a lost end taken for a cleaned one", "what a power cut took from the end of a compacted segment is not missed")
 def _lost_end_not_missed() -> Any:
-    return mock.patch.object(LogDirectory, "gaps_before", return_value=ANYWHERE)
+    def patched(self: LogDirectory, topic_partition: object, is_compacted: bool) -> int:
+        return ANYWHERE if is_compacted else 0
+
+    return mock.patch.object(LogDirectory, "gaps_before", patched)
 
 
 @_bug("cleaner leaves the recovery point behind", "it takes records beyond it, which a start takes for lost ones")
