@@ -67,9 +67,18 @@ class PartitionModel:
     leader_epoch: int = 0
     was_audited: bool = False
     """Whether `leader_epoch` is what an audit has seen."""
+    found: range = range(0)
+    """Offsets from the start to the end of the log that the last restart has left."""
+    newest_found: dict[bytes | None, int] = field(default_factory=dict)
+    """Of each key, the offset of the newest record that was there then."""
+    ever_found: set[int] = field(default_factory=set)
+    """Offsets that had a record after some restart; they are not given out again."""
 
     def note(self, offset: int, record: Stored, *, survives_power: bool) -> None:
         """A record was acknowledged at `offset`."""
+        # Below the end that the last restart has left it is a repeat of what is there, or of what the cleaner has taken.
+        if offset in self.found and offset not in self.ever_found and self.newest_found.get(record.key, -1) < offset:
+            raise Violation(f"offset {offset}: {record} was acknowledged, and the last start has not found it")
         for known in (self.promised, self.written):
             if offset in known and known[offset] != record:
                 raise Violation(f"offset {offset} was acknowledged twice: {known[offset]} and {record}")
@@ -282,6 +291,9 @@ class Model:
         known.start_asked = shown.start
         known.leader_epoch = shown.leader_epoch
         known.was_audited = True
+        known.found = range(shown.start, shown.end)
+        known.newest_found = {record.key: offset for offset, record in shown.records.items()}
+        known.ever_found |= shown.records.keys()
         known.promised_end = shown.end if topic.syncs else 0
 
     def note_fetched_offset(self, place: Place, offset: int) -> None:
