@@ -76,7 +76,7 @@ class PartitionModel:
 
     def note(self, offset: int, record: Stored, *, survives_power: bool) -> None:
         """A record was acknowledged at `offset`."""
-        # Below the end that the last restart has left it is a repeat of what is there, or of what the cleaner has taken.
+        # Below the end that the last restart has left it repeats what is there, or what the cleaner has taken.
         if offset in self.found and offset not in self.ever_found and self.newest_found.get(record.key, -1) < offset:
             raise Violation(f"offset {offset}: {record} was acknowledged, and the last start has not found it")
         for known in (self.promised, self.written):
