@@ -1,4 +1,6 @@
-"""The simulator's idempotent producer asks no more of a broker than Kafka gives: the last five batches remembered."""
+"""The simulator's producers ask no more of a broker than Kafka gives: the last five batches remembered, of a topic that
+is there.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from uuid import uuid4
 import pytest
 from kit.simulator.clients import Answered, Line
 from kit.simulator.model import Model, PartitionModel, TopicModel, Violation
-from kit.simulator.producers import IdempotentProducer, Values
+from kit.simulator.producers import IdempotentProducer, PlainProducer, Values
 
 from ottla.protocol.api.init_producer_id import InitProducerIdResponse
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
@@ -119,3 +121,15 @@ def test_it_calls_a_gap_before_its_oldest_batch_a_broken_promise(overtaken: tupl
     client.send(20)
     with pytest.raises(Violation, match="may not go on"):
         client.line.answer(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+
+def test_an_answer_that_comes_after_its_topic_was_made_anew_promises_nothing() -> None:
+    model, topic = Model(), TopicModel("t", uuid4(), {}, [PartitionModel()])
+    model.topics["t"] = topic
+    line = ScriptedLine()
+    PlainProducer(model, Values(random.Random(3)), random.Random(4)).send(cast(Line, line), 0)
+    model.note_topic_gone("t")
+    anew = model.topics["t"] = TopicModel("t", uuid4(), {}, [PartitionModel()])
+    line.answer(base_offset=0)
+    assert not anew.partitions[0].promised
+    assert not anew.partitions[0].written

@@ -19,6 +19,8 @@ from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.record import Record
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from kit.simulator.clients import Line
 
 PRODUCE_VERSION = 9
@@ -58,10 +60,14 @@ def _answer(response: Response) -> ProduceResponse.PartitionProduceResponse:
     return response.responses[0].partition_responses[0]
 
 
-def _note(model: Model, topic: str, index: int, base_offset: int, records: list[Record], acks: int) -> None:
-    """Remember an acknowledgement. A topic that is being deleted promises nothing."""
+def _note(
+    model: Model, topic: str, topic_id: UUID, index: int, base_offset: int, records: list[Record], acks: int
+) -> None:
+    """Remember an acknowledgement. A deleted topic promises nothing, nor does a new one of its name in its place: the
+    answer may come by another connection than that of the deletion, and after it.
+    """
     known = model.topics.get(topic)
-    if known is None or base_offset < 0:
+    if known is None or known.id != topic_id or base_offset < 0:
         return
     partition = known.partitions[index]
     for number, record in enumerate(records):
@@ -101,7 +107,7 @@ class PlainProducer:
         def answered(response: Response) -> None:
             answer = _answer(response)
             if answer.error_code == ErrorCode.NONE:
-                _note(self._model, name, index, answer.base_offset, records, acks)
+                _note(self._model, name, topic.id, index, answer.base_offset, records, acks)
 
         request = _request(name, index, encode_batch(records), acks)
         line.send(request, PRODUCE_VERSION, answered if acks else None)
@@ -231,7 +237,7 @@ class IdempotentProducer:
             self._in_flight -= 1
             answer = _answer(response)
             if answer.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                _note(self._model, self.topic, self._index, answer.base_offset, batch.records, -1)
+                _note(self._model, self.topic, self._topic_id, self._index, answer.base_offset, batch.records, -1)
                 batch.is_acknowledged = True
                 while self._unsettled and self._unsettled[0].is_acknowledged:
                     self._unsettled.popleft()
