@@ -8,6 +8,7 @@ because recovery writes and syncs what it keeps.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -56,6 +57,8 @@ class PartitionModel:
     sent: set[bytes] = field(default_factory=set)
     tombstones: set[bytes] = field(default_factory=set)
     """Keys of which a record without a value was sent."""
+    doubtful: Counter[bytes] = field(default_factory=Counter)
+    """How many of those were sent in this life and are not acknowledged: any of them may be stored, or was."""
     stamps_ms: dict[int, int] = field(default_factory=dict)
     """When records that were acknowledged say that they were made."""
     promised_end: int = 0
@@ -83,6 +86,14 @@ class PartitionModel:
             if offset in known and known[offset] != record:
                 raise Violation(f"offset {offset} was acknowledged twice: {known[offset]} and {record}")
         (self.promised if survives_power else self.written)[offset] = record
+        if record.value is None and self.doubtful[record.key or b""] > 0:
+            self.doubtful[record.key or b""] -= 1
+
+    def may_be_deleted(self, offset: int, key: bytes | None) -> bool:
+        """Whether a tombstone of `key` may have been stored behind `offset` that the cleaner has taken, too, by now."""
+        return self.doubtful[key or b""] > 0 or any(
+            at > offset and record.key == key and record.value is None for at, record in self.written.items()
+        )
 
 
 @dataclass
@@ -276,7 +287,9 @@ class Model:
             if found == record:
                 continue
             # A later record of the key may stand for it, or its tombstone has served its time.
-            may_be_cleaned = topic.is_compacted and (newest[record.key] > offset or record.value is None)
+            may_be_cleaned = topic.is_compacted and (
+                newest[record.key] > offset or record.value is None or known.may_be_deleted(offset, record.key)
+            )
             if found is None and may_be_cleaned:
                 continue
             raise Violation(f"{place} offset {offset}: {record} was acknowledged, {found} is there")
@@ -287,6 +300,7 @@ class Model:
         known.promised = dict(shown.records)
         known.stamps_ms = {offset: stamp for offset, stamp in known.stamps_ms.items() if offset in shown.records}
         known.written = {}
+        known.doubtful.clear()
         known.start = shown.start
         known.start_asked = shown.start
         known.leader_epoch = shown.leader_epoch

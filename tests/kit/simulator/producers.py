@@ -81,6 +81,7 @@ def _note_sent(topic: TopicModel, index: int, records: list[Record]) -> None:
     for record in records:
         if record.value is None:
             known.tombstones.add(record.key or b"")
+            known.doubtful[record.key or b""] += 1
         else:
             known.sent.add(record.value)
 
