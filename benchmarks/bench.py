@@ -45,8 +45,8 @@ class Workload:
 
 
 WORKLOADS = [
-    Workload("produce 1 MB, 5 in flight", 1_000_000, 1, 5, 100, promise=0.7),
-    Workload("produce 16 KB, 5 in flight", 16_384, 1, 5, 2_500, promise=0.5),
+    Workload("produce 1 MB, 5 in flight", 1_000_000, 1, 5, 25, promise=0.7),
+    Workload("produce 16 KB, 5 in flight", 16_384, 1, 5, 2_000, promise=0.5),
     Workload("produce 100 B, 1 in flight (round trip)", 170, 1, 1, 2_000),
     Workload("produce 100 B, 20 connections x 5", 170, 20, 5, 15_000),
     Workload("produce 100 B, 100 in flight", 170, 1, 100, 20_000),
@@ -89,7 +89,7 @@ def ask_for_topic(server: servers.Server) -> None:
 def run(workload: Workload, rounds: int, scale: float, kinds: list[str]) -> dict[str, list[dict[str, float]]]:
     """All rounds of one workload: figures per server kind."""
     results: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
-    requests = max(50, int(workload.requests * scale))
+    requests = max(10, int(workload.requests * scale))
     batch, count = frames.batch_of(workload.batch_bytes)
     produce = frames.produce_exchange(TOPIC, batch, ACKS_ALL)
     with tempfile.TemporaryDirectory(prefix="ottla-frames-") as folder:
