@@ -56,6 +56,12 @@ class Writer:
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
+    def wait_until_it_writes(self) -> None:
+        until = time.monotonic() + DEADLINE_S
+        while not min(self.acknowledged) and time.monotonic() < until:
+            time.sleep(0.02)
+        assert min(self.acknowledged), self.errors
+
     def join(self) -> None:
         self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive(), "the writer was never told"
@@ -135,6 +141,7 @@ def test_a_topic_that_is_read_and_written_goes_and_its_name_begins_anew(broker: 
                 return
 
     writer = Writer(broker)
+    writer.wait_until_it_writes()
     read_some(time.monotonic() + DEADLINE_S)
     assert 20 <= sum(read) < PARTITIONS * RECORDS // 2, "it is in the middle of reading"
     admin.delete_topics(["doomed"])["doomed"].result(DEADLINE_S)
@@ -142,7 +149,6 @@ def test_a_topic_that_is_read_and_written_goes_and_its_name_begins_anew(broker: 
     assert not [name for name in directories(broker) if not name.endswith("-delete")]
     writer.join()
     assert writer.errors
-    assert min(writer.acknowledged) > 0
 
     create(admin, "doomed", 1)
     fill(broker, "doomed", 1, 10)
