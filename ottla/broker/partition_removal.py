@@ -68,7 +68,7 @@ class PartitionRemoval:
     def finish(self) -> None:
         """Do what is left, at once: the broker stops. After the syncer and the workers have ended; blocks."""
         while self._quiet:
-            self._rename(*self._quiet.popleft())
+            self._rename_next()
         renamed, self._renamed = self._renamed, []
         self._report(_settle(renamed))
 
@@ -84,17 +84,22 @@ class PartitionRemoval:
             self._later(self._step)
             return
         while self._quiet:
-            self._rename(*self._quiet.popleft())
+            self._rename_next()
         self._settle()
 
     def _step(self) -> None:
         self._is_planned = False
         if self._quiet:
-            self._rename(*self._quiet.popleft())
+            self._rename_next()
         self._settle()
         self._plan()
 
-    def _rename(self, partition: Partition, gone: Gone) -> None:
+    def _rename_next(self) -> None:
+        partition, gone = self._quiet.popleft()
+        if partition.log.unsynced.ticket is not None:
+            # Begun while it waited for its turn: by retention, say, which had taken it up before and has rolled it.
+            self._syncer.retire(partition.log, partial(self._note_quiet, partition, gone))
+            return
         try:
             settle = self._log_manager.delete_log(partition.topic, partition.index)
         except OSError as failure:

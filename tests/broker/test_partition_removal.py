@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 from kit.exchange import Exchange, batch, make_topic, produce_request
@@ -12,6 +14,7 @@ from kit.nodes import DATA, start_node
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.catalog import TopicOutcome
+from ottla.broker.disk import QueuedSyncer
 from ottla.broker.node import Node
 from ottla.broker.partition import Partition
 from ottla.broker.partition_removal import PartitionRemoval
@@ -27,10 +30,10 @@ def count_calls(files: SimulatedFiles, kind: str, monkeypatch: pytest.MonkeyPatc
     paths: list[str] = []
     original = files.call
 
-    def counting(called: str, path: object) -> object:
+    def counting(called: str, path: Path) -> AbstractContextManager[object]:
         if called == kind:
             paths.append(str(path))
-        return original(called, path)  # type: ignore[arg-type]
+        return original(called, path)
 
     monkeypatch.setattr(files, "call", counting)
     return paths
@@ -68,7 +71,8 @@ def test_a_log_that_a_thread_syncs_is_closed_when_that_has_ended() -> None:
     client = Exchange(node)
     client.send(produce_request("t", batch(1)), 9)
     node.turn.end()
-    assert len(node.syncer.rounds) == 1  # type: ignore[attr-defined]  # the round with t-0 has begun
+    assert isinstance(node.syncer, QueuedSyncer)
+    assert len(node.syncer.rounds) == 1, "the round with t-0 has begun"
     gone: list[Partition] = []
     removal = PartitionRemoval(node.log_manager, node.syncer, node.workers, None)
     removal.remove([one for one in node.catalog.topics["t"].partitions if one is not None], gone.append)
@@ -109,6 +113,33 @@ def test_a_failed_sync_of_names_takes_the_directory_offline_and_is_not_tried_aga
     assert node.log_manager.directories[0].is_offline
     assert name_syncs.count(str(DATA)) == 1
     assert [text for text in caplog.messages if "its files are left to the next start" in text]
+
+
+def test_a_sync_that_begins_while_a_log_waits_for_its_turn_is_waited_for() -> None:
+    """Retention that had the partition in hand rolls it; to close files that a thread syncs would be to sync others."""
+    later: list[Callable[[], None]] = []
+    node, files, clock = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "t")
+    partition = node.catalog.topics["t"].partitions[0]
+    assert partition is not None
+    client = Exchange(node)
+    client.send(produce_request("t", batch(1)), 9)
+    node.turn.end()
+    node.catalog._removal._later = later.append
+    answers = delete(node, "t")
+    node.settle()
+    assert (len(later), partition.log.error) == (1, None)
+    partition.log.roll(clock.wall_ms())
+    node.turn.end()
+    assert partition.log.unsynced.ticket is not None
+    later.pop(0)()
+    assert (renamed(files), partition.log.error, answers) == (0, None, [])
+    node.settle()
+    while later:
+        later.pop(0)()
+        node.settle()
+    assert renamed(files) == 1
+    assert [outcome.error_code for outcome in answers[0]] == [ErrorCode.NONE]
 
 
 def test_a_stop_finishes_what_waits_for_its_turn() -> None:
