@@ -12,7 +12,7 @@ def test_opening_beside_many_pinned_handles_looks_at_few_of_them() -> None:
         __slots__ = ()
 
         @property
-        def pinned(self) -> bool:  # type: ignore[override]  # a use of it is what is counted
+        def pinned(self) -> bool:  # type: ignore[override]  # a property in the place of an attribute, to count its uses
             nonlocal looked
             looked += 1
             return True
