@@ -53,6 +53,7 @@ WORKLOADS = [
     Workload("fetch 64 KB, 1 in flight", 65_536, 1, 1, 2_000, fetch=True, promise=0.8),
     Workload("fetch 1 MB, 1 in flight", 1_000_000, 1, 1, 200, fetch=True, promise=0.8),
 ]
+AGAINST = "other page-cache"
 STARTS = 5
 FETCH_SPAN = 256_000_000  # bytes that a fetch workload walks through again and again; fits into the page cache
 
@@ -86,7 +87,9 @@ def ask_for_topic(server: servers.Server) -> None:
         connection.recv(65536)
 
 
-def run(workload: Workload, rounds: int, scale: float, kinds: list[str]) -> dict[str, list[dict[str, float]]]:
+def run(
+    workload: Workload, rounds: int, scale: float, kinds: list[str], against: Path | None
+) -> dict[str, list[dict[str, float]]]:
     """All rounds of one workload: figures per server kind."""
     results: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
     requests = max(10, int(workload.requests * scale))
@@ -111,7 +114,7 @@ def run(workload: Workload, rounds: int, scale: float, kinds: list[str]) -> dict
         with contextlib.ExitStack() as running:
             loads: dict[str, Callable[[int], dict[str, float]]] = {}
             for kind in kinds:
-                server = running.enter_context(start(kind, floor_arguments))
+                server = running.enter_context(start(kind, floor_arguments, against))
                 server.create_topic(TOPIC)
                 if workload.fetch:
                     batches = FETCH_SPAN // len(batch)
@@ -152,11 +155,13 @@ def _fetch(
     return servers.load(server, frame, workload.connections, workload.inflight, requests, *where)
 
 
-def start(kind: str, floor_arguments: list[str]) -> servers.Server:
+def start(kind: str, floor_arguments: list[str], against: Path | None) -> servers.Server:
     if kind.startswith("floor"):
         server = servers.Floor(floor_arguments, kind.removeprefix("floor ") if " " in kind else "sendfile")
         server.name = kind
         return server
+    if kind == AGAINST:
+        return servers.Ottla("page-cache", tree=against)
     return servers.Ottla(kind.removeprefix("ottla "))
 
 
@@ -165,6 +170,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=21, help="rounds per workload; medians are printed (default 21)")
     parser.add_argument("--scale", type=float, default=1.0, help="multiply the number of requests")
     parser.add_argument("--only", default="", help="run only workloads whose name contains this")
+    parser.add_argument("--against", type=Path, help="a checkout of another version, whose broker takes part, too")
     parser.add_argument("--check", action="store_true", help="exit 1 when a promised ratio is missed")
     options = parser.parse_args()
     servers.build()
@@ -191,7 +197,9 @@ def main() -> int:
             if workload.fetch
             else ["floor", "ottla page-cache", "ottla sync"]
         )
-        results = run(workload, options.rounds, options.scale, kinds)
+        if options.against is not None:
+            kinds.insert(-1 if "ottla sync" in kinds else len(kinds), AGAINST)
+        results = run(workload, options.rounds, options.scale, kinds, options.against)
         medians = {
             kind: {key: statistics.median(figures[key] for figures in figures_list) for key in figures_list[0]}
             for kind, figures_list in results.items()

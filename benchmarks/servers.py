@@ -107,9 +107,9 @@ class Floor(Server):
 
 
 class Ottla(Server):
-    """`ottla serve` as a person starts it, with `ottla.acks.all` named."""
+    """`ottla serve` as a person starts it, with `ottla.acks.all` named; of the checkout in `tree` if that is given."""
 
-    def __init__(self, acks_all: str, overrides: dict[str, str] | None = None) -> None:
+    def __init__(self, acks_all: str, overrides: dict[str, str] | None = None, tree: Path | None = None) -> None:
         super().__init__()
         self.name = f"ottla {acks_all}"
         settings = {
@@ -122,9 +122,12 @@ class Ottla(Server):
         words = [word for key, value in settings.items() for word in ("--override", f"{key}={value}")]
         # pip compiles what it installs; without bytecode, a checkout would be compiled anew by every start (0.1 s).
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+        if tree is not None:
+            environment["PYTHONPATH"] = str(tree)
         self.started_at = time.perf_counter()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ottla", "serve", *words],
+            cwd=tree,
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
