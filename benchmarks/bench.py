@@ -173,6 +173,8 @@ def main() -> int:
     parser.add_argument("--against", type=Path, help="a checkout of another version, whose broker takes part, too")
     parser.add_argument("--check", action="store_true", help="exit 1 when a promised ratio is missed")
     options = parser.parse_args()
+    if options.against is not None and not (options.against / "ottla" / "__main__.py").is_file():
+        parser.error(f"--against {options.against}: there is no Ottla; name a checkout of another version")
     servers.build()
     print(
         f"Python {platform.python_version()} ({platform.python_compiler()}), {os.cpu_count()} cores, "
