@@ -172,13 +172,13 @@ class GroupSyncer(ABC):
 
     def _finish(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
         queue.is_running = False
-        queue.running = {}
         error: BaseException | None = sync_round.error
         if error is not None:
             queue.error = error
         for index, elapsed_us in enumerate(sync_round.elapsed_us):
             self._metrics.sync(elapsed_us, failed=index == sync_round.failed_index)
         for index, (log, ticket, callbacks) in enumerate(sync_round.waits):
+            queue.running.pop(log, None)  # not before its turn: a callback may retire one whose ticket is not ended
             if index < sync_round.failed_index:
                 log.end_sync(ticket)
                 # A log that failed in the meantime does not believe the ticket, and nobody will move its offsets.
