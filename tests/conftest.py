@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,14 @@ import pytest
 from kit.broker import BrokerProcess
 
 RUN = uuid.uuid4().hex[:8]  # a peer that outlives the run has the topics of earlier runs
+
+
+def pytest_configure() -> None:
+    """Take SIGINT as a terminal would have it: a shell starts what runs in its background (`nohup scripts/test &`) with
+    SIGINT ignored, every process inherits that, and the tests of Ctrl-C would wait for an end that never comes.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -77,7 +77,7 @@ def examine(
         for position, header in walk(window.pread, start, limit, SEQUENTIAL_CHUNK_BYTES):
             is_checked = header.last_offset >= check_from_offset
             placed = with_inner_offsets(file.pread, position, header) if is_checked else header
-            allow_gap = placed.base_offset <= gaps_before or not is_checked or end == start
+            allow_gap = placed.base_offset <= gaps_before or not is_checked
             problem = _order_problem(placed, next_offset, before_offset, allow_gap)
             if problem is None and is_checked and not checksum_matches(window, position, header):
                 problem = "the checksum does not match"

@@ -109,6 +109,24 @@ def test_a_lost_end_below_the_high_watermark_is_a_broken_promise_and_is_kept_asi
     assert "no batch between offset 2 and 3" in caplog.text
 
 
+@pytest.mark.parametrize("first_offset", [1, 1 << 40])
+def test_a_first_batch_that_says_a_later_offset_than_its_segment_is_damage_where_nothing_was_cleaned(
+    first_offset: int,
+) -> None:
+    """No checksum covers the offset: a flipped bit in it leaves a sound batch at a place that is not its own."""
+    files = disk()
+    log = open_test_log(files)
+    append(log, batch(b"first"), batch(b"second"))
+    sync(log)
+    path = layout.log_file(DIRECTORY, 0)
+    files.open(path, writable=True).pwritev([first_offset.to_bytes(8, "big")], 0)
+    spoilt = files.read_bytes(path)
+    again = open_test_log(files.kill(), was_clean=False, high_watermark=2)
+    assert again.log_end_offset == 0
+    (aside,) = again.recovery.kept_aside
+    assert again.files.read_bytes(DIRECTORY / aside) == spoilt
+
+
 def test_what_the_cleaner_took_is_no_loss_at_any_recovery_point_that_it_leaves() -> None:
     files = disk()
     log = open_test_log(files, COMPACT)
