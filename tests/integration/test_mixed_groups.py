@@ -83,7 +83,8 @@ def kafka_python(other: Other, broker: BrokerProcess, topic: str, assignor: str)
         **TIMES,
     )
     while not other.stops:
-        for records in consumer.poll(timeout_ms=50).values():
+        # Long: kafka-python 3.0 loses an assignment that arrives in the very moment in which a poll's time is over.
+        for records in consumer.poll(timeout_ms=1_000).values():
             other.values += [int(record.value) for record in records]
         other.owned = {one.partition for one in consumer.assignment()}
     consumer.close()

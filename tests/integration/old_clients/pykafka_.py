@@ -41,9 +41,11 @@ def member(topic, job):
 def consume(consumer, job, count):
     """Read some, and commit where there is a group."""
     read = []
-    while len(read) < count:
+    for _ in range(count):
         message = consumer.consume()
-        assert message is not None, f"{len(read)} records, no more"
+        if message is None:
+            consumer.consume(block=False)  # raises what has ended its thread, which the call that waited does not
+            raise AssertionError(f"{len(read)} records, no more")
         read.append([message.offset, None, message.partition_key.decode(), message.value.decode()])
     if job["group"]:
         consumer.commit_offsets()
