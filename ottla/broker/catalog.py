@@ -1,4 +1,4 @@
-"""What exists on this broker: topics, their partitions, configurations and identities.
+"""What exists on this broker: topics, their configurations and identities; one change of it after the other.
 
 The catalog is the one owner of `__cluster_metadata-0`. A change is a function of the image that yields records; the
 records of one request are one batch, and only when that batch is synced are they replayed into the image, and only
@@ -8,10 +8,9 @@ share one code path: replay.
 Changes run one after another (`metadata/changes.py`): while one waits for its sync the next waits in memory. Hence at
 most one batch of the metadata log is ever unsynced, and a bad batch that is not the last one is damage, not bad luck.
 
-Order on disk (decisions.md 14): create = synced record, then directories; delete = synced record, then the rename to
-`-delete` (`partition_removal.py`). A creation is answered when every partition accepts requests; partitions are made a
-few at a time, and other requests run in between. Directories that could not be made (a full disk) are made by
-`make_missing` or at the next start; until then their partitions are offline.
+Order on disk (decisions.md 14): create = synced record, then directories (`partition_creation.py`); delete = synced
+record, then the rename to `-delete` (`partition_removal.py`). A creation is answered when every partition accepts
+requests, a deletion when every directory is renamed; other requests run in between.
 
 Who may call: the composition root (`open`, `close`), chores, API handlers. All on the broker's one thread. Nothing
 here knows of sockets or of an event loop.
@@ -20,35 +19,37 @@ here knows of sockets or of an event loop.
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.metadata.changes import ChangeQueue
 from ottla.broker.metadata.features import SUPPORTED_FEATURES
-from ottla.broker.metadata.image import MetadataError, MetadataImage, TopicState
-from ottla.broker.metadata.journal import METADATA_TOPIC_ID, Journal, Snapshot
+from ottla.broker.metadata.image import MetadataError, MetadataImage
+from ottla.broker.metadata.journal import Journal, Snapshot
 from ottla.broker.metadata.opening import (
     journal_settings,
     metadata_home,
+    open_metadata_log,
     refuse_orphans,
     register,
     wanted_logs,
+    warn_about_carried_records,
     write_partition_changes,
 )
+from ottla.broker.metadata.placement import emptiest_directory, moved_partitions
 from ottla.broker.metadata.plans import Rules, TopicPlan, plan_partitions, plan_removal, plan_topics
-from ottla.broker.metadata.registration import Registration, partition_change
-from ottla.broker.metadata.wishes import NewPartitions, NewTopic, TopicOutcome, refused
+from ottla.broker.metadata.registration import Registration
+from ottla.broker.metadata.wishes import NewPartitions, NewTopic, Outcomes, TopicOutcome, refused
+from ottla.broker.partition_creation import PartitionCreation
 from ottla.broker.partition_removal import PartitionRemoval
 from ottla.broker.settings import Settings
-from ottla.config.errors import ConfigError
-from ottla.config.topic import TopicConfig
+from ottla.broker.topic import TopicIndex
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import MetadataRecord, ProducerIdsRecord
 from ottla.storage.kafka_uuid import random_uuid
-from ottla.storage.layout import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, TopicPartition
+from ottla.storage.layout import INTERNAL_TOPICS, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.disk import GroupSyncer, Workers
@@ -60,42 +61,12 @@ if TYPE_CHECKING:
     from ottla.storage.log import Log
     from ottla.storage.manager import LogManager
 
-__all__ = ["Catalog", "MetadataError", "NewPartitions", "NewTopic", "Topic", "TopicOutcome"]
+__all__ = ["Catalog", "NewPartitions", "NewTopic", "TopicOutcome"]
 
 logger = logging.getLogger(__name__)
 
-PARTITIONS_PER_STEP = 1
-"""Partitions that are made before others have their turn: each waits for the disk more than once."""
 PRODUCER_IDS_PER_BLOCK = 1_000
 """Kafka's ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
-METADATA_LOG_OVERRIDES = {
-    "cleanup.policy": "delete",
-    "retention.ms": "-1",
-    "retention.bytes": "-1",
-    "segment.bytes": str((1 << 31) - 1),
-    "segment.ms": str((1 << 63) - 1),
-    "max.message.bytes": str((1 << 31) - 1),
-    "compression.type": "producer",
-    "message.timestamp.type": "CreateTime",
-    "ottla.acks.all": "sync",
-}
-"""The metadata log's own configuration, whatever the broker's defaults are: it is cut by snapshots only."""
-
-Outcomes = Callable[[list[TopicOutcome]], None]
-
-
-class Topic:
-    """A topic as requests see it. `partitions[i]` is partition i, None while its directory is offline."""
-
-    __slots__ = ("config", "id", "is_internal", "name", "overrides", "partitions")
-
-    def __init__(self, name: str, topic_id: UUID, overrides: Mapping[str, str], config: TopicConfig) -> None:
-        self.name = name
-        self.id = topic_id
-        self.partitions: list[Partition | None] = []
-        self.config = config
-        self.overrides = dict(overrides)
-        self.is_internal = name in INTERNAL_TOPICS
 
 
 class Catalog:
@@ -119,8 +90,9 @@ class Catalog:
         later: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         """Without `later` everything is done at once: where there is no loop, nobody else waits for a turn."""
-        self.topics: dict[str, Topic] = {}
-        self.topics_by_id: dict[UUID, Topic] = {}
+        self._topic_index = TopicIndex(config)
+        self.topics = self._topic_index.by_name
+        self.topics_by_id = self._topic_index.by_id
         self.cluster_id = ""
         self.node_id = config.node_id
         self.node_epoch = -1
@@ -140,12 +112,7 @@ class Catalog:
         self._new_id = new_id
         self._later = later
         self._removal = PartitionRemoval(log_manager, syncer, workers, later)
-        self._unmade: set[TopicPartition] = set()
-        self._retiring: Counter[str] = Counter()
-        """Deleted topics with so many partitions whose directories are not renamed yet."""
-        self._delayed: list[Callable[[], None]] = []
-        """Creations of topics of the same names."""
-        self._rules = Rules(config, config.node_id, new_id, self._choose_directory)
+        self._rules = Rules(config, config.node_id, new_id, partial(emptiest_directory, log_manager))
         self.settings = Settings(self, config)
         """What clients change while the broker runs: configurations, quotas, features."""
 
@@ -160,7 +127,8 @@ class Catalog:
         directories = self._log_manager.directories
         home = metadata_home(self._files, directories)
         settings = journal_settings(self._config, home)
-        self._journal = Journal(self._files, self._clock, settings, self._open_metadata_log)
+        open_log = partial(open_metadata_log, self._log_manager, self._config)
+        self._journal = Journal(self._files, self._clock, settings, open_log)
         if self._journal.is_new:
             refuse_orphans(self._files, directories, self._journal)
         try:
@@ -168,7 +136,15 @@ class Catalog:
             self.settings.load()
             self._journal.begin_epoch()
             self.node_epoch = register(self._journal, self._config, directories, self._new_id())
-            self._warn_about_carried_records()
+            warn_about_carried_records(self._journal.image)
+            self._creation = PartitionCreation(
+                self._journal.image,
+                self._topic_index,
+                self._log_manager,
+                self._removal,
+                self._make_partition,
+                self._later,
+            )
             self._open_partitions()
         except (OSError, KafkaError) as error:
             raise MetadataError(f"the metadata log {self._journal.directory} cannot be written: {error}") from error
@@ -212,10 +188,6 @@ class Catalog:
         image = self._journal.image
         levels = {name: level for name, level in image.features.items() if level > 0 and name in SUPPORTED_FEATURES}
         return max(image.end_offset - 1, 0), levels
-
-    def supported_features(self) -> dict[str, tuple[int, int]]:
-        """(least, most) level by feature name, for ApiVersions."""
-        return dict(SUPPORTED_FEATURES)
 
     @property
     def image(self) -> MetadataImage:
@@ -307,10 +279,7 @@ class Catalog:
 
     def make_missing(self) -> int:
         """Make the directories that a full disk did not let be made; returns how many partitions came to life."""
-        made = 0
-        for topic_partition in sorted(self._unmade):
-            topic = self.topics[topic_partition.topic]
-            made += self._make(topic, topic_partition.partition)
+        made = self._creation.make_missing()
         if made:
             self._note_directories()
         return made
@@ -329,19 +298,10 @@ class Catalog:
 
     # --- start ---------------------------------------------------------------------------------------------------
 
-    def _open_metadata_log(self) -> Log:
-        config = TopicConfig.resolve(METADATA_LOG_OVERRIDES, self._config)
-        return self._log_manager.open_log(CLUSTER_METADATA_TOPIC, 0, METADATA_TOPIC_ID, config)
-
-    def _warn_about_carried_records(self) -> None:
-        kinds = Counter(type(record).__name__ for record in self._journal.image.carried)
-        for kind, count in kinds.items():
-            logger.warning("the metadata holds %d %s, which this version keeps and does not act on", count, kind)
-
     def _open_partitions(self) -> None:
         image = self._journal.image
         for state in image.topics.values():
-            self._add_topic(state)
+            self._topic_index.add(state, image.topic_configs(state.name))
         configs = {name: topic.config for name, topic in self.topics.items()}
         loaded = self._log_manager.open_logs(wanted_logs(image, configs, self.node_id))
         self.made_at_start = loaded.made
@@ -354,11 +314,11 @@ class Catalog:
                 if log is None:
                     continue
                 try:
-                    self._serve(topic, index, log)
+                    self._creation.serve(topic, index, log)
                 except OSError as error:
                     # It may not serve in an epoch that is not on its disk; the other directories' partitions may.
                     logger.error("%s-%d is offline, its leader epoch cannot be stored: %s", state.name, index, error)
-        self._say_what_is_not_compacted(self.topics.values())
+        self._topic_index.say_what_is_not_compacted(self.topics.values())
 
     # --- applying a change -----------------------------------------------------------------------------------------
 
@@ -388,153 +348,55 @@ class Catalog:
         self._queue.submit(run, finish)
 
     def _created(self, outcomes: list[TopicOutcome], done: Outcomes) -> None:
-        """Make the directories of what the image has and we have not, some at a time."""
-        if any(outcome.name in self._retiring for outcome in outcomes):
-            self._delayed.append(partial(self._created, outcomes, done))
-            return
-        self._run_some(self._creation(outcomes, done))
+        """Have made what the image has and we have not."""
 
-    def _run_some(self, steps: Iterator[None]) -> None:
-        """Partitions of one stretch; the next ones when others have had their turn."""
-        for number, _ in enumerate(steps, 1):
-            if number == PARTITIONS_PER_STEP and self._later is not None:
-                self._later(partial(self._run_some, steps))
-                return
+        def made(results: list[TopicOutcome]) -> None:
+            self._note_change(deleted=())
+            done(results)
 
-    def _creation(self, outcomes: list[TopicOutcome], done: Outcomes) -> Iterator[None]:
-        image = self._journal.image
-        results = []
-        for outcome in outcomes:
-            state = None if outcome.failed or outcome.name is None else image.topics.get(outcome.name)
-            if state is None:
-                results.append(outcome)
-                continue
-            topic = self.topics.get(state.name) or self._add_topic(state)
-            self._say_what_is_not_compacted([topic] if not topic.partitions else [])
-            first = len(topic.partitions)
-            topic.partitions.extend([None] * (len(state.partitions) - first))
-            is_usable = True
-            for index in range(first, len(state.partitions)):
-                if self.topics.get(topic.name) is not topic:
-                    is_usable = False  # deleted between two steps
-                    break
-                is_usable &= self._make(topic, index)
-                yield
-            results.append(outcome if is_usable else outcome.as_unusable())
-        self._topics_changed(())
-        done(results)
+        self._creation.create(outcomes, made)
 
     def _removed(self, outcomes: list[TopicOutcome], done: Outcomes) -> None:
         """End the partitions, and have their directories renamed."""
         deleted: list[str] = []
         doomed: list[Partition] = []
         for outcome in outcomes:
-            topic = None if outcome.failed else self.topics_by_id.pop(outcome.id, None)
+            topic = None if outcome.failed else self._topic_index.remove(outcome.id)
             if topic is None:
                 continue
-            del self.topics[topic.name]
             deleted.append(topic.name)
             logger.info("topic %s is deleted", topic.name)
-            for index, partition in enumerate(topic.partitions):
-                self._unmade.discard(TopicPartition(topic.name, index))
+            self._creation.forget(topic)
+            for partition in topic.partitions:
                 if partition is not None:
-                    self._retiring[topic.name] += 1
                     doomed.append(partition)
                     partition.close(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted"))
             if self._metrics is not None:
                 self._metrics.forget_topic(topic.name)
         if deleted:
-            self._topics_changed(deleted)
+            self._note_change(deleted)
         if not doomed:
             done(outcomes)
         waiting = len(doomed)
 
-        def gone(partition: Partition) -> None:
+        def gone(_: Partition) -> None:
             nonlocal waiting
             waiting -= 1
             if waiting == 0:
                 done(outcomes)
-            self._note_gone(partition.topic)
 
         self._removal.remove(doomed, gone)
 
-    def _note_gone(self, topic: str) -> None:
-        """A partition's old directory is out of the way: with the last one, topics of that name may be made."""
-        self._retiring[topic] -= 1
-        if self._retiring[topic]:
-            return
-        del self._retiring[topic]
-        delayed, self._delayed = self._delayed, []
-        for create in delayed:
-            create()
-
-    def _topics_changed(self, deleted: Collection[str]) -> None:
+    def _note_change(self, deleted: Collection[str]) -> None:
         self.topics_epoch += 1
         if self.on_topics_changed is not None:
             self.on_topics_changed(deleted)
 
-    def _add_topic(self, state: TopicState) -> Topic:
-        overrides = self._journal.image.topic_configs(state.name)
-        try:
-            config = TopicConfig.resolve(overrides, self._config)
-        except ConfigError as error:
-            raise MetadataError(f"the configuration of topic {state.name} cannot be used: {error}") from error
-        topic = Topic(state.name, state.id, overrides, config)
-        self.topics[topic.name] = self.topics_by_id[topic.id] = topic
-        return topic
-
-    def _make(self, topic: Topic, index: int) -> bool:
-        """Make one partition's directory and serve it; False when the disk does not let us."""
-        state = self._journal.image.topics[topic.name].partitions[index]
-        try:
-            log = self._log_manager.create_log(
-                topic.name, index, topic.id, topic.config, directory_id=state.directories[0]
-            )
-            self._serve(topic, index, log)
-        except OSError as error:
-            self._unmade.add(TopicPartition(topic.name, index))
-            logger.error("%s-%d is offline, its directory cannot be made: %s", topic.name, index, error)
-            return False
-        self._unmade.discard(TopicPartition(topic.name, index))
-        return True
-
-    def _serve(self, topic: Topic, index: int, log: Log) -> None:
-        epoch = self._journal.image.topics[topic.name].partitions[index].leader_epoch
-        if log.leader_epoch != epoch:
-            log.start_leader_epoch(epoch)
-        partition = self._make_partition(topic.name, index, log)
-        partition.leader_epoch = epoch
-        topic.partitions[index] = partition
-
     def _note_directories(self) -> None:
         """Write down partitions that were made in another directory than was planned."""
-
-        def plan(image: MetadataImage) -> Sequence[MetadataRecord]:
-            changes = []
-            for state in image.topics.values():
-                for index, partition in state.partitions.items():
-                    home = self._log_manager.directory_of(state.name, index)
-                    if home is not None:
-                        change = partition_change(
-                            state.id, index, partition, node_id=self.node_id, elect=False, directory_id=home.id
-                        )
-                        changes.append(change)
-            return [change for change in changes if change is not None]
 
         def noted(error: KafkaError | None) -> None:
             if error is not None:
                 logger.warning("where partitions were made could not be written down: %s", error)
 
-        self._queue.submit(plan, noted)
-
-    def _choose_directory(self, counts: Mapping[UUID, int]) -> UUID:
-        online = [one.id for one in self._log_manager.directories if one.is_online and one.id is not None]
-        if not online:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory takes writes")
-        return min(online, key=lambda directory_id: counts.get(directory_id, 0))
-
-    def _say_what_is_not_compacted(self, topics: Iterable[Topic]) -> None:
-        names = sorted(topic.name for topic in topics if "compact" in topic.config.cleanup_policy)
-        if names and not self._config.log_cleaner_enable:
-            shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-            logger.warning("cleanup.policy=compact of %s: log.cleaner.enable is false, every record is kept", shown)
+        self._queue.submit(partial(moved_partitions, log_manager=self._log_manager, node_id=self.node_id), noted)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.catalog import Topic
     from ottla.broker.context import Context
+    from ottla.broker.topic import Topic
 
 NOT_ASKED = -(1 << 31)
 """Authorized operations where the client did not ask for them (KIP-430)."""

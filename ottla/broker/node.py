@@ -29,9 +29,9 @@ from ottla.storage.layout import OFFSETS_TOPIC
 from ottla.storage.manager import LogManager
 
 if TYPE_CHECKING:
-    from ottla.broker.catalog import Topic
     from ottla.broker.disk import GroupSyncer, Post, Workers
     from ottla.broker.groups.coordinator import GroupCoordinator
+    from ottla.broker.topic import Topic
     from ottla.config.broker import BrokerConfig
     from ottla.storage.clock import Clock
     from ottla.storage.files import Files

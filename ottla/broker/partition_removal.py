@@ -2,13 +2,14 @@
 new name on disk.
 
 Each waits for nothing but a sync that has begun: what is deleted need not reach the disk. Logs are closed and renamed
-one in a turn of the loop; a worker syncs the directories, once for all that were renamed while it was busy.
+one in a turn of the loop; a worker syncs the directories, once for all that were renamed while it was busy. Until the
+last directory of a topic is out of the way, no topic of that name can be made (`partition_creation.py`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -52,6 +53,18 @@ class PartitionRemoval:
         self._renamed: list[_Renamed] = []
         self._is_planned = False
         self._is_settling = False
+        self._under_way: Counter[str] = Counter()
+        """Topics with so many partitions whose directories are in the way."""
+        self._waiting: list[Callable[[], None]] = []
+        """Who waits for a topic's name."""
+
+    def is_under_way(self, topic: str) -> bool:
+        """Whether directories of that name are still in the way."""
+        return topic in self._under_way
+
+    def call_after_topic(self, waiter: Callable[[], None]) -> None:
+        """Call `waiter()` once, when the last directory of the next topic, whichever it is, is out of the way."""
+        self._waiting.append(waiter)
 
     def remove(self, partitions: Iterable[Partition], gone: Gone) -> None:
         """Close the logs of partitions that have ended and rename their directories.
@@ -61,6 +74,7 @@ class PartitionRemoval:
         """
         was_planned, self._is_planned = self._is_planned, True  # nothing is done before all are told
         for partition in partitions:
+            self._under_way[partition.topic] += 1
             self._syncer.retire(partition.log, partial(self._note_quiet, partition, gone))
         self._is_planned = was_planned
         self._plan()
@@ -104,7 +118,7 @@ class PartitionRemoval:
             settle = self._log_manager.delete_log(partition.topic, partition.index)
         except OSError as failure:
             self._report([(partition, failure)])
-            gone(partition)
+            self._end(partition, gone)
             return
         self._renamed.append(_Renamed(partition, settle, gone))
 
@@ -121,10 +135,20 @@ class PartitionRemoval:
                 logger.error("bug: the names of deleted partitions could not be synced: %s", error)
             self._report(failures or [])
             for one in renamed:
-                one.gone(one.partition)
+                self._end(one.partition, one.gone)
             self._settle()
 
         self._workers.run(partial(_settle, renamed), settled)
+
+    def _end(self, partition: Partition, gone: Gone) -> None:
+        gone(partition)
+        self._under_way[partition.topic] -= 1
+        if self._under_way[partition.topic]:
+            return
+        del self._under_way[partition.topic]
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            waiter()
 
     @staticmethod
     def _report(failures: list[tuple[Partition, OSError]]) -> None:

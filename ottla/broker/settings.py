@@ -24,8 +24,9 @@ from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.catalog import Catalog, Topic
+    from ottla.broker.catalog import Catalog
     from ottla.broker.metadata.image import MetadataImage
+    from ottla.broker.topic import Topic
     from ottla.config.broker import BrokerConfig
     from ottla.protocol.stored.metadata import MetadataRecord
 

@@ -13,12 +13,13 @@ import pytest
 from kit.nodes import DATA, ask, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 
-from ottla.broker.catalog import PARTITIONS_PER_STEP, NewPartitions, NewTopic, TopicOutcome
+from ottla.broker.catalog import NewPartitions, NewTopic, TopicOutcome
 from ottla.broker.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
 from ottla.broker.metadata.image import MetadataError, MetadataImage
 from ottla.broker.metadata.journal import METADATA_DIRECTORY
 from ottla.broker.metadata.scan import scan_log
 from ottla.broker.node import Node
+from ottla.broker.partition_creation import PARTITIONS_PER_STEP
 from ottla.protocol.api.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import decode_batch
@@ -582,7 +583,7 @@ def test_a_feature_that_was_taken_back_stays_so() -> None:
 def test_partitions_are_made_and_removed_some_at_a_time_and_a_name_is_free_once_all_are_gone() -> None:
     later: list[Callable[[], None]] = []
     node, files, _ = start_node()
-    node.catalog._later = node.catalog._removal._later = later.append
+    node.catalog._creation._later = node.catalog._removal._later = later.append
     told: list[str] = []
 
     def create(name: str, partitions: int) -> None:
@@ -620,7 +621,7 @@ def test_partitions_are_made_and_removed_some_at_a_time_and_a_name_is_free_once_
 def test_a_topic_that_is_deleted_while_it_is_made_is_gone() -> None:
     later: list[Callable[[], None]] = []
     node, files, _ = start_node()
-    node.catalog._later = node.catalog._removal._later = later.append
+    node.catalog._creation._later = node.catalog._removal._later = later.append
     told: list[str] = []
     node.catalog.create_topics([NewTopic("t", 10)], lambda outcomes: told.append("made"))
     node.settle()

@@ -18,8 +18,8 @@ from ottla.protocol.api.alter_partition_reassignments import (
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.catalog import Topic
     from ottla.broker.context import Context
+    from ottla.broker.topic import Topic
 
 _MANUAL = "The manual partition assignment includes"
 

@@ -18,9 +18,9 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.layout import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.broker.catalog import Topic
     from ottla.broker.context import Context
     from ottla.broker.partition import Partition
+    from ottla.broker.topic import Topic
 
 HIGH_WATERMARK = -1
 

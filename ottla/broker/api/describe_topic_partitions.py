@@ -22,8 +22,8 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.layout import topic_name_problem
 
 if TYPE_CHECKING:
-    from ottla.broker.catalog import Topic
     from ottla.broker.context import Context
+    from ottla.broker.topic import Topic
 
 MAX_PARTITIONS_PER_PAGE = 2_000
 """Kafka's max.request.partition.size.limit."""

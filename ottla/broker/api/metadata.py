@@ -28,8 +28,9 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.layout import CLUSTER_METADATA_TOPIC, topic_name_problem
 
 if TYPE_CHECKING:
-    from ottla.broker.catalog import Topic, TopicOutcome
     from ottla.broker.context import Context
+    from ottla.broker.metadata.wishes import TopicOutcome
+    from ottla.broker.topic import Topic
 
 FIRST_VERSION_WITH_IDS = 12
 ZERO_ID = UUID(int=0)

@@ -25,9 +25,9 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.append import AppendEntry, AppendResult, Refused
 
 if TYPE_CHECKING:
-    from ottla.broker.catalog import Topic
     from ottla.broker.context import Context
     from ottla.broker.partition import Partition
+    from ottla.broker.topic import Topic
 
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 

@@ -5,28 +5,52 @@ Called by `Catalog.open` only, in this order, before anything is served; what bl
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.metadata.image import METADATA_VERSION_FEATURE, MetadataError, MetadataImage
-from ottla.broker.metadata.journal import METADATA_DIRECTORY, Journal, JournalSettings, bootstrap_records
+from ottla.broker.metadata.journal import (
+    METADATA_DIRECTORY,
+    METADATA_TOPIC_ID,
+    Journal,
+    JournalSettings,
+    bootstrap_records,
+)
+from ottla.broker.metadata.placement import opened_partitions
 from ottla.broker.metadata.registration import Registration, partition_change
+from ottla.config.topic import TopicConfig
 from ottla.protocol.stored.metadata import AbortTransactionRecord, MetadataRecord
 from ottla.storage.layout import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_partition_directory
 from ottla.storage.manager import WantedLog
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
-    from ottla.config.topic import TopicConfig
     from ottla.storage.files import Files
+    from ottla.storage.log import Log
     from ottla.storage.log_directory import LogDirectory
     from ottla.storage.manager import LogManager
+
+logger = logging.getLogger(__name__)
 
 CHANGES_PER_START_BATCH = 5_000
 """Partition changes of a start go in batches of so many."""
 DEFAULT_CONTROLLER = ("CONTROLLER", "localhost", 9093)
 """Endpoint of the one voter where no controller listener is configured: Kafka asks for one, nobody connects to it."""
+METADATA_LOG_OVERRIDES = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "segment.bytes": str((1 << 31) - 1),
+    "segment.ms": str((1 << 63) - 1),
+    "max.message.bytes": str((1 << 31) - 1),
+    "compression.type": "producer",
+    "message.timestamp.type": "CreateTime",
+    "ottla.acks.all": "sync",
+}
+"""The metadata log's own configuration, whatever the broker's defaults are: it is cut by snapshots only."""
 
 
 def metadata_home(files: Files, directories: Sequence[LogDirectory]) -> LogDirectory:
@@ -73,6 +97,12 @@ def refuse_orphans(files: Files, directories: Sequence[LogDirectory], journal: J
                 )
 
 
+def open_metadata_log(log_manager: LogManager, config: BrokerConfig) -> Log:
+    """The log behind the image, for appending. Raises OSError, StorageError."""
+    log_config = TopicConfig.resolve(METADATA_LOG_OVERRIDES, config)
+    return log_manager.open_log(CLUSTER_METADATA_TOPIC, 0, METADATA_TOPIC_ID, log_config)
+
+
 def register(journal: Journal, config: BrokerConfig, directories: Sequence[LogDirectory], incarnation: UUID) -> int:
     """Write this run's registration, after what a new or interrupted log needs before it; the broker epoch.
 
@@ -96,6 +126,13 @@ def known_features(image: MetadataImage, node_id: int) -> set[str]:
     last_run = image.brokers.get(node_id)
     offered = set() if last_run is None else {feature.name for feature in last_run.features}
     return set(image.features) | (offered - {METADATA_VERSION_FEATURE})
+
+
+def warn_about_carried_records(image: MetadataImage) -> None:
+    """Say what a Kafka wrote here that this version keeps as it is, and does not act on."""
+    kinds = Counter(type(record).__name__ for record in image.carried)
+    for kind, count in kinds.items():
+        logger.warning("the metadata holds %d %s, which this version keeps and does not act on", count, kind)
 
 
 def wanted_logs(image: MetadataImage, configs: Mapping[str, TopicConfig], node_id: int) -> Iterator[WantedLog]:
@@ -122,15 +159,11 @@ def write_partition_changes(
     may have been there, and been seen with records that were never synced. Raises OSError, KafkaError.
     """
     changes: list[MetadataRecord] = []
-    for state in journal.image.topics.values():
-        for index, partition in state.partitions.items():
-            home = log_manager.directory_of(state.name, index)
-            if home is None:
-                continue
-            unclean = not home.was_clean or TopicPartition(state.name, index) in new
-            elect = unclean or partition.leader != node_id
-            change = partition_change(state.id, index, partition, node_id=node_id, elect=elect, directory_id=home.id)
-            if change is not None:
-                changes.append(change)
+    for topic, index, state, home in opened_partitions(journal.image, log_manager):
+        unclean = not home.was_clean or TopicPartition(topic.name, index) in new
+        elect = unclean or state.leader != node_id
+        change = partition_change(topic.id, index, state, node_id=node_id, elect=elect, directory_id=home.id)
+        if change is not None:
+            changes.append(change)
     for first in range(0, len(changes), CHANGES_PER_START_BATCH):
         journal.append_now(changes[first : first + CHANGES_PER_START_BATCH])

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataImage, PartitionState, TopicState, partition_record
+from ottla.broker.metadata.placement import ChooseDirectory, Placement
 from ottla.broker.metadata.wishes import ZERO_ID, NewPartitions, NewTopic, TopicOutcome, refused
 from ottla.config.errors import ConfigError
 from ottla.config.topic import ALL_TOPIC_KEYS, TopicConfig
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
     from ottla.protocol.stored.metadata import MetadataRecord
 
-MAX_PARTITIONS_PER_REQUEST = 10_000
-"""As Kafka's controller: more in one request would be one huge batch and a long silence."""
 MAX_CONFIGS_PER_TOPIC = 1_000
 
 
@@ -42,16 +41,16 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the plans need to know of this broker.
-
-    `choose_directory(counts)` names the directory for one more partition, given how many each would have; it raises
-    KafkaError when none can take it.
-    """
+    """What the plans need to know of this broker."""
 
     config: BrokerConfig
     node_id: int
     new_id: Callable[[], UUID]
-    choose_directory: Callable[[Mapping[UUID, int]], UUID]
+    choose_directory: ChooseDirectory
+
+    def placement(self, image: MetadataImage) -> Placement:
+        """For the new partitions of one request."""
+        return Placement(image, self.config.ottla_max_partitions, self.choose_directory)
 
 
 def plan_topics(image: MetadataImage, wishes: Sequence[NewTopic], rules: Rules, *, validate_only: bool) -> TopicPlan:
@@ -59,7 +58,7 @@ def plan_topics(image: MetadataImage, wishes: Sequence[NewTopic], rules: Rules, 
     plan = TopicPlan()
     names = Counter(wish.name for wish in wishes)
     collisions = {collision_key(name): name for name in image.topics}
-    placement = Placement(image, rules)
+    placement = rules.placement(image)
     checked: dict[tuple[tuple[str, str | None], ...], tuple[dict[str, str], TopicConfig]] = {}
     for wish in wishes:
         try:
@@ -97,7 +96,7 @@ def plan_partitions(
     """Grow topics. Duplicate names in one request are all refused."""
     plan = TopicPlan()
     names = Counter(wish.name for wish in wishes)
-    placement = Placement(image, rules)
+    placement = rules.placement(image)
     for wish in wishes:
         try:
             if names[wish.name] > 1:
@@ -137,48 +136,6 @@ def plan_removal(image: MetadataImage, targets: Sequence[str | UUID], rules: Rul
             plan.outcomes.append(TopicOutcome(topic.name, topic.id, partitions=len(topic.partitions)))
             plan.records.append(RemoveTopicRecord(topic_id=topic.id))
     return plan
-
-
-class Placement:
-    """Gives each new partition a directory, and keeps the bounds on their number, over one request."""
-
-    def __init__(self, image: MetadataImage, rules: Rules) -> None:
-        self._rules = rules
-        self._total = image.partition_count
-        self._asked = 0
-        self._counts: Counter[UUID] = Counter(
-            state.directories[0]
-            for topic in image.topics.values()
-            for state in topic.partitions.values()
-            if state.directories
-        )
-
-    def check(self, count: int) -> None:
-        """Raise KafkaError when `count` more partitions would be too many."""
-        if self._asked + count > MAX_PARTITIONS_PER_REQUEST:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, f"one request may create {MAX_PARTITIONS_PER_REQUEST} partitions at most"
-            )
-        limit = self._rules.config.ottla_max_partitions
-        if self._total + count > limit:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"{count} more partitions would be {self._total + count}; ottla.max.partitions is {limit}",
-            )
-
-    def take(self, count: int) -> list[UUID]:
-        """Directories for `count` partitions, the emptiest first. Raises KafkaError, nothing taken."""
-        self.check(count)
-        counts = self._counts.copy()
-        directories = []
-        for _ in range(count):
-            directory = self._rules.choose_directory(counts)
-            counts[directory] += 1
-            directories.append(directory)
-        self._counts = counts
-        self._asked += count
-        self._total += count
-        return directories
 
 
 def _check_new_topic(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -63,6 +63,10 @@ class TopicOutcome(NamedTuple):
         """The topic exists, and not all of its partitions can be served."""
         message = "the topic exists, but the disk is full or failing: its directories are made once there is room"
         return TopicOutcome(self.name, self.id, ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+
+Outcomes = Callable[[list[TopicOutcome]], None]
+"""Who is told what became of the wishes of one request, in their order."""
 
 
 def refused(target: str | UUID, error: KafkaError) -> TopicOutcome:

@@ -1,0 +1,105 @@
+"""Which log directory a partition lives in: chosen for a new one, and told of one that lies elsewhere than was planned.
+
+The metadata names a directory for every partition before it is made (KIP-858), so that a missing directory can be told
+from a disk that is away. Where that one takes no writes by then, the partition is made in another, and the metadata
+follows. What is chosen and what is written are functions of the image and of the directories as they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.broker.metadata.registration import partition_change
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.metadata.image import MetadataImage, PartitionState, TopicState
+    from ottla.protocol.stored.metadata import MetadataRecord
+    from ottla.storage.log_directory import LogDirectory
+    from ottla.storage.manager import LogManager
+
+MAX_PARTITIONS_PER_REQUEST = 10_000
+"""As Kafka's controller: more in one request would be one huge batch and a long silence."""
+
+ChooseDirectory = Callable[[Mapping[UUID, int]], UUID]
+"""Names the directory for one more partition, given how many each would have; KafkaError when none can take it."""
+
+
+class Placement:
+    """Gives each new partition a directory, and keeps the bounds on their number, over one request.
+
+    `most_partitions` is the bound of the whole broker (`ottla.max.partitions`).
+    """
+
+    def __init__(self, image: MetadataImage, most_partitions: int, choose_directory: ChooseDirectory) -> None:
+        self._most_partitions = most_partitions
+        self._choose_directory = choose_directory
+        self._total = image.partition_count
+        self._asked = 0
+        self._counts: Counter[UUID] = Counter(
+            state.directories[0]
+            for topic in image.topics.values()
+            for state in topic.partitions.values()
+            if state.directories
+        )
+
+    def check(self, count: int) -> None:
+        """Raise KafkaError when `count` more partitions would be too many."""
+        if self._asked + count > MAX_PARTITIONS_PER_REQUEST:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"one request may create {MAX_PARTITIONS_PER_REQUEST} partitions at most"
+            )
+        total = self._total + count
+        if total > self._most_partitions:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{count} more partitions would be {total}; ottla.max.partitions is {self._most_partitions}",
+            )
+
+    def take(self, count: int) -> list[UUID]:
+        """Directories for `count` partitions, the emptiest first. Raises KafkaError, nothing taken."""
+        self.check(count)
+        counts = self._counts.copy()
+        directories = []
+        for _ in range(count):
+            directory = self._choose_directory(counts)
+            counts[directory] += 1
+            directories.append(directory)
+        self._counts = counts
+        self._asked += count
+        self._total += count
+        return directories
+
+
+def emptiest_directory(log_manager: LogManager, counts: Mapping[UUID, int]) -> UUID:
+    """The directory that takes writes and has the fewest partitions by `counts`; the first of `log.dirs` among equals.
+
+    Raises KafkaError when none takes writes.
+    """
+    online = [one.id for one in log_manager.directories if one.is_online and one.id is not None]
+    if not online:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory takes writes")
+    return min(online, key=lambda directory_id: counts.get(directory_id, 0))
+
+
+def opened_partitions(
+    image: MetadataImage, log_manager: LogManager
+) -> Iterator[tuple[TopicState, int, PartitionState, LogDirectory]]:
+    """Each partition of the image that has a log, as (topic, index, state, where its log lies)."""
+    for topic in image.topics.values():
+        for index, state in topic.partitions.items():
+            home = log_manager.directory_of(topic.name, index)
+            if home is not None:
+                yield topic, index, state, home
+
+
+def moved_partitions(image: MetadataImage, log_manager: LogManager, node_id: int) -> list[MetadataRecord]:
+    """What has to be written of partitions that were made in another directory than was planned."""
+    changes = (
+        partition_change(topic.id, index, state, node_id=node_id, elect=False, directory_id=home.id)
+        for topic, index, state, home in opened_partitions(image, log_manager)
+    )
+    return [change for change in changes if change is not None]

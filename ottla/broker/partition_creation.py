@@ -1,0 +1,129 @@
+"""Partitions on their way in: of what the metadata image has and the topics have not, each gets its directory, stores
+its leader epoch and is served.
+
+A few are made in a turn of the loop, and other requests run in between; a topic that is deleted meanwhile gets no more
+of them. A topic waits as long as directories of a deleted one of its name are in the way (`partition_removal.py`). A
+partition whose directory the disk does not let be made (a full disk) is offline until `make_missing` or the next
+start. Called by the catalog.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.storage.layout import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.metadata.image import MetadataImage
+    from ottla.broker.metadata.wishes import Outcomes, TopicOutcome
+    from ottla.broker.partition import Partition
+    from ottla.broker.partition_removal import PartitionRemoval
+    from ottla.broker.topic import Topic, TopicIndex
+    from ottla.storage.log import Log
+    from ottla.storage.manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+PARTITIONS_PER_STEP = 1
+"""Partitions that are made before others have their turn: each waits for the disk more than once."""
+
+
+class PartitionCreation:
+    """Makes partitions. All calls on the broker's thread.
+
+    `later(step)` runs a step when others have had their turn; without it all is done at once.
+    """
+
+    def __init__(
+        self,
+        image: MetadataImage,
+        topics: TopicIndex,
+        log_manager: LogManager,
+        removal: PartitionRemoval,
+        make_partition: Callable[[str, int, Log], Partition],
+        later: Callable[[Callable[[], None]], None] | None,
+    ) -> None:
+        self._image = image
+        self._topics = topics
+        self._log_manager = log_manager
+        self._removal = removal
+        self._make_partition = make_partition
+        self._later = later
+        self._missing: set[TopicPartition] = set()
+        """Partitions of the image whose directories could not be made."""
+
+    def create(self, outcomes: list[TopicOutcome], done: Outcomes) -> None:
+        """Make the partitions that topics of synced `outcomes` have not, and the topics that are not there.
+
+        `done(outcomes)` once all accept requests; a topic that lacks one is told as unusable.
+        """
+        if any(outcome.name is not None and self._removal.is_under_way(outcome.name) for outcome in outcomes):
+            self._removal.call_after_topic(partial(self.create, outcomes, done))
+            return
+        self._run_some(self._steps(outcomes, done))
+
+    def make_missing(self) -> int:
+        """Make the directories that could not be made before; returns how many partitions came to life."""
+        return sum(self._make(self._topics.by_name[topic], index) for topic, index in sorted(self._missing))
+
+    def forget(self, topic: Topic) -> None:
+        """The topic is deleted: nothing of it is missing any more."""
+        for index in range(len(topic.partitions)):
+            self._missing.discard(TopicPartition(topic.name, index))
+
+    def serve(self, topic: Topic, index: int, log: Log) -> None:
+        """Let requests at a partition, in the leader epoch of the image. Raises OSError when that cannot be stored."""
+        epoch = self._image.topics[topic.name].partitions[index].leader_epoch
+        if log.leader_epoch != epoch:
+            log.start_leader_epoch(epoch)
+        partition = self._make_partition(topic.name, index, log)
+        partition.leader_epoch = epoch
+        topic.partitions[index] = partition
+
+    def _run_some(self, steps: Iterator[None]) -> None:
+        """Partitions of one stretch; the next ones when others have had their turn."""
+        for number, _ in enumerate(steps, 1):
+            if number == PARTITIONS_PER_STEP and self._later is not None:
+                self._later(partial(self._run_some, steps))
+                return
+
+    def _steps(self, outcomes: list[TopicOutcome], done: Outcomes) -> Iterator[None]:
+        results = []
+        for outcome in outcomes:
+            state = None if outcome.failed or outcome.name is None else self._image.topics.get(outcome.name)
+            if state is None:
+                results.append(outcome)
+                continue
+            topic = self._topics.by_name.get(state.name)
+            if topic is None:
+                topic = self._topics.add(state, self._image.topic_configs(state.name))
+                self._topics.say_what_is_not_compacted([topic])
+            first = len(topic.partitions)
+            topic.partitions.extend([None] * (len(state.partitions) - first))
+            is_usable = True
+            for index in range(first, len(state.partitions)):
+                if self._topics.by_name.get(topic.name) is not topic:
+                    is_usable = False  # deleted between two steps
+                    break
+                is_usable &= self._make(topic, index)
+                yield
+            results.append(outcome if is_usable else outcome.as_unusable())
+        done(results)
+
+    def _make(self, topic: Topic, index: int) -> bool:
+        """Make one partition's directory and serve it; False when the disk does not let us."""
+        state = self._image.topics[topic.name].partitions[index]
+        try:
+            log = self._log_manager.create_log(
+                topic.name, index, topic.id, topic.config, directory_id=state.directories[0]
+            )
+            self.serve(topic, index, log)
+        except OSError as error:
+            self._missing.add(TopicPartition(topic.name, index))
+            logger.error("%s-%d is offline, its directory cannot be made: %s", topic.name, index, error)
+            return False
+        self._missing.discard(TopicPartition(topic.name, index))
+        return True
