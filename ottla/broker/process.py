@@ -51,7 +51,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 def run(config: BrokerConfig, *, level: int = logging.INFO) -> int:
     """Serve until SIGTERM or SIGINT; the process's exit status. What keeps it from starting is one line in the log."""
     from ottla.broker.metadata.image import MetadataError
-    from ottla.storage.manager import StorageError
+    from ottla.storage.errors import StorageError
 
     configure_logging(level)
     loop = new_event_loop()

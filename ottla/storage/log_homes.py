@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.storage.delayed_removal import remove_tree
+from ottla.storage.errors import StorageError
 from ottla.storage.layout import (
     DELETE_DIRECTORY_SUFFIX,
     DirectoryKind,
@@ -23,7 +24,7 @@ from ottla.storage.layout import (
     partition_directory_name,
     stray_directory_name,
 )
-from ottla.storage.log_directory import LogDirectory, StorageError
+from ottla.storage.log_directory import LogDirectory
 from ottla.storage.partition_metadata import known_topic_id
 
 if TYPE_CHECKING:

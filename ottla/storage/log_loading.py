@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.storage.checkpoint import BrokenFile
+from ottla.storage.errors import StorageError
 from ottla.storage.layout import RECOVERY_POINT_CHECKPOINT_FILE, TopicPartition, partition_directory_name
-from ottla.storage.log_directory import LogDirectory, StorageError
+from ottla.storage.log_directory import LogDirectory
 from ottla.storage.recovery_scan import unsure_bytes
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _unsure_bytes(files: Files, jobs: Jobs) -> dict[TopicPartition, int]:
     unsure: dict[TopicPartition, int] = {}
     for home, wanted in jobs.items():
         for one in () if home.was_clean else wanted:
-            recovery_point = home.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, one.topic_partition)
+            recovery_point = home.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, one.topic_partition)
             path = home.path / partition_directory_name(one.topic, one.partition)
             try:
                 unsure[one.topic_partition] = unsure_bytes(files, path, recovery_point)

@@ -32,6 +32,8 @@ from uuid import UUID
 
 from ottla.storage.checkpoint import BrokenFile
 from ottla.storage.delayed_removal import DelayedRemovals
+from ottla.storage.directory_status import DirectoryState
+from ottla.storage.errors import StorageError
 from ottla.storage.index_syncs import IndexSyncs
 from ottla.storage.kafka_uuid import random_uuid, uuid_to_text
 from ottla.storage.layout import (
@@ -39,6 +41,7 @@ from ottla.storage.layout import (
     CLUSTER_METADATA_TOPIC,
     INDEX_OFFSET_CHECKPOINT_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
+    META_PROPERTIES_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
     REPLICATION_OFFSET_CHECKPOINT_FILE,
     TopicPartition,
@@ -46,7 +49,7 @@ from ottla.storage.layout import (
     partition_directory_name,
 )
 from ottla.storage.load_progress import LoadProgress
-from ottla.storage.log_directory import DirectoryState, LogDirectory, StorageError, check_identities
+from ottla.storage.log_directory import LogDirectory
 from ottla.storage.log_homes import WantedLog, choose_home, remove_leftovers, scan, set_aside
 from ottla.storage.log_loading import open_all
 from ottla.storage.meta_properties import MetaProperties
@@ -60,8 +63,6 @@ if TYPE_CHECKING:
     from ottla.storage.clock import Clock
     from ottla.storage.files import Files
     from ottla.storage.log import Log
-
-__all__ = ["DirectoryState", "LoadedLogs", "LogDirectory", "LogManager", "StorageError", "WantedLog"]
 
 logger = logging.getLogger(__name__)
 
@@ -267,11 +268,11 @@ class LogManager:
 
     def _keep_cleaned(self, home: LogDirectory, failed: Sequence[TopicPartition]) -> None:
         """Where the cleaner's checkpoint was lost: the next unclean start must not take missing offsets for damage."""
-        if home.has_lost_cleaned:
+        if home.checkpoints.has_lost_cleaned:
             starts = dict.fromkeys(failed, 0)
             starts |= {one: log.log_start_offset for one, log in self.logs.items() if self._homes[one] is home}
             try:
-                home.keep_cleaned(starts)
+                home.checkpoints.keep_cleaned(starts)
             except OSError as error:
                 logger.error("cannot write %s: %s", home.path / CLEANER_OFFSET_CHECKPOINT_FILE, error)
 
@@ -279,7 +280,7 @@ class LogManager:
         """Kafka's directory becomes ours: what it had cleaned beyond its recovery points is below ours."""
         try:
             rows = self._rows(RECOVERY_POINT_CHECKPOINT_FILE, home, _recovery_point)
-            if home.write_checkpoint(RECOVERY_POINT_CHECKPOINT_FILE, rows):
+            if home.checkpoints.write(RECOVERY_POINT_CHECKPOINT_FILE, rows):
                 home.take_over()
         except OSError as error:
             home.mark_failed(error)
@@ -317,18 +318,22 @@ class LogManager:
                 config=wanted.config,
                 now_ms=self._clock.wall_ms(),
                 was_clean=home.was_clean,
-                recovery_point=home.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition),
-                log_start_offset=home.offset_of(LOG_START_OFFSET_CHECKPOINT_FILE, topic_partition),
-                high_watermark=home.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition),
-                indexed_offset=home.offset_of(INDEX_OFFSET_CHECKPOINT_FILE, topic_partition),
-                gaps_before=home.gaps_before(topic_partition, "compact" in wanted.config.cleanup_policy),
+                recovery_point=home.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition),
+                log_start_offset=home.checkpoints.offset_of(LOG_START_OFFSET_CHECKPOINT_FILE, topic_partition),
+                high_watermark=home.checkpoints.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition),
+                indexed_offset=home.checkpoints.offset_of(INDEX_OFFSET_CHECKPOINT_FILE, topic_partition),
+                gaps_before=home.checkpoints.gaps_before(
+                    topic_partition,
+                    is_compacted="compact" in wanted.config.cleanup_policy,
+                    keeps_order=home.keeps_order,
+                ),
                 producer_id_expiration_ms=self._config.producer_id_expiration_ms,
                 health=home,
                 index_cache=self._index_cache,
                 progress=partial(self.loading.update, topic_partition),
             )
             # Where damage cut the log below them they would vouch for what is appended next.
-            home.lower_checkpoints(topic_partition, log.recovery_point)
+            home.checkpoints.lower(topic_partition, log.recovery_point)
             return log
         except OSError as error:
             home.mark_failed(error)
@@ -354,7 +359,7 @@ class LogManager:
                 try:
                     stray = set_aside(self._files, home, topic_partition, reason)
                     if self._homes.get(topic_partition) is None:
-                        home.forget(topic_partition)
+                        home.checkpoints.forget(topic_partition)
                 except OSError as error:
                     home.mark_failed(error)
                     continue
@@ -416,7 +421,7 @@ class LogManager:
     def _make(self, wanted: WantedLog, home: LogDirectory) -> Log:
         path = home.path / partition_directory_name(wanted.topic, wanted.partition)
         try:
-            home.forget(wanted.topic_partition)
+            home.checkpoints.forget(wanted.topic_partition)
             if not self._files.is_directory(path):
                 self._files.make_directory(path)
             name = home.name_made()
@@ -460,10 +465,10 @@ class LogManager:
         """
         covered = TopicPartition(topic, partition)
         home = self._homes.get(covered)
-        if home is None or home.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, covered) >= offset:
+        if home is None or home.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, covered) >= offset:
             return  # its topic was deleted, or the chore has been here
         rows = self._rows(RECOVERY_POINT_CHECKPOINT_FILE, home, _recovery_point)
-        if not home.write_checkpoint(RECOVERY_POINT_CHECKPOINT_FILE, rows):
+        if not home.checkpoints.write(RECOVERY_POINT_CHECKPOINT_FILE, rows):
             raise OSError(errno.EIO, "the log directory is offline", str(home.path))
 
     def sync_indexes(self) -> None:
@@ -478,7 +483,7 @@ class LogManager:
 
     def _indexed_offset(self, one: TopicPartition) -> int | None:
         home = self._homes.get(one)
-        before = None if home is None else home.checkpoints[INDEX_OFFSET_CHECKPOINT_FILE].get(one)
+        before = None if home is None else home.checkpoints.rows[INDEX_OFFSET_CHECKPOINT_FILE].get(one)
         return self._index_syncs.offsets.get(one, before)
 
     def write_log_start_offsets(self) -> None:
@@ -495,7 +500,7 @@ class LogManager:
         for home in {home for home in homes.values() if home is not None}:
             try:
                 rows = self._rows(LOG_START_OFFSET_CHECKPOINT_FILE, home, _moved_start)
-                is_written = home.write_checkpoint(LOG_START_OFFSET_CHECKPOINT_FILE, rows)
+                is_written = home.checkpoints.write(LOG_START_OFFSET_CHECKPOINT_FILE, rows)
             except OSError as error:
                 logger.error("cannot write %s: %s", home.path / LOG_START_OFFSET_CHECKPOINT_FILE, error)
                 is_written = False
@@ -507,7 +512,7 @@ class LogManager:
         """Up to where a log was cleaned, None when the cleaner has never been there."""
         one = TopicPartition(topic, partition)
         home = self._homes.get(one)
-        return None if home is None else home.checkpoints[CLEANER_OFFSET_CHECKPOINT_FILE].get(one)
+        return None if home is None else home.checkpoints.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get(one)
 
     def write_clean_offset(self, topic: str, partition: int, offset: int) -> None:
         """Write up to where a log is clean, durable when this returns. Raises OSError."""
@@ -515,9 +520,9 @@ class LogManager:
         home = self._homes.get(cleaned)
         if home is None:
             return  # its topic was deleted
-        known = home.checkpoints[CLEANER_OFFSET_CHECKPOINT_FILE].get
+        known = home.checkpoints.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get
         rows = self._rows(CLEANER_OFFSET_CHECKPOINT_FILE, home, lambda one, _: offset if one == cleaned else known(one))
-        if not home.write_checkpoint(CLEANER_OFFSET_CHECKPOINT_FILE, rows):
+        if not home.checkpoints.write(CLEANER_OFFSET_CHECKPOINT_FILE, rows):
             raise OSError(errno.EIO, "the log directory is offline", str(home.path))
 
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
@@ -528,7 +533,7 @@ class LogManager:
     def _checkpoint(self, name: str, offset_of: Callable[[TopicPartition, Log], int | None]) -> None:
         for home in self._not_offline():
             try:
-                home.write_checkpoint(name, self._rows(name, home, offset_of))
+                home.checkpoints.write(name, self._rows(name, home, offset_of))
             except OSError as error:
                 logger.error("cannot write %s: %s", home.path / name, error)
 
@@ -539,7 +544,7 @@ class LogManager:
             # A log that is not open (not yet, or it failed) keeps what was said of it.
             rows = {
                 one: offset
-                for one, offset in home.checkpoints[name].items()
+                for one, offset in home.checkpoints.rows[name].items()
                 if not home.is_loaded or one in self._failed
             }
             for one, log in list(self.logs.items()):
@@ -587,6 +592,20 @@ class LogManager:
     def _release(self) -> None:
         for directory in self.directories:
             directory.release()
+
+
+def check_identities(found: Mapping[Path, MetaProperties], node_id: int, wanted_cluster_id: str | None) -> str | None:
+    """The cluster id that all agree on; None when none has one. Raises StorageError naming who disagrees."""
+    cluster_id, said_by = wanted_cluster_id, "the configuration"
+    for path, properties in found.items():
+        file = path / META_PROPERTIES_FILE
+        if properties.node_id != node_id:
+            raise StorageError(f"{file} belongs to node.id {properties.node_id}, this broker is node.id {node_id}")
+        if cluster_id is None:
+            cluster_id, said_by = properties.cluster_id, str(file)
+        elif properties.cluster_id != cluster_id:
+            raise StorageError(f"{file} says cluster.id {properties.cluster_id}, {said_by} says {cluster_id}")
+    return cluster_id
 
 
 def _nothing_to_settle() -> None:

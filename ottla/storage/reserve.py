@@ -11,7 +11,7 @@ make room. So what grows is refused before:
 The way back to the better level begins an eighth of the reserve higher, so that a broker at the edge does not change
 its mind with every segment.
 
-`judge` is pure; `log_directory.py` asks the volume, every second and whenever `budget_bytes` of records were appended
+`judge` is pure; `directory_status.py` asks the volume, every second and when `budget_bytes` of records were appended
 since it last did. The budget is half of what is left above the reserve, and at least `LEAST_BUDGET_BYTES` (a sixteenth
 of a smaller reserve), so records go below the reserve by no more than that and what one call of `Log.append` brings;
 other writers on the volume may take what they like within a second.

@@ -29,7 +29,7 @@ from ottla.protocol.stored.metadata import (
     TopicRecord,
     decode_metadata_record,
 )
-from ottla.storage.manager import StorageError
+from ottla.storage.errors import StorageError
 
 METADATA = DATA / METADATA_DIRECTORY
 

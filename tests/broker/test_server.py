@@ -22,7 +22,7 @@ from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.headers import decode_response_header, encode_request_header
 from ottla.protocol.message import Request, Response, decode, encode
-from ottla.storage.manager import StorageError
+from ottla.storage.errors import StorageError
 
 
 @pytest.fixture(params=["uvloop", "asyncio"])

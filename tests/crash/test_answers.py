@@ -49,7 +49,7 @@ from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.api.update_features import UpdateFeaturesRequest
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Struct
-from ottla.storage.log_directory import DirectoryState
+from ottla.storage.directory_status import DirectoryState
 
 SEEDS = (1, 2)
 TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS, GROUP_RESOURCE = 2, 4, 16, 32

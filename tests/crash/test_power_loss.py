@@ -28,7 +28,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.message import decode, encode
 from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.record import Record
-from ottla.storage.log_directory import StorageError
+from ottla.storage.errors import StorageError
 
 SEEDS = range(25)
 CRASHES = 3

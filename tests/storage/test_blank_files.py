@@ -18,7 +18,8 @@ from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigs
 from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.record import Record
 from ottla.storage.blank_checkpoints import Blank, meaning_of
-from ottla.storage.log_directory import CHECKPOINT_FILES, StorageError
+from ottla.storage.directory_checkpoints import CHECKPOINT_FILES
+from ottla.storage.errors import StorageError
 from ottla.storage.repair import Repair
 from ottla.storage.verify import Verification
 from ottla.storage.verify_findings import Finding, Severity

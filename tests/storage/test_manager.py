@@ -21,11 +21,14 @@ from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.record import Record
 from ottla.storage.append import AppendEntry
 from ottla.storage.checkpoint import read_offsets
+from ottla.storage.directory_status import DirectoryState
+from ottla.storage.errors import StorageError
 from ottla.storage.files import Files, OsFiles
 from ottla.storage.kafka_uuid import uuid_to_text
 from ottla.storage.layout import TopicPartition, parse_partition_directory
 from ottla.storage.log import Log
-from ottla.storage.manager import DirectoryState, LogManager, StorageError, WantedLog
+from ottla.storage.log_homes import WantedLog
+from ottla.storage.manager import LogManager
 
 ONE = Path("/one")
 TWO = Path("/two")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from kit.simulated_files import SimulatedFiles
 
-from ottla.storage.log_directory import DirectoryState, LogDirectory
+from ottla.storage.directory_status import DirectoryState
+from ottla.storage.log_directory import LogDirectory
 from ottla.storage.reserve import (
     AUTOMATIC,
     LEAST_BUDGET_BYTES,

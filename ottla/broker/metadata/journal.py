@@ -40,8 +40,8 @@ from ottla.broker.metadata.snapshot import (
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import FeatureLevelRecord
+from ottla.storage.errors import StorageError
 from ottla.storage.layout import CLUSTER_METADATA_TOPIC, partition_directory_name
-from ottla.storage.log_directory import StorageError
 
 if TYPE_CHECKING:
     from ottla.protocol.stored.control import VotersRecord

@@ -24,7 +24,7 @@ from ottla.broker.metadata.registration import Registration, partition_change
 from ottla.config.topic import TopicConfig
 from ottla.protocol.stored.metadata import AbortTransactionRecord, MetadataRecord
 from ottla.storage.layout import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_partition_directory
-from ottla.storage.manager import WantedLog
+from ottla.storage.log_homes import WantedLog
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig

@@ -50,9 +50,9 @@ from ottla.protocol.message import Request, Response
 from ottla.protocol.records.batch import compute_crc
 from ottla.protocol.records.errors import CorruptBatch
 from ottla.protocol.records.formats import iter_any
+from ottla.storage.errors import StorageError
 from ottla.storage.explain import Explanation, NoSuchPartition, explain_offset, explain_timestamp
 from ottla.storage.layout import parse_partition_directory
-from ottla.storage.log_directory import StorageError
 from ottla.storage.repair import DirectoryInUse, Repair
 from ottla.storage.verify import NothingToVerify, Verification
 

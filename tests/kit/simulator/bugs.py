@@ -25,8 +25,8 @@ from ottla.storage import intake, producer_recovery, recovery, retention, sync
 from ottla.storage import log as log_module
 from ottla.storage.append import AppendResult
 from ottla.storage.cleaned_segment import CleanedSegment
+from ottla.storage.directory_checkpoints import DirectoryCheckpoints
 from ottla.storage.log import Log
-from ottla.storage.log_directory import LogDirectory
 from ottla.storage.log_reader import End
 from ottla.storage.manager import LogManager
 from ottla.storage.missing_offsets import ANYWHERE
@@ -271,10 +271,10 @@ def _cleaner_takes_newest() -> Any:
 
 @_bug("a lost end taken for a cleaned one", "what a power cut took from the end of a compacted segment is not missed")
 def _lost_end_not_missed() -> Any:
-    def patched(self: LogDirectory, topic_partition: object, is_compacted: bool) -> int:
+    def patched(self: DirectoryCheckpoints, topic_partition: object, *, is_compacted: bool, keeps_order: bool) -> int:
         return ANYWHERE if is_compacted else 0
 
-    return mock.patch.object(LogDirectory, "gaps_before", patched)
+    return mock.patch.object(DirectoryCheckpoints, "gaps_before", patched)
 
 
 @_bug("cleaner leaves the recovery point behind", "it takes records beyond it, which a start takes for lost ones")

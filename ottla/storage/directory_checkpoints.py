@@ -1,0 +1,178 @@
+"""The offset checkpoints of one log directory: read at the start, held in memory, and replaced whole.
+
+    recovery-point-offset-checkpoint   up to where each log is known to be on disk
+    log-start-offset-checkpoint        where it starts, if not with its first segment
+    replication-offset-checkpoint      its high watermark
+    cleaner-offset-checkpoint          up to where it was cleaned
+    ottla-index-offset-checkpoint      up to where its last index files are on disk (`index_syncs.py`); broken or lost,
+                                       it is as if it had no rows
+
+A row is a promise about a log's bytes, and is taken back before other bytes come in their place: `forget` before
+another life of the partition begins, `lower` before a log that was cut is appended to. What the rows are made of is
+said by `log_checkpoints.py`, the bytes of a file by `checkpoint.py`.
+
+Any thread may call what is here; rows are replaced under the guard of the directory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from ottla.storage import missing_offsets
+from ottla.storage.blank_checkpoints import CONSEQUENCES, Blank, meaning_of
+from ottla.storage.checkpoint import BlankFile, BrokenFile, read_offsets, write_offsets
+from ottla.storage.directory_status import DirectoryStatus
+from ottla.storage.errors import StorageError
+from ottla.storage.files import Files
+from ottla.storage.layout import (
+    CLEANER_OFFSET_CHECKPOINT_FILE,
+    INDEX_OFFSET_CHECKPOINT_FILE,
+    LOG_START_OFFSET_CHECKPOINT_FILE,
+    RECOVERY_POINT_CHECKPOINT_FILE,
+    REPLICATION_OFFSET_CHECKPOINT_FILE,
+    TopicPartition,
+)
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_FILES: Final = (
+    RECOVERY_POINT_CHECKPOINT_FILE,
+    LOG_START_OFFSET_CHECKPOINT_FILE,
+    REPLICATION_OFFSET_CHECKPOINT_FILE,
+    CLEANER_OFFSET_CHECKPOINT_FILE,
+)
+"""Kafka's."""
+
+_ALL_FILES: Final = (*CHECKPOINT_FILES, INDEX_OFFSET_CHECKPOINT_FILE)
+
+
+class DirectoryCheckpoints:
+    """See the module. `status` is told when the disk does not take a row, and says when nothing may be written."""
+
+    def __init__(self, files: Files, path: Path, status: DirectoryStatus) -> None:
+        self.rows: dict[str, Mapping[TopicPartition, int]] = {name: {} for name in _ALL_FILES}
+        """Offset by partition, by file name: as read at the start and as last written. Never changed in place."""
+        self.has_lost_cleaned = False
+        """Whether nobody knows which logs were cleaned, until `keep_cleaned`."""
+        self._never_written: set[str] = set()
+        self._files = files
+        self._path = path
+        self._status = status
+
+    # -- at the start
+
+    def read(self, *, is_ours: bool) -> None:
+        """Read every file without changing anything. `is_ours`: the directory has an `ottla.format`.
+
+        Raises BrokenFile where rows cannot be guessed, StorageError where they are gone and nothing can stand for
+        them, OSError.
+        """
+        for name in CHECKPOINT_FILES:
+            try:
+                self.rows[name] = read_offsets(self._files, self._path / name)
+            except BlankFile as blank:
+                self._take_blank(name, blank, is_ours=is_ours)
+        name = INDEX_OFFSET_CHECKPOINT_FILE
+        try:
+            self.rows[name] = read_offsets(self._files, self._path / name)
+        except BrokenFile as error:
+            logger.warning("%s: indexes are made anew instead", error)
+
+    def _take_blank(self, name: str, blank: BlankFile, *, is_ours: bool) -> None:
+        """Go on without the rows of a checkpoint where that is safe (`blank_checkpoints.py`). Raises StorageError."""
+        meaning = meaning_of(name, has_zeros=blank.has_zeros, is_ours=is_ours)
+        if meaning is Blank.NEVER_WRITTEN:
+            self._never_written.add(name)
+            return
+        if meaning is Blank.REFUSED:
+            raise StorageError(f"{blank}: {CONSEQUENCES[name]}; `ottla log verify --repair {self._path}` accepts that")
+        logger.warning("%s: %s", blank, CONSEQUENCES[name])
+        self.has_lost_cleaned = self.has_lost_cleaned or name == CLEANER_OFFSET_CHECKPOINT_FILE
+
+    def write_missing(self) -> None:
+        """Write those that nobody has written yet, without rows; durable when this returns. Raises OSError."""
+        if not self.rows[LOG_START_OFFSET_CHECKPOINT_FILE]:
+            self._never_written.add(LOG_START_OFFSET_CHECKPOINT_FILE)
+        for name in sorted(self._never_written):
+            if not self.rows[name]:
+                write_offsets(self._files, self._path / name, {})  # from now on an empty one is one that was lost
+
+    # -- asking
+
+    def offset_of(self, name: str, topic_partition: TopicPartition) -> int:
+        """A partition's offset in one of the files, 0 where it has none."""
+        return self.rows[name].get(topic_partition, 0)
+
+    def gaps_before(self, topic_partition: TopicPartition, *, is_compacted: bool, keeps_order: bool) -> int:
+        """Below which offset missing ones are no loss, by what the last owner has left (`missing_offsets.py`)."""
+        clean_offset = self.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get(topic_partition)
+        if clean_offset is None and self.has_lost_cleaned:
+            clean_offset = 0
+        return missing_offsets.gaps_before(
+            may_be_cleaned=is_compacted or clean_offset is not None,
+            clean_offset=clean_offset,
+            recovery_point=self.rows[RECOVERY_POINT_CHECKPOINT_FILE].get(topic_partition),
+            keeps_order=keeps_order,
+        )
+
+    # -- writing
+
+    def write(self, name: str, make_rows: Callable[[], Mapping[TopicPartition, int]]) -> bool:
+        """Replace the rows of one of the files; returns whether that was done, not so in an offline directory.
+
+        `make_rows` is called under the guard, so that rows never come from before a `forget` that is already on disk.
+        No room makes the directory FULL and any other error OFFLINE, and either is raised.
+        """
+        with self._status.guard:
+            if self._status.is_offline:
+                return False
+            rows = make_rows()
+            if rows != self.rows[name]:
+                self._replace(name, rows)
+            return True
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Durably drop a partition's rows, before another life of it begins: an old recovery point would vouch for
+        new bytes.
+
+        Raises OSError.
+        """
+        with self._status.guard:
+            for name in _ALL_FILES:
+                if topic_partition in self.rows[name]:
+                    rows = dict(self.rows[name])
+                    del rows[topic_partition]
+                    self._replace(name, rows)
+
+    def lower(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Durably take back the claims that a log is on disk, indexed and clean, beyond `offset`: what is written there
+        next is not. Raises OSError.
+        """
+        with self._status.guard:
+            for name in (
+                RECOVERY_POINT_CHECKPOINT_FILE,
+                CLEANER_OFFSET_CHECKPOINT_FILE,
+                INDEX_OFFSET_CHECKPOINT_FILE,
+            ):
+                if self.rows[name].get(topic_partition, -1) > offset:
+                    self._replace(name, {**self.rows[name], topic_partition: offset})
+
+    def keep_cleaned(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Every log in it (its first offset by partition) may have been cleaned, and is taken for it from now on.
+
+        Durable when this returns. Raises OSError.
+        """
+        with self._status.guard:
+            self._replace(CLEANER_OFFSET_CHECKPOINT_FILE, starts)
+            self.has_lost_cleaned = False
+
+    def _replace(self, name: str, rows: Mapping[TopicPartition, int]) -> None:
+        try:
+            write_offsets(self._files, self._path / name, rows)
+        except OSError as error:
+            self._status.mark_failed(error)
+            raise
+        self.rows[name] = dict(rows)
