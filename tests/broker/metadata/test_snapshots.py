@@ -1,0 +1,64 @@
+"""Snapshots of the metadata: when they are taken, what they replay to, and a disk that refuses them."""
+
+from __future__ import annotations
+
+import errno
+
+from kit.nodes import DATA, pass_time, start_node
+from kit.topics import create, delete
+
+from ottla.broker.catalog import NewTopic
+from ottla.broker.metadata.image import MetadataImage
+from ottla.broker.metadata.journal import METADATA_DIRECTORY
+
+METADATA = DATA / METADATA_DIRECTORY
+
+
+def test_snapshot_and_log_replay_to_the_image_of_the_log_alone() -> None:
+    node, files, clock = start_node(metadata_log_max_record_bytes_between_snapshots=2_000)
+    for number in range(40):
+        create(node, NewTopic(f"t{number}", partitions=2, configs=[("retention.ms", str(number))]))
+        if number % 3 == 0:
+            delete(node, f"t{number}")
+        pass_time(node, clock, 1_000)
+    assert node.catalog.snapshots_taken > 3
+    live = node.catalog.image
+    node.stop()
+    again, _, _ = start_node(files, clock)
+    found = again.catalog.image
+    assert set(found.topics) == set(live.topics)
+    assert _essence(found) == _essence(live)
+    kept = [name for name in files.list_directory(METADATA) if name.endswith(".checkpoint")]
+    assert len(kept) == 3
+    bases = [name for name in files.list_directory(METADATA) if name.endswith(".log")]
+    assert bases[0] > f"{0:020d}.log"
+
+
+def _essence(image: MetadataImage) -> object:
+    return image.topics, image.configs, image.next_producer_id, image.features, image.partition_count
+
+
+def test_a_snapshot_is_taken_by_time_only_when_something_changed() -> None:
+    node, _, clock = start_node(metadata_log_max_snapshot_interval_ms=10_000)
+    pass_time(node, clock, 15_000)
+    taken = node.catalog.snapshots_taken
+    pass_time(node, clock, 30_000)
+    assert node.catalog.snapshots_taken == taken
+    create(node, NewTopic("t"))
+    pass_time(node, clock, 2_000)
+    assert node.catalog.snapshots_taken == taken + 1
+
+
+def test_a_snapshot_that_the_disk_refuses_does_no_harm() -> None:
+    node, files, clock = start_node(metadata_log_max_record_bytes_between_snapshots=1)
+    files.fail("*", "*.checkpoint.tmp", errno.ENOSPC)
+    create(node, NewTopic("t"))
+    pass_time(node, clock, 2_000)
+    assert node.catalog.snapshots_taken == 0
+    assert node.metrics.chore("metadata snapshot").failures == 1
+    create(node, NewTopic("u"))
+    pass_time(node, clock, 2_000)
+    assert node.catalog.snapshots_taken == 1
+    node.stop()
+    again, _, _ = start_node(files, clock)
+    assert set(again.catalog.topics) == {"t", "u"}

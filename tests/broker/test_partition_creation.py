@@ -1,0 +1,106 @@
+"""Partitions made on a simulated disk: where, some at a time, behind a deleted topic's, and with no room for them."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kit.nodes import DATA, pass_time, start_node
+from kit.topics import codes, create
+
+from ottla.broker.catalog import NewTopic
+from ottla.broker.partition_creation import PARTITIONS_PER_STEP
+from ottla.protocol.errors import ErrorCode
+
+
+def test_partitions_go_to_the_directory_that_holds_the_fewest() -> None:
+    node, files, _ = start_node(log_dirs="/one,/two")
+    create(node, NewTopic("a", partitions=4))
+    homes = [next(d for d in ("/one", "/two") if files.exists(Path(d) / f"a-{index}")) for index in range(4)]
+    assert sorted(homes) == ["/one", "/one", "/two", "/two"]
+    states = node.catalog.image.topics["a"].partitions
+    ids = {str(directory.path): directory.id for directory in node.log_manager.directories}
+    assert [states[index].directories for index in range(4)] == [(ids[home],) for home in homes]
+
+
+@pytest.mark.parametrize("is_enabled", [False, True])
+def test_a_compacted_topic_on_a_broker_whose_cleaner_is_off_is_said(
+    caplog: pytest.LogCaptureFixture, is_enabled: bool
+) -> None:
+    node, _, _ = start_node(log_cleaner_enable=is_enabled)
+    with caplog.at_level(logging.WARNING):
+        assert codes(create(node, NewTopic("t", configs=[("cleanup.policy", "compact")]))) == [ErrorCode.NONE]
+    said = [record.message for record in caplog.records if "log.cleaner.enable is false" in record.message]
+    assert bool(said) is not is_enabled
+
+
+def test_directories_that_a_full_disk_did_not_let_be_made_are_made_when_there_is_room() -> None:
+    node, files, clock = start_node()
+    full = files.fail("make_directory", "*t-1", errno.ENOSPC, times=None)
+    assert codes(create(node, NewTopic("t", partitions=2))) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert node.catalog.partition("t", 0) is not None
+    assert node.catalog.partition("t", 1) is None
+    assert node.catalog.why_missing("t", 1) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert node.catalog.why_missing("t", 2) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    files.heal(full)
+    pass_time(node, clock, 6_000)
+    assert node.catalog.partition("t", 1) is not None
+    assert node.catalog.image.topics["t"].partitions[1].leader_epoch == 0
+
+
+def test_partitions_are_made_and_removed_some_at_a_time_and_a_name_is_free_once_all_are_gone() -> None:
+    later: list[Callable[[], None]] = []
+    node, files, _ = start_node()
+    node.catalog._creation._later = node.catalog._removal._later = later.append
+    told: list[str] = []
+
+    def begin(name: str, partitions: int) -> None:
+        node.catalog.create_topics([NewTopic(name, partitions)], lambda outcomes: told.append(f"made {name}"))
+        node.settle()
+
+    def directories() -> int:
+        return sum(name.startswith("t-") for name in files.list_directory(DATA) if not name.endswith("-delete"))
+
+    begin("t", 10)
+    assert (directories(), told, len(later)) == (PARTITIONS_PER_STEP, [], 1)
+    while later:
+        before = directories()
+        later.pop()()
+        assert directories() <= before + PARTITIONS_PER_STEP
+    assert (directories(), told) == (10, ["made t"])
+
+    first = node.catalog.topics["t"].id
+    node.catalog.delete_topics(["t"], lambda outcomes: told.append("deleted t"))
+    node.settle()
+    assert "t" not in node.catalog.topics
+    later.pop()()
+    assert directories() == 9
+    begin("t", 2)  # it waits: directories of that name are there
+    assert told == ["made t"]
+    while later:
+        later.pop()()
+        node.settle()
+    assert told == ["made t", "deleted t", "made t"]
+    assert node.catalog.topics["t"].id != first
+    assert directories() == 2
+    assert all(partition is not None for partition in node.catalog.topics["t"].partitions)
+
+
+def test_a_topic_that_is_deleted_while_it_is_made_is_gone() -> None:
+    later: list[Callable[[], None]] = []
+    node, files, _ = start_node()
+    node.catalog._creation._later = node.catalog._removal._later = later.append
+    told: list[str] = []
+    node.catalog.create_topics([NewTopic("t", 10)], lambda outcomes: told.append("made"))
+    node.settle()
+    node.catalog.delete_topics(["t"], lambda outcomes: told.append("deleted"))
+    node.settle()
+    while later:
+        later.pop(0)()
+        node.settle()
+    assert sorted(told) == ["deleted", "made"]
+    names = [name for name in files.list_directory(DATA) if name.startswith("t-")]
+    assert all(name.endswith("-delete") for name in names)

@@ -1,0 +1,54 @@
+"""Topics made, grown and deleted through the catalog of a node without a loop, settled and answered at once."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from kit.nodes import DATA
+from kit.simulated_files import SimulatedFiles
+
+from ottla.broker.catalog import NewPartitions, NewTopic, TopicOutcome
+from ottla.broker.metadata.journal import METADATA_DIRECTORY
+from ottla.broker.metadata.scan import scan_log
+from ottla.broker.node import Node
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.batch import decode_batch
+from ottla.protocol.stored.metadata import decode_metadata_record
+
+
+def create(node: Node, *wishes: NewTopic, validate_only: bool = False) -> list[TopicOutcome]:
+    answers: list[list[TopicOutcome]] = []
+    node.catalog.create_topics(wishes, answers.append, validate_only=validate_only)
+    node.settle()
+    (answer,) = answers
+    return answer
+
+
+def grow(node: Node, *wishes: NewPartitions, validate_only: bool = False) -> list[TopicOutcome]:
+    answers: list[list[TopicOutcome]] = []
+    node.catalog.create_partitions(wishes, answers.append, validate_only=validate_only)
+    node.settle()
+    (answer,) = answers
+    return answer
+
+
+def delete(node: Node, *targets: str | UUID) -> list[TopicOutcome]:
+    answers: list[list[TopicOutcome]] = []
+    node.catalog.delete_topics(targets, answers.append)
+    node.settle()
+    (answer,) = answers
+    return answer
+
+
+def codes(outcomes: list[TopicOutcome]) -> list[ErrorCode]:
+    return [outcome.error_code for outcome in outcomes]
+
+
+def record_names(files: SimulatedFiles) -> list[list[str]]:
+    """The types of the records of the metadata log, batch by batch; control batches as []."""
+    return [
+        []
+        if header.is_control
+        else [type(decode_metadata_record(record.value or b"")).__name__ for record in decode_batch(batch)]
+        for header, batch in scan_log(files, DATA / METADATA_DIRECTORY, 0)
+    ]
