@@ -2,15 +2,17 @@
 its leader epoch and is served.
 
 A few are made in a turn of the loop, and other requests run in between; a topic that is deleted meanwhile gets no more
-of them. A topic waits as long as directories of a deleted one of its name are in the way (`partition_removal.py`). A
-partition whose directory the disk does not let be made (a full disk) is offline until `make_missing` or the next
-start. Called by the catalog.
+of them. Each wish has its own partitions made, and is answered for these. It waits as long as a topic of the same name
+is being made for an earlier wish, or directories of a deleted one are in the way (`partition_removal.py`). A partition
+whose directory the disk does not let be made (a full disk) is offline until `make_missing` or the next start.
+
+Called by the catalog.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -54,16 +56,24 @@ class PartitionCreation:
         self._later = later
         self._missing: set[TopicPartition] = set()
         """Partitions of the image whose directories could not be made."""
+        self._under_way: set[str] = set()
+        """Names of the topics of creations that are not answered yet."""
+        self._waiting: list[Callable[[], None]] = []
+        """Creations of topics of the same names."""
 
     def create(self, outcomes: list[TopicOutcome], done: Outcomes) -> None:
-        """Make the partitions that topics of synced `outcomes` have not, and the topics that are not there.
+        """Make the partitions that synced `outcomes` speak of and that are not there, and their topics.
 
-        `done(outcomes)` once all accept requests; a topic that lacks one is told as unusable.
+        `done(outcomes)` once all accept requests; a topic that lacks one of them is told as unusable.
         """
-        if any(outcome.name is not None and self._removal.is_under_way(outcome.name) for outcome in outcomes):
+        names = {outcome.name for outcome in outcomes if outcome.name is not None and not outcome.failed}
+        if any(self._removal.is_under_way(name) for name in names):
             self._removal.call_after_topic(partial(self.create, outcomes, done))
-            return
-        self._run_some(self._steps(outcomes, done))
+        elif names & self._under_way:
+            self._waiting.append(partial(self.create, outcomes, done))
+        else:
+            self._under_way |= names
+            self._run_some(self._steps(outcomes, names, done))
 
     def make_missing(self) -> int:
         """Make the directories that could not be made before; returns how many partitions came to life."""
@@ -90,28 +100,35 @@ class PartitionCreation:
                 self._later(partial(self._run_some, steps))
                 return
 
-    def _steps(self, outcomes: list[TopicOutcome], done: Outcomes) -> Iterator[None]:
+    def _steps(self, outcomes: list[TopicOutcome], names: set[str], done: Outcomes) -> Iterator[None]:
         results = []
-        for outcome in outcomes:
-            state = None if outcome.failed or outcome.name is None else self._image.topics.get(outcome.name)
-            if state is None:
-                results.append(outcome)
-                continue
-            topic = self._topics.by_name.get(state.name)
-            if topic is None:
-                topic = self._topics.add(state, self._image.topic_configs(state.name))
-                self._topics.say_what_is_not_compacted([topic])
-            first = len(topic.partitions)
-            topic.partitions.extend([None] * (len(state.partitions) - first))
-            is_usable = True
-            for index in range(first, len(state.partitions)):
-                if self._topics.by_name.get(topic.name) is not topic:
-                    is_usable = False  # deleted between two steps
-                    break
-                is_usable &= self._make(topic, index)
-                yield
-            results.append(outcome if is_usable else outcome.as_unusable())
+        try:
+            for outcome in outcomes:
+                results.append((yield from self._topic_steps(outcome)))
+        finally:
+            self._under_way -= names
         done(results)
+        waiting, self._waiting = self._waiting, []
+        for create in waiting:
+            create()
+
+    def _topic_steps(self, outcome: TopicOutcome) -> Generator[None, None, TopicOutcome]:
+        state = None if outcome.failed or outcome.name is None else self._image.topics.get(outcome.name)
+        if state is None or state.id != outcome.id:
+            return outcome  # refused, or deleted before its turn
+        topic = self._topics.by_name.get(state.name)
+        if topic is None:
+            topic = self._topics.add(state, self._image.topic_configs(state.name))
+            self._topics.say_what_is_not_compacted([topic])
+        first = len(topic.partitions)
+        topic.partitions.extend([None] * (outcome.partitions - first))
+        is_usable = True
+        for index in range(first, outcome.partitions):
+            if self._topics.by_name.get(topic.name) is not topic:
+                return outcome.as_unusable()  # deleted between two steps
+            is_usable &= self._make(topic, index)
+            yield
+        return outcome if is_usable else outcome.as_unusable()
 
     def _make(self, topic: Topic, index: int) -> bool:
         """Make one partition's directory and serve it; False when the disk does not let us."""

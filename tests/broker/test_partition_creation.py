@@ -11,7 +11,8 @@ import pytest
 from kit.nodes import DATA, pass_time, start_node
 from kit.topics import codes, create
 
-from ottla.broker.catalog import NewTopic
+from ottla.broker.catalog import NewPartitions, NewTopic
+from ottla.broker.node import Node
 from ottla.broker.partition_creation import PARTITIONS_PER_STEP
 from ottla.protocol.errors import ErrorCode
 
@@ -104,3 +105,92 @@ def test_a_topic_that_is_deleted_while_it_is_made_is_gone() -> None:
     assert sorted(told) == ["deleted", "made"]
     names = [name for name in files.list_directory(DATA) if name.startswith("t-")]
     assert all(name.endswith("-delete") for name in names)
+
+
+def served(node: Node, topic: str) -> int:
+    return sum(partition is not None for partition in node.catalog.topics[topic].partitions)
+
+
+def test_growing_a_topic_that_is_still_being_made_is_answered_when_the_new_partitions_accept_requests() -> None:
+    later: list[Callable[[], None]] = []
+    node, _, _ = start_node()
+    node.catalog._creation._later = node.catalog._removal._later = later.append
+    told: list[tuple[str, int]] = []
+    node.catalog.create_topics([NewTopic("a", 4), NewTopic("b", 2)], lambda _: told.append(("made", served(node, "b"))))
+    node.settle()
+    node.catalog.create_partitions([NewPartitions("b", 5)], lambda _: told.append(("grown", served(node, "b"))))
+    node.settle()
+    while later:
+        later.pop(0)()
+        node.settle()
+    assert told == [("made", 2), ("grown", 5)]
+
+
+def test_growing_a_topic_that_waits_for_a_deleted_one_is_answered_when_the_new_partitions_accept_requests() -> None:
+    later: list[Callable[[], None]] = []
+    node, _, _ = start_node()
+    create(node, NewTopic("t", 3))
+    node.catalog._creation._later = node.catalog._removal._later = later.append
+    told: list[tuple[str, int]] = []
+    node.catalog.delete_topics(["t"], lambda _: None)
+    node.catalog.create_topics([NewTopic("t", 2)], lambda _: told.append(("made", served(node, "t"))))
+    node.catalog.create_partitions([NewPartitions("t", 4)], lambda _: told.append(("grown", served(node, "t"))))
+    node.settle()
+    while later:
+        later.pop(0)()
+        node.settle()
+    assert told == [("made", 2), ("grown", 4)]
+
+
+def test_a_topic_that_waits_is_deleted_and_made_again() -> None:
+    later: list[Callable[[], None]] = []
+    node, _, _ = start_node()
+    create(node, NewTopic("t", 3))
+    node.catalog._creation._later = node.catalog._removal._later = later.append
+    told: list[str] = []
+    node.catalog.delete_topics(["t"], lambda _: told.append("deleted"))
+    node.catalog.create_topics([NewTopic("t", 1)], lambda _: told.append("made"))
+    node.catalog.delete_topics(["t"], lambda _: told.append("deleted before it was made"))
+    node.catalog.create_topics([NewTopic("t", 2)], lambda _: told.append(f"made with {served(node, 't')}"))
+    node.settle()
+    while later:
+        later.pop(0)()
+        node.settle()
+    assert told == ["deleted before it was made", "deleted", "made", "made with 2"]
+    assert node.catalog.topics["t"].id == node.catalog.image.topics["t"].id
+
+
+def test_a_partition_that_the_disk_refuses_is_told_to_who_wished_for_it() -> None:
+    later: list[Callable[[], None]] = []
+    node, files, _ = start_node()
+    files.fail("make_directory", "*b-3", errno.ENOSPC, times=None)
+    node.catalog._creation._later = later.append
+    told: list[list[ErrorCode]] = []
+    node.catalog.create_topics([NewTopic("a", 4), NewTopic("b", 2)], lambda outcomes: told.append(codes(outcomes)))
+    node.settle()
+    node.catalog.create_partitions([NewPartitions("b", 5)], lambda outcomes: told.append(codes(outcomes)))
+    node.settle()
+    while later:
+        later.pop(0)()
+        node.settle()
+    assert told == [[ErrorCode.NONE, ErrorCode.NONE], [ErrorCode.KAFKA_STORAGE_ERROR]]
+
+
+def test_a_topic_that_is_deleted_while_it_is_made_can_be_made_again() -> None:
+    later: list[Callable[[], None]] = []
+    node, files, _ = start_node()
+    node.catalog._creation._later = node.catalog._removal._later = later.append
+    told: list[str] = []
+    node.catalog.create_topics([NewTopic("t", 10)], lambda _: told.append("made"))
+    node.catalog.delete_topics(["t"], lambda _: told.append("deleted"))
+    node.catalog.create_topics([NewTopic("t", 2)], lambda _: told.append(f"made with {served(node, 't')}"))
+    node.settle()
+    while later:
+        later.pop(0)()
+        node.settle()
+    assert told[-1] == "made with 2"
+    assert sorted(told) == ["deleted", "made", "made with 2"]
+    assert {name for name in files.list_directory(DATA) if name.startswith("t-") and "-delete" not in name} == {
+        "t-0",
+        "t-1",
+    }
