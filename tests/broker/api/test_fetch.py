@@ -9,7 +9,7 @@ from kit.clock import ManualClock
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
 from kit.nodes import start_node
 
-from ottla.broker.api import fetch as fetch_api
+from ottla.broker import delayed_fetch
 from ottla.broker.node import Node
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode
@@ -281,7 +281,7 @@ def test_many_partitions_are_read_in_steps_and_told_as_in_one(node: Node, monkey
     for partition in (0, 1):
         put(node, partition, count=partition + 1)
     whole = Exchange(node).ask(fetch_request("t", 0, partitions=3), 12)
-    monkeypatch.setattr(fetch_api, "PARTITIONS_PER_STEP", 1)
+    monkeypatch.setattr(delayed_fetch, "PARTITIONS_PER_STEP", 1)
     client = Exchange(node)
     client.send(fetch_request("t", 0, partitions=3), 12)
     steps = 0
@@ -294,7 +294,7 @@ def test_many_partitions_are_read_in_steps_and_told_as_in_one(node: Node, monkey
 
 
 def test_what_comes_to_a_partition_between_two_steps_is_seen(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_api, "PARTITIONS_PER_STEP", 1)
+    monkeypatch.setattr(delayed_fetch, "PARTITIONS_PER_STEP", 1)
     client = Exchange(node)
     client.send(fetch_request("t", 0, partitions=3, max_wait_ms=60_000), 12)
     put(node)  # it was read, and the next ones were not
@@ -305,7 +305,7 @@ def test_what_comes_to_a_partition_between_two_steps_is_seen(node: Node, monkeyp
 
 
 def test_who_goes_away_between_two_steps_leaves_nothing_behind(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_api, "PARTITIONS_PER_STEP", 1)
+    monkeypatch.setattr(delayed_fetch, "PARTITIONS_PER_STEP", 1)
     client = Exchange(node)
     client.send(fetch_request("t", 0, partitions=3, max_wait_ms=60_000), 12)
     node.run_due()

@@ -1,0 +1,288 @@
+"""What one Fetch request reads: its partitions found and checked, their batches read within its limits, and the answer
+made of them.
+
+Partitions are looked at in the order of the request, as many at once as the caller says, and again when they have
+changed; what is read of each is a view of hot bytes, or a slice that a worker reads for the answer. Nothing here waits:
+whether there is enough, or anything is wrong that must be told at once, is the caller's question (`is_answerable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.conversion import FIRST_FETCH_VERSION_WITH_BATCHES, MAX_FETCH_BYTES
+from ottla.broker.fetch_conversion import ConvertedPart, convert_parts
+from ottla.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchTarget
+from ottla.broker.pending import Pending
+from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.broker.context import Context
+    from ottla.broker.fetch_sessions import FetchSession
+    from ottla.broker.partition import Partition
+    from ottla.storage.slice import LogSlice
+
+PartitionData = FetchResponse.PartitionData
+
+READ_COMMITTED = 1
+FIRST_VERSION_WITH_MAX_BYTES = 3
+FIRST_WITH_STORAGE_ERROR = 6
+FIRST_VERSION_WITH_ZSTD = 10
+
+
+class FetchRead:
+    """See the module's text. All calls on the broker's thread.
+
+    `partitions[i]` is what was found for `targets[i]`, None where there is none; `_results[i]` and `_slices[i]` are
+    what was read of it. All three grow with `look`.
+    """
+
+    def __init__(
+        self, request: FetchRequest, context: Context, session: FetchSession | None, targets: list[FetchTarget]
+    ) -> None:
+        node = context.node
+        self.targets = targets
+        self.partitions: list[Partition | None] = []
+        self._node = node
+        self._api_version = context.api_version
+        self._session = session
+        self._is_incremental = session is not None and request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH)
+        self._max_bytes = min(request.max_bytes, node.config.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._committed_only = request.isolation_level == READ_COMMITTED
+        self._allow_map = context.connection.sends_maps
+        self._gives_each = context.api_version < FIRST_VERSION_WITH_MAX_BYTES
+        self._converts = context.api_version < FIRST_FETCH_VERSION_WITH_BATCHES
+        if self._converts:
+            self._allow_map = False
+            self._max_bytes = min(self._max_bytes, MAX_FETCH_BYTES)
+        self._results: list[PartitionData] = []
+        self._slices: list[LogSlice | None] = []
+        self._bytes = 0
+        self._is_due = False
+
+    def look(self, first: int, end: int) -> None:
+        """Read the partitions `first` to `end` for the first time."""
+        for index, target in enumerate(self.targets[first:end], first):
+            partition, code = self._find(target)
+            self.partitions.append(partition)
+            self._results.append(_failed(target, code))
+            self._slices.append(None)
+            if partition is None:
+                self._is_due = True
+            else:
+                self._read(index, target, partition)
+
+    def look_again(self, indexes: Iterable[int]) -> bool:
+        """Find and read partitions anew that have changed; whether that is answerable now."""
+        for index in indexes:
+            target = self.targets[index]
+            partition, code = self._find(target)
+            if partition is None:
+                self._is_due = True
+                self._results[index] = _failed(target, code)
+                before, self._slices[index] = self._slices[index], None
+                self._bytes -= before.length if before is not None else 0
+            else:
+                self._read(index, target, partition)
+        return self._is_due or self._bytes >= self._min_bytes
+
+    def is_answerable(self) -> bool:
+        """Whether there are enough bytes, or anything is to be told that should not wait."""
+        return self._is_due or not self.targets or self._bytes >= self._min_bytes
+
+    def answer(self, pending: Pending[FetchResponse] | None) -> FetchResponse | Pending[FetchResponse]:
+        """The response to what has been read; a pending one (`pending`, if given) when bytes must be read or converted
+        in a thread first, which then is completed.
+        """
+        if self._converts:
+            return self._as_messages(pending)
+        cold = [
+            index
+            for index, piece in enumerate(self._slices)
+            if piece is not None and piece.length and piece.view is None
+        ]
+        if not cold:
+            return self._response()
+        reply = pending or Pending(parks=True)
+
+        def read() -> list[bytes | OSError]:
+            return [_read_blocking(self._slices[index]) for index in cold]
+
+        def done(pieces: Sequence[bytes | OSError] | None, error: BaseException | None) -> None:
+            if pieces is None:
+                assert error is not None
+                reply.fail(error)
+                return
+            for index, piece in zip(cold, pieces, strict=True):
+                self._slices[index] = None
+                if isinstance(piece, OSError):
+                    self._results[index] = _failed(self.targets[index], ErrorCode.KAFKA_STORAGE_ERROR)
+                    partition = self.partitions[index]
+                    assert partition is not None
+                    self._node.note_read_error(partition, piece)
+                else:
+                    self._results[index].records = piece
+            reply.complete(self._response())
+
+        self._node.workers.run(read, done)
+        return reply
+
+    def _find(self, target: FetchTarget) -> tuple[Partition | None, ErrorCode]:
+        catalog = self._node.catalog
+        if isinstance(target.topic, str):
+            topic, missing = catalog.topics.get(target.topic), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            topic, missing = catalog.topics_by_id.get(target.topic), ErrorCode.UNKNOWN_TOPIC_ID
+        try:
+            return self._node.find_partition(topic, target.partition, missing=missing), ErrorCode.NONE
+        except KafkaError as error:
+            return None, error.code
+
+    def _read(self, index: int, target: FetchTarget, partition: Partition) -> None:
+        """Fill in `_results[index]` and `_slices[index]` anew."""
+        before = self._slices[index]
+        if before is not None:
+            self._bytes -= before.length
+            self._slices[index] = None
+        try:
+            self._check_epoch(target, partition)
+            if self._api_version < FIRST_VERSION_WITH_ZSTD and partition.log.config.compression_type == "zstd":
+                raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+            data = self._describe(target, partition)
+            diverging = self._diverging_epoch(target, partition)
+            if diverging is not None:
+                data.diverging_epoch = diverging
+                self._is_due = True
+            else:
+                room = min(target.max_bytes, self._max_bytes - self._bytes)
+                piece = partition.read(
+                    target.fetch_offset,
+                    max(room, 0),
+                    at_least_one=self._bytes == 0 or (self._gives_each and self._bytes < self._max_bytes),
+                    committed_only=self._committed_only,
+                    allow_map=self._allow_map,
+                )
+                self._slices[index] = piece
+                self._bytes += piece.length
+        except KafkaError as error:
+            self._is_due = True
+            data = _failed(target, error.code)
+            data.log_start_offset = partition.log_start_offset
+            if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                data.high_watermark = partition.high_watermark
+        except OSError as error:
+            self._is_due = True
+            data = _failed(target, ErrorCode.KAFKA_STORAGE_ERROR)
+            self._node.note_read_error(partition, error)
+        self._results[index] = data
+
+    def _check_epoch(self, target: FetchTarget, partition: Partition) -> None:
+        epoch = target.current_leader_epoch
+        if epoch >= 0 and epoch != partition.leader_epoch:
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH if epoch < partition.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+            )
+
+    def _describe(self, target: FetchTarget, partition: Partition) -> PartitionData:
+        partition.settle()
+        return PartitionData(
+            partition_index=target.partition,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log_start_offset,
+            aborted_transactions=[] if self._committed_only else None,
+            records=b"",
+        )
+
+    def _diverging_epoch(self, target: FetchTarget, partition: Partition) -> FetchResponse.EpochEndOffset | None:
+        """Where the client's log parts from ours (KIP-595): it holds records of an epoch that ended before them."""
+        if target.last_fetched_epoch < 0:
+            return None
+        epoch, end_offset = partition.end_offset_for_epoch(target.last_fetched_epoch)
+        if end_offset < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "the epoch that was fetched last is not known")
+        if epoch < target.last_fetched_epoch or end_offset < target.fetch_offset:
+            return FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        return None
+
+    def _as_messages(self, pending: Pending[FetchResponse] | None) -> FetchResponse | Pending[FetchResponse]:
+        """The response of an old client, once what was read has been converted."""
+        parts: list[ConvertedPart] = []
+        for index, piece in enumerate(self._slices):
+            partition = self.partitions[index]
+            if partition is not None and piece is not None and piece.length:
+                target = self.targets[index]
+                parts.append(
+                    ConvertedPart(self._results[index], partition, piece, target.fetch_offset, target.max_bytes)
+                )
+                self._slices[index] = None
+        if not parts:
+            return self._response()
+        reply = pending or Pending(parks=True)
+
+        def done(error: BaseException | None) -> None:
+            if error is None:
+                reply.complete(self._response())
+            else:
+                reply.fail(error)
+
+        convert_parts(self._node, self._api_version, parts, done)
+        return reply
+
+    def _response(self) -> FetchResponse:
+        session = self._session
+        topics: list[FetchResponse.FetchableTopicResponse] = []
+        topic: FetchResponse.FetchableTopicResponse | None = None
+        last_key: str | UUID | None = None
+        knows_no_storage_error = self._api_version < FIRST_WITH_STORAGE_ERROR
+        for index, target in enumerate(self.targets):
+            data = self._results[index]
+            if data.error_code == ErrorCode.KAFKA_STORAGE_ERROR and knows_no_storage_error:
+                data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # older clients do not know the other, nor try again
+            piece = self._slices[index]
+            if piece is not None and piece.view is not None:
+                data.records = piece.view
+            if session is not None:
+                has_news = target.note_told(data)
+                if self._is_incremental and not has_news:
+                    continue
+                if data.records:
+                    session.read_last(target)
+            partition = self.partitions[index]
+            if partition is not None:
+                counters = partition.counters
+                counters.total_fetch_requests += 1
+                if data.records:
+                    counters.bytes_out += len(data.records)
+                elif data.error_code:
+                    counters.failed_fetch_requests += 1
+            if topic is None or last_key != target.topic:
+                last_key = target.topic
+                topic = FetchResponse.FetchableTopicResponse(partitions=[])
+                if isinstance(last_key, str):
+                    topic.topic = last_key
+                else:
+                    topic.topic_id = last_key
+                topics.append(topic)
+            topic.partitions.append(data)
+        return FetchResponse(session_id=0 if session is None else session.id, responses=topics)
+
+
+def _read_blocking(piece: LogSlice | None) -> bytes | OSError:
+    """In a worker thread: the bytes, or what the disk said."""
+    assert piece is not None
+    try:
+        return piece.read_blocking()
+    except OSError as error:
+        return error
+    except ValueError as error:  # the file was closed meanwhile: its topic is gone
+        return OSError(str(error))
+
+
+def _failed(target: FetchTarget, code: ErrorCode) -> PartitionData:
+    return PartitionData(partition_index=target.partition, error_code=code, high_watermark=-1, records=b"")
