@@ -286,16 +286,16 @@ class Chores:
         manager = self._node.log_manager
 
         def work() -> None:
-            manager.sync_indexes()
-            manager.write_recovery_points()
+            manager.checkpoints.sync_indexes()
+            manager.checkpoints.write_recovery_points()
 
         return self.chores["recovery points"].in_worker(work)
 
     def _write_log_start_offsets(self) -> bool:
-        return self.chores["log start offsets"].in_worker(self._node.log_manager.write_log_start_offsets)
+        return self.chores["log start offsets"].in_worker(self._node.log_manager.checkpoints.write_log_start_offsets)
 
     def _write_high_watermarks(self) -> bool:
-        return self.chores["high watermarks"].in_worker(self._node.log_manager.write_high_watermarks)
+        return self.chores["high watermarks"].in_worker(self._node.log_manager.checkpoints.write_high_watermarks)
 
     def _probe(self) -> bool:
         manager = self._node.log_manager

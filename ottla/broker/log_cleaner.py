@@ -183,7 +183,7 @@ class LogCleaner:
                     node.syncer.request(log, lambda error: self._plan(0, self._look_now))
                     if is_asked:
                         continue
-                clean_offset = node.log_manager.clean_offset_of(topic.name, index)
+                clean_offset = node.log_manager.checkpoints.clean_offset_of(topic.name, index)
                 state = LogToAssess.of(log, partition.last_stable_offset, clean_offset)
                 found.append(_Candidate(log, state, is_asked, told is None or not told.rounds))
         return found
@@ -255,8 +255,8 @@ class LogCleaner:
             dedupe_buffer_bytes=node.config.log_cleaner_dedupe_buffer_size,
             load_factor=node.config.log_cleaner_io_buffer_load_factor,
             now_ms=node.clock.wall_ms(),
-            cover=lambda offset: node.log_manager.cover(log.topic, log.partition, offset),
-            checkpoint=lambda offset: node.log_manager.write_clean_offset(log.topic, log.partition, offset),
+            cover=lambda offset: node.log_manager.checkpoints.cover(log.topic, log.partition, offset),
+            checkpoint=lambda offset: node.log_manager.checkpoints.write_clean_offset(log.topic, log.partition, offset),
             pause=self._pause,
         )
         self._running = _Running(log, cleaning, found, cleaning.run())

@@ -1,22 +1,25 @@
-"""Where partitions live: what lies in the log directories, which of it is whose, and what is set aside.
+"""Where partitions live: what lies in the log directories, whose it is, where a new one goes, what is set aside.
 
 Names are read by `layout.py`; a directory whose name is no partition's (`lost+found`, people's backups) is nobody's
 business here. The owner of a partition's directory is the topic id in its `partition.metadata`, not its name. Called
-by `manager.py` only.
+by `manager.py` and `directory_opening.py` only.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.storage.delayed_removal import remove_tree
+from ottla.storage.directory_status import DirectoryState
 from ottla.storage.errors import StorageError
 from ottla.storage.layout import (
+    CLUSTER_METADATA_TOPIC,
     DELETE_DIRECTORY_SUFFIX,
     DirectoryKind,
     TopicPartition,
@@ -104,6 +107,51 @@ def choose_home(files: Files, wanted: WantedLog, homes: Sequence[LogDirectory]) 
             raise StorageError(f"{name} is in {places}: move one of them away")
         return named[0]
     return mine[0] if mine else None
+
+
+def home_for_missing(
+    wanted: WantedLog, directories: Sequence[LogDirectory], homes: Collection[LogDirectory]
+) -> LogDirectory:
+    """Where a partition that was found nowhere may be made. `homes` has the directory of each log that is open.
+
+    Not at all while it may be in a directory that is offline: an empty log in its place would answer that all is
+    gone. Raises StorageError then, OSError when no directory takes it.
+    """
+    offline = [directory for directory in directories if directory.is_offline]
+    is_here = any(directory.id == wanted.directory_id for directory in directories if not directory.is_offline)
+    if offline and not (wanted.directory_id is not None and is_here):
+        raise StorageError(
+            f"{wanted.topic_partition} may be in {offline[0].path}, which is offline: {offline[0].error}"
+        )
+    if wanted.topic == CLUSTER_METADATA_TOPIC:
+        return directories[0]
+    # It was promised before: the reserve is for such, too.
+    usable = [one for one in directories if one.is_online] or [one for one in directories if one.has_taken_all]
+    return _emptiest(usable, directories, homes)
+
+
+def home_for_new(
+    directory_id: UUID | None, directories: Sequence[LogDirectory], homes: Collection[LogDirectory]
+) -> LogDirectory:
+    """Where a partition that was created now is made: in the directory of this id while it takes writes, else where the
+    fewest are. Raises OSError when no directory takes writes.
+    """
+    online = [one for one in directories if one.is_online]
+    named = [one for one in online if one.id == directory_id]
+    return named[0] if named and directory_id is not None else _emptiest(online, directories, homes)
+
+
+def _emptiest(
+    usable: Sequence[LogDirectory], directories: Sequence[LogDirectory], homes: Collection[LogDirectory]
+) -> LogDirectory:
+    if not usable:
+        is_full = any(directory.state is DirectoryState.FULL for directory in directories)
+        raise OSError(errno.ENOSPC if is_full else errno.EIO, "no log directory takes writes")
+    counts = dict.fromkeys(usable, 0)
+    for home in homes:
+        if home in counts:
+            counts[home] += 1
+    return min(usable, key=counts.__getitem__)
 
 
 def set_aside(files: Files, home: LogDirectory, topic_partition: TopicPartition, reason: str) -> Path:

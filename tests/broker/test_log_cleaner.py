@@ -313,13 +313,13 @@ def test_the_log_goes_on_after_a_restart_where_it_was_clean(tmp_path: Path) -> N
     produce(node, partition, [1, 2] * 20)
     pass_backoff(node, clock)
     held = records_of(partition.log)
-    clean_offset = node.log_manager.clean_offset_of("t", 0)
+    clean_offset = node.log_manager.checkpoints.clean_offset_of("t", 0)
     node.stop()
     again, _, clock = start_node(files, clock)
     log = again.log_manager.get("t", 0)
     assert log is not None
     assert records_of(log) == held
-    assert again.log_manager.clean_offset_of("t", 0) == clean_offset
+    assert again.log_manager.checkpoints.clean_offset_of("t", 0) == clean_offset
     pass_backoff(again, clock)
     assert again.cleaner.figures.cleanings == 0
     again.stop()

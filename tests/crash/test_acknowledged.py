@@ -200,7 +200,7 @@ def test_a_checkpoint_in_the_middle_of_retention_does_not_bring_deleted_records_
     def cut_at_the_last_segment(path: Path) -> None:
         if path == log.directory and len(log.segments) == 1:
             monkeypatch.setattr(files, "sync_directory", real_sync)
-            node.log_manager.write_log_start_offsets()  # the chore, in its thread
+            node.log_manager.checkpoints.write_log_start_offsets()  # the chore, in its thread
             raise CrashPoint
         real_sync(path)
 
@@ -223,7 +223,7 @@ def test_a_rename_that_fails_in_retention_does_not_bring_deleted_records_back(su
     files.fail("rename", f"*/t-0/*4.{suffix}", errno.ENOSPC, times=1)
     log.apply_retention(clock.wall_ms())
     log.apply_retention(clock.wall_ms())
-    node.log_manager.write_log_start_offsets()
+    node.log_manager.checkpoints.write_log_start_offsets()
     again, _, _ = start_node(killed(files), clock, log_segment_bytes=1024)
     assert again.catalog.topics["t"].partitions[0].log_start_offset == 5  # type: ignore[union-attr]
 

@@ -269,7 +269,7 @@ def test_a_start_after_a_kill_looks_at_no_segment_that_was_rolled() -> None:
         life.send(-1)
     life.sync()
     active_bytes = life.log.segments[-1].size_bytes
-    life.node.log_manager.write_recovery_points()  # the chore
+    life.node.log_manager.checkpoints.write_recovery_points()  # the chore
     assert log_of(life.restarted(life.files.kill())).recovery.scanned_bytes <= active_bytes + 1024
 
 

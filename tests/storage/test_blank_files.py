@@ -40,8 +40,8 @@ def filled(files: SimulatedFiles, **keys: object) -> None:
     make_topic(node, "t")
     for _ in range(3):
         Exchange(node).ask(produce_request("t", batch(1)), 9)
-    node.log_manager.write_recovery_points()
-    node.log_manager.write_high_watermarks()
+    node.log_manager.checkpoints.write_recovery_points()
+    node.log_manager.checkpoints.write_high_watermarks()
     files.kill()
 
 

@@ -558,7 +558,7 @@ def test_a_log_whose_owner_cannot_be_read_is_left_alone_and_its_directory_is_not
     manager = world.manager()
     world.append(world.create(manager, 0))
     world.append(world.create(manager, 1))
-    manager.write_recovery_points()
+    manager.checkpoints.write_recovery_points()
     manager.close(clean=False)
     world.files.write_atomically(ONE / "orders-0" / "partition.metadata", b"version: 9")
     manager = world.manager()
@@ -617,8 +617,8 @@ def test_a_new_topic_of_an_old_name_does_not_inherit_its_recovery_point(world: W
     manager = world.manager()
     manager.open_logs([])
     world.append(world.create(manager), 100)
-    manager.write_recovery_points()
-    manager.write_high_watermarks()
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_high_watermarks()
     manager.delete_log("orders", 0)()
     log = world.create(manager, topic_id=OTHER_ID)
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
@@ -635,15 +635,15 @@ def test_checkpoints_say_what_the_logs_say(world: World) -> None:
     log = world.create(manager)
     world.append(log, 3)
     world.append(log, 4, sync=False)
-    manager.write_recovery_points()
-    manager.write_log_start_offsets()
-    manager.write_high_watermarks({TopicPartition("orders", 0): 2})
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_log_start_offsets()
+    manager.checkpoints.write_high_watermarks({TopicPartition("orders", 0): 2})
     one = TopicPartition("orders", 0)
     assert read_offsets(world.files, ONE / "recovery-point-offset-checkpoint") == {one: 3}
     assert read_offsets(world.files, ONE / "replication-offset-checkpoint") == {one: 2}
     assert not read_offsets(world.files, ONE / "log-start-offset-checkpoint")
     log.delete_records(2)
-    assert manager.checkpoint_log_start_offsets([TopicPartition("orders", 0)]) == set()
+    assert manager.checkpoints.write_log_start_offsets_of([TopicPartition("orders", 0)]) == set()
     assert isinstance(world.files, SimulatedFiles)
     assert world.files.synced_state()["/one/log-start-offset-checkpoint"] == b"0\n1\norders 0 2\n"
 
@@ -652,11 +652,11 @@ def test_rows_of_logs_that_are_not_loaded_are_kept(world: World) -> None:
     manager = world.manager()
     world.append(world.create(manager, 0))
     world.append(world.create(manager, 1))
-    manager.write_recovery_points()
+    manager.checkpoints.write_recovery_points()
     manager.close(clean=False)
     manager = world.manager()
     manager.open_log("orders", 0, ORDERS_ID, world.topic_config())
-    manager.write_recovery_points()
+    manager.checkpoints.write_recovery_points()
     assert read_offsets(world.files, ONE / "recovery-point-offset-checkpoint") == {
         TopicPartition("orders", 0): 3,
         TopicPartition("orders", 1): 3,
@@ -670,12 +670,12 @@ def test_a_log_that_is_cut_is_not_vouched_for_beyond_the_cut(world: World) -> No
     log = world.create(manager)
     for _ in range(4):
         world.append(log)
-    manager.write_recovery_points()
-    manager.write_clean_offset("orders", 0, 9)
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_clean_offset("orders", 0, 9)
     log.truncate_to(6, world.clock.wall_ms())
     for name in ("recovery-point-offset-checkpoint", "cleaner-offset-checkpoint"):
         assert read_offsets(world.files, ONE / name) == {TopicPartition("orders", 0): 6}
-    assert manager.clean_offset_of("orders", 0) == 6
+    assert manager.checkpoints.clean_offset_of("orders", 0) == 6
 
 
 def test_where_a_log_is_clean_is_remembered_as_long_as_it_lives(world: World) -> None:
@@ -683,27 +683,27 @@ def test_where_a_log_is_clean_is_remembered_as_long_as_it_lives(world: World) ->
     manager.open_logs([])
     for partition in range(2):
         world.append(world.create(manager, partition))
-    assert manager.clean_offset_of("orders", 0) is None
-    manager.write_clean_offset("orders", 0, 2)
-    manager.write_clean_offset("orders", 1, 3)
+    assert manager.checkpoints.clean_offset_of("orders", 0) is None
+    manager.checkpoints.write_clean_offset("orders", 0, 2)
+    manager.checkpoints.write_clean_offset("orders", 1, 3)
     manager.close()
     manager = world.manager()
     manager.open_logs([world.wanted(0), world.wanted(1)])
-    assert manager.clean_offset_of("orders", 0) == 2
+    assert manager.checkpoints.clean_offset_of("orders", 0) == 2
     manager.delete_log("orders", 1)()
-    manager.write_clean_offset("orders", 1, 3)
-    manager.write_clean_offset("orders", 0, 3)
+    manager.checkpoints.write_clean_offset("orders", 1, 3)
+    manager.checkpoints.write_clean_offset("orders", 0, 3)
     assert read_offsets(world.files, ONE / "cleaner-offset-checkpoint") == {TopicPartition("orders", 0): 3}
-    assert manager.clean_offset_of("orders", 1) is None
+    assert manager.checkpoints.clean_offset_of("orders", 1) is None
 
 
 def test_an_unchanged_checkpoint_is_not_written_again(world: World) -> None:
     manager = world.manager()
     world.append(world.create(manager))
-    manager.write_recovery_points()
+    manager.checkpoints.write_recovery_points()
     assert isinstance(world.files, SimulatedFiles)
     calls = world.files.calls
-    manager.write_recovery_points()
+    manager.checkpoints.write_recovery_points()
     assert world.files.calls == calls
 
 
@@ -712,7 +712,7 @@ def test_deleted_records_stay_deleted_after_a_crash(world: World) -> None:
     log = world.create(manager)
     world.append(log, 10)
     log.delete_records(4)
-    assert manager.checkpoint_log_start_offsets([TopicPartition("orders", 0)]) == set()
+    assert manager.checkpoints.write_log_start_offsets_of([TopicPartition("orders", 0)]) == set()
     assert isinstance(world.files, SimulatedFiles)
     world.files = world.files.crash(random.Random(3))
     loaded = world.manager().open_logs([world.wanted()])
@@ -761,7 +761,7 @@ def test_an_offline_directory_stays_so_until_restart_and_is_never_marked_clean(w
     manager.directories[0].mark_full(OSError(errno.ENOSPC, "No space left on device"))
     assert manager.directories[0].state is DirectoryState.OFFLINE
     place = TopicPartition("orders", 0)
-    assert manager.checkpoint_log_start_offsets([place]) == {place}
+    assert manager.checkpoints.write_log_start_offsets_of([place]) == {place}
     before = world.files.written_state()
     manager.delete_log("orders", 0)()
     manager.close(clean=True)
@@ -786,7 +786,7 @@ def test_a_failing_checkpoint_takes_the_directory_offline(world: World, caplog: 
     manager = world.manager()
     world.append(world.create(manager))
     world.files.fail("rename", "*/recovery-point*", errno.EIO)
-    manager.write_recovery_points()
+    manager.checkpoints.write_recovery_points()
     assert manager.directories[0].is_offline
     assert "cannot write /one/recovery-point-offset-checkpoint" in caplog.text
 

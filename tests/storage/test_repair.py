@@ -52,7 +52,7 @@ def left_behind(*, clean: bool = True, configs: tuple[tuple[str, str], ...] = ()
     assert ticket is not None
     ticket.run()
     log.end_sync(ticket)
-    node.log_manager.write_recovery_points()
+    node.log_manager.checkpoints.write_recovery_points()
     return files.crash(random.Random(1))
 
 

@@ -66,7 +66,7 @@ def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResp
                 result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         pending.complete(response)
 
-    context.node.workers.run(lambda: manager.checkpoint_log_start_offsets(places), written)
+    context.node.workers.run(lambda: manager.checkpoints.write_log_start_offsets_of(places), written)
     return response if pending.done and pending.error is None else pending
 
 

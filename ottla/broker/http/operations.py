@@ -163,7 +163,8 @@ def explain(node: Node, asked: Mapping[str, str]) -> Page:
         return named
     topic, index, partition = named
     log, now_ms = partition.log, node.clock.wall_ms()
-    state = LogToAssess.of(log, partition.last_stable_offset, node.log_manager.clean_offset_of(topic, index))
+    clean_offset = node.log_manager.checkpoints.clean_offset_of(topic, index)
+    state = LogToAssess.of(log, partition.last_stable_offset, clean_offset)
     try:
         found = assess(state, now_ms)
         segments = fates(state, found, log.high_watermark, now_ms)

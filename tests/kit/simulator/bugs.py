@@ -27,8 +27,8 @@ from ottla.storage.append import AppendResult
 from ottla.storage.cleaned_segment import CleanedSegment
 from ottla.storage.directory_checkpoints import DirectoryCheckpoints
 from ottla.storage.log import Log
+from ottla.storage.log_checkpoints import LogCheckpoints
 from ottla.storage.log_reader import End
-from ottla.storage.manager import LogManager
 from ottla.storage.missing_offsets import ANYWHERE
 from ottla.storage.offset_map import OffsetMap
 from ottla.storage.producer_state import ProducerEntry, ProducerStates
@@ -142,7 +142,7 @@ def _recovery_not_synced() -> Any:
 @_bug("recovery point beyond the sync", "the checkpoint vouches for what is only written, so recovery does not look")
 def _recovery_point_ahead() -> Any:
     def replace(checkpoint: Any) -> Any:
-        def patched(self: LogManager, name: str, offset_of: Any) -> None:
+        def patched(self: LogCheckpoints, name: str, offset_of: Any) -> None:
             if "recovery-point" in name:
                 checkpoint(self, name, lambda _, log: log.log_end_offset)
             else:
@@ -150,7 +150,7 @@ def _recovery_point_ahead() -> Any:
 
         return patched
 
-    return _before(LogManager, "_checkpoint", replace)
+    return _before(LogCheckpoints, "_write_all", replace)
 
 
 @_bug("leader epoch kept", "an unclean start goes on in the old leader epoch")
@@ -197,7 +197,7 @@ def _metadata_before_sync() -> Any:
 
 @_bug("log start not checkpointed", "DeleteRecords is answered before its checkpoint is written")
 def _log_start_not_checkpointed() -> Any:
-    return mock.patch.object(LogManager, "checkpoint_log_start_offsets", return_value=set())
+    return mock.patch.object(LogCheckpoints, "write_log_start_offsets_of", return_value=set())
 
 
 @_bug("checkpoint renamed before it is synced", "an atomic write renames a file whose content is not on disk")
@@ -279,7 +279,7 @@ def _lost_end_not_missed() -> Any:
 
 @_bug("cleaner leaves the recovery point behind", "it takes records beyond it, which a start takes for lost ones")
 def _cleaner_not_covered() -> Any:
-    return mock.patch.object(LogManager, "cover", _nothing)
+    return mock.patch.object(LogCheckpoints, "cover", _nothing)
 
 
 @_bug("clean marker without sync", "a stop in good order marks the directory clean though its logs are not synced")
