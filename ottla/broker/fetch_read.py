@@ -70,12 +70,12 @@ class FetchRead:
         for index, target in enumerate(self.targets[first:end], first):
             partition, code = self._find(target)
             self.partitions.append(partition)
-            self._results.append(_failed(target, code))
             self._slices.append(None)
             if partition is None:
                 self._is_due = True
+                self._results.append(_failed(target, code))
             else:
-                self._read(index, target, partition)
+                self._results.append(self._read(index, target, partition))
 
     def look_again(self, indexes: Iterable[int]) -> bool:
         """Find and read partitions anew that have changed; whether that is answerable now."""
@@ -88,7 +88,7 @@ class FetchRead:
                 before, self._slices[index] = self._slices[index], None
                 self._bytes -= before.length if before is not None else 0
             else:
-                self._read(index, target, partition)
+                self._results[index] = self._read(index, target, partition)
         return self._is_due or self._bytes >= self._min_bytes
 
     def is_answerable(self) -> bool:
@@ -143,8 +143,8 @@ class FetchRead:
         except KafkaError as error:
             return None, error.code
 
-    def _read(self, index: int, target: FetchTarget, partition: Partition) -> None:
-        """Fill in `_results[index]` and `_slices[index]` anew."""
+    def _read(self, index: int, target: FetchTarget, partition: Partition) -> PartitionData:
+        """Fill in `_slices[index]` anew; what is to be told with it."""
         before = self._slices[index]
         if before is not None:
             self._bytes -= before.length
@@ -179,7 +179,7 @@ class FetchRead:
             self._is_due = True
             data = _failed(target, ErrorCode.KAFKA_STORAGE_ERROR)
             self._node.note_read_error(partition, error)
-        self._results[index] = data
+        return data
 
     def _check_epoch(self, target: FetchTarget, partition: Partition) -> None:
         epoch = target.current_leader_epoch
