@@ -1,0 +1,126 @@
+"""What the checkpoints of a directory say of its logs, and for how long."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+from kit.log_dirs import ONE, ORDERS_ID, OTHER_ID, World
+from kit.simulated_files import SimulatedFiles
+
+from ottla.storage.checkpoint import read_offsets
+from ottla.storage.layout import TopicPartition
+
+
+def test_checkpoints_say_what_the_logs_say(world: World) -> None:
+    manager = world.manager()
+    manager.open_logs([])
+    log = world.create(manager)
+    world.append(log, 3)
+    world.append(log, 4, sync=False)
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_log_start_offsets()
+    manager.checkpoints.write_high_watermarks({TopicPartition("orders", 0): 2})
+    one = TopicPartition("orders", 0)
+    assert read_offsets(world.files, ONE / "recovery-point-offset-checkpoint") == {one: 3}
+    assert read_offsets(world.files, ONE / "replication-offset-checkpoint") == {one: 2}
+    assert not read_offsets(world.files, ONE / "log-start-offset-checkpoint")
+    log.delete_records(2)
+    assert manager.checkpoints.write_log_start_offsets_of([TopicPartition("orders", 0)]) == set()
+    assert isinstance(world.files, SimulatedFiles)
+    assert world.files.synced_state()["/one/log-start-offset-checkpoint"] == b"0\n1\norders 0 2\n"
+
+
+def test_rows_of_logs_that_are_not_loaded_are_kept(world: World) -> None:
+    manager = world.manager()
+    world.append(world.create(manager, 0))
+    world.append(world.create(manager, 1))
+    manager.checkpoints.write_recovery_points()
+    manager.close(clean=False)
+    manager = world.manager()
+    manager.open_log("orders", 0, ORDERS_ID, world.topic_config())
+    manager.checkpoints.write_recovery_points()
+    assert read_offsets(world.files, ONE / "recovery-point-offset-checkpoint") == {
+        TopicPartition("orders", 0): 3,
+        TopicPartition("orders", 1): 3,
+    }
+
+
+def test_a_log_that_is_cut_is_not_vouched_for_beyond_the_cut(world: World) -> None:
+    """With the old recovery point a crash would let what was appended behind the cut pass unchecked."""
+    manager = world.manager()
+    manager.open_logs([])
+    log = world.create(manager)
+    for _ in range(4):
+        world.append(log)
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_clean_offset("orders", 0, 9)
+    log.truncate_to(6, world.clock.wall_ms())
+    for name in ("recovery-point-offset-checkpoint", "cleaner-offset-checkpoint"):
+        assert read_offsets(world.files, ONE / name) == {TopicPartition("orders", 0): 6}
+    assert manager.checkpoints.clean_offset_of("orders", 0) == 6
+
+
+def test_where_a_log_is_clean_is_remembered_as_long_as_it_lives(world: World) -> None:
+    manager = world.manager()
+    manager.open_logs([])
+    for partition in range(2):
+        world.append(world.create(manager, partition))
+    assert manager.checkpoints.clean_offset_of("orders", 0) is None
+    manager.checkpoints.write_clean_offset("orders", 0, 2)
+    manager.checkpoints.write_clean_offset("orders", 1, 3)
+    manager.close()
+    manager = world.manager()
+    manager.open_logs([world.wanted(0), world.wanted(1)])
+    assert manager.checkpoints.clean_offset_of("orders", 0) == 2
+    manager.delete_log("orders", 1)()
+    manager.checkpoints.write_clean_offset("orders", 1, 3)
+    manager.checkpoints.write_clean_offset("orders", 0, 3)
+    assert read_offsets(world.files, ONE / "cleaner-offset-checkpoint") == {TopicPartition("orders", 0): 3}
+    assert manager.checkpoints.clean_offset_of("orders", 1) is None
+
+
+def test_an_unchanged_checkpoint_is_not_written_again(world: World) -> None:
+    manager = world.manager()
+    world.append(world.create(manager))
+    manager.checkpoints.write_recovery_points()
+    assert isinstance(world.files, SimulatedFiles)
+    calls = world.files.calls
+    manager.checkpoints.write_recovery_points()
+    assert world.files.calls == calls
+
+
+def test_deleted_records_stay_deleted_after_a_crash(world: World) -> None:
+    manager = world.manager()
+    log = world.create(manager)
+    world.append(log, 10)
+    log.delete_records(4)
+    assert manager.checkpoints.write_log_start_offsets_of([TopicPartition("orders", 0)]) == set()
+    assert isinstance(world.files, SimulatedFiles)
+    world.files = world.files.crash(random.Random(3))
+    loaded = world.manager().open_logs([world.wanted()])
+    assert loaded.logs[TopicPartition("orders", 0)].log_start_offset == 4
+
+
+def test_a_new_topic_of_an_old_name_does_not_inherit_its_recovery_point(world: World) -> None:
+    manager = world.manager()
+    manager.open_logs([])
+    world.append(world.create(manager), 100)
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_high_watermarks()
+    manager.delete_log("orders", 0)()
+    log = world.create(manager, topic_id=OTHER_ID)
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        assert read_offsets(world.files, ONE / name) == {}
+    assert log.recovery_point == 0
+
+
+def test_a_failing_checkpoint_takes_the_directory_offline(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    assert isinstance(world.files, SimulatedFiles)
+    manager = world.manager()
+    world.append(world.create(manager))
+    world.files.fail("rename", "*/recovery-point*", errno.EIO)
+    manager.checkpoints.write_recovery_points()
+    assert manager.directories[0].is_offline
+    assert "cannot write /one/recovery-point-offset-checkpoint" in caplog.text
