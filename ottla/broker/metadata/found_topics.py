@@ -1,0 +1,126 @@
+"""Which topics there are *now*, where the metadata tells only of some moment before: the partitions' directories know.
+
+The topic id stands in each `partition.metadata`, the number of partitions follows from their numbers, the leader epoch
+from their checkpoints.
+
+- a topic of which no directory is left was deleted behind the damage, and is forgotten;
+- a topic that only its directories know gets `retention.ms=-1` and `retention.bytes=-1`, because what it was configured
+  to is lost, and the broker's defaults would delete its records. `__consumer_offsets` is compacted, as ever;
+- producer ids go on far above all that could have been handed out meanwhile.
+
+Called by the rebuild of the metadata log only. Changes the image, writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from ottla.broker.groups.home import MAX_MESSAGE_BYTES
+from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataImage, PartitionState, TopicState
+from ottla.protocol.stored.metadata import ProducerIdsRecord
+from ottla.storage import layout
+from ottla.storage.checkpoint import BrokenFile
+from ottla.storage.files import Files
+from ottla.storage.layout import OFFSETS_TOPIC
+from ottla.storage.leader_epoch_checkpoint import read_leader_epochs
+from ottla.storage.producer_state import CorruptSnapshot, parse_snapshot
+
+if TYPE_CHECKING:
+    from ottla.broker.metadata.remains import MetadataRemains
+
+PRODUCER_IDS_LEFT_OUT: Final = 1_000_000
+"""Producer ids above the last one that is known: so many may have been handed out behind the damage."""
+CONFIGURATION_IS_LOST: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
+OFFSETS_CONFIGURATION: Final = {
+    "cleanup.policy": "compact",
+    "compression.type": "producer",
+    "max.message.bytes": str(MAX_MESSAGE_BYTES),
+}
+
+
+def reconcile(remains: MetadataRemains) -> Iterator[str]:
+    """Make `remains.image` say what the directories say; a line for people where it said something else."""
+    image = remains.image
+    ids = remains.topic_ids()
+    found: dict[str, dict[int, Path]] = {}
+    for one, path in remains.partition_directories():
+        found.setdefault(one.topic, {})[one.partition] = path
+    for topic in list(image.topics.values()):
+        if topic.name not in found or ids.get(topic.name, topic.id) != topic.id:
+            _forget(image, topic)
+            yield f"topic {topic.name} ({topic.id}): no directory of it is left, it is forgotten"
+    for name, directories in sorted(found.items()):
+        if name not in ids:
+            yield f"topic {name}: no directory says its topic id; its directories become -stray at the next start"
+            continue
+        if name not in image.topics:
+            _add(image, name, ids[name])
+            overrides = ", ".join(f"{k}={v}" for k, v in image.topic_configs(name).items())
+            yield f"topic {name}: its configuration is lost; {overrides} until somebody sets another"
+        _add_partitions(remains, image.topics[name], directories)
+    image.producer_ids = ProducerIdsRecord(
+        broker_id=remains.node_id(),
+        next_producer_id=max(image.next_producer_id, _largest_producer_id(remains.files, found) + 1)
+        + PRODUCER_IDS_LEFT_OUT,
+    )
+
+
+def _forget(image: MetadataImage, topic: TopicState) -> None:
+    del image.topics[topic.name]
+    del image.topics_by_id[topic.id]
+    image.configs.pop((TOPIC_RESOURCE, topic.name), None)
+    image.partition_count -= len(topic.partitions)
+
+
+def _add(image: MetadataImage, name: str, topic_id: UUID) -> None:
+    image.topics[name] = image.topics_by_id[topic_id] = TopicState(name, topic_id)
+    overrides = OFFSETS_CONFIGURATION if name == OFFSETS_TOPIC else CONFIGURATION_IS_LOST
+    image.configs[TOPIC_RESOURCE, name] = dict(overrides)
+
+
+def _add_partitions(remains: MetadataRemains, topic: TopicState, directories: Mapping[int, Path]) -> None:
+    node_id = remains.node_id()
+    for index in range(max([*directories, *topic.partitions]) + 1):
+        path = directories.get(index)
+        epoch = 0 if path is None else _last_epoch(remains.files, path)
+        known = topic.partitions.get(index)
+        if known is not None:
+            topic.partitions[index] = replace(known, leader_epoch=max(known.leader_epoch, epoch))
+            continue
+        topic.partitions[index] = PartitionState(
+            replicas=(node_id,),
+            isr=(node_id,),
+            leader=node_id,
+            leader_epoch=epoch,
+            partition_epoch=0,
+            directories=(remains.directory_id(remains.roots[0] if path is None else path.parent),),
+        )
+        remains.image.partition_count += 1
+    topic.partitions = dict(sorted(topic.partitions.items()))
+
+
+def _last_epoch(files: Files, path: Path) -> int:
+    try:
+        entries = read_leader_epochs(files, path)
+    except BrokenFile:
+        return 0  # it was mended before, unless it belongs to another of the directories
+    return entries[-1].epoch if entries else 0
+
+
+def _largest_producer_id(files: Files, found: Mapping[str, Mapping[int, Path]]) -> int:
+    largest = -1
+    for directories in found.values():
+        for path in directories.values():
+            for name in files.list_directory(path):
+                if not name.endswith(layout.SNAPSHOT_SUFFIX):
+                    continue
+                try:
+                    producers = parse_snapshot(files.read_bytes(path / name))
+                except CorruptSnapshot:
+                    continue
+                largest = max([largest, *(producer.producer_id for producer in producers)])
+    return largest
