@@ -147,8 +147,12 @@ class LogCheckpoints:
         home = self._homes.get(cleaned)
         if home is None:
             return  # its topic was deleted
-        known = home.checkpoints.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get
-        self._demand(CLEANER_OFFSET_CHECKPOINT_FILE, home, lambda one, _: offset if one == cleaned else known(one))
+
+        def known(one: TopicPartition, _: Log) -> int | None:
+            # Looked up under the guard: what a moment ago was known may be of another life of a partition.
+            return offset if one == cleaned else home.checkpoints.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get(one)
+
+        self._demand(CLEANER_OFFSET_CHECKPOINT_FILE, home, known)
 
     def keep_cleaned(self, home: LogDirectory, failed: Collection[TopicPartition]) -> None:
         """Where the cleaner's checkpoint was lost: the next unclean start must not take missing offsets for damage, in

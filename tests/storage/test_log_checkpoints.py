@@ -6,6 +6,7 @@ import errno
 import random
 
 import pytest
+from kit.barging import Barged
 from kit.log_dirs import ONE, ORDERS_ID, OTHER_ID, World
 from kit.simulated_files import SimulatedFiles
 
@@ -79,6 +80,23 @@ def test_where_a_log_is_clean_is_remembered_as_long_as_it_lives(world: World) ->
     manager.checkpoints.write_clean_offset("orders", 0, 3)
     assert read_offsets(world.files, ONE / "cleaner-offset-checkpoint") == {TopicPartition("orders", 0): 3}
     assert manager.checkpoints.clean_offset_of("orders", 1) is None
+
+
+def test_a_clean_offset_that_is_written_while_a_topic_is_made_anew_leaves_the_new_one_unclean(world: World) -> None:
+    manager = world.manager()
+    manager.open_logs([])
+    for partition in range(2):
+        world.append(world.create(manager, partition))
+    manager.checkpoints.write_clean_offset("orders", 1, 3)
+
+    def make_anew() -> None:
+        manager.delete_log("orders", 1)()
+        world.create(manager, 1, OTHER_ID)
+
+    manager.directories[0].guard = barged = Barged(manager.directories[0].guard, make_anew)
+    manager.checkpoints.write_clean_offset("orders", 0, 2)
+    assert barged.has_happened
+    assert read_offsets(world.files, ONE / "cleaner-offset-checkpoint") == {TopicPartition("orders", 0): 2}
 
 
 def test_an_unchanged_checkpoint_is_not_written_again(world: World) -> None:
