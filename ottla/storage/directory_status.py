@@ -98,7 +98,10 @@ class DirectoryStatus:
 
     def mark_offline(self, error: OSError, *, is_told: bool = True) -> None:
         """A write, sync or truncate failed: OFFLINE until restart. `is_told` False: the caller says so."""
-        self._move(DirectoryState.OFFLINE, error, is_told=is_told)
+        with self.guard:
+            has_changed = self._change(DirectoryState.OFFLINE, error)
+        if has_changed:
+            self._tell(DirectoryState.OFFLINE, is_told=is_told)
 
     def mark_failed(self, error: OSError) -> None:
         """The one or the other, by what the error says. Not for a failed sync, which is always OFFLINE."""
@@ -170,25 +173,26 @@ class DirectoryStatus:
             if error is not None and self.state is DirectoryState.FULL:
                 self.error = error
                 return
-        self._move(DirectoryState.ONLINE if error is None else DirectoryState.FULL, error)
+            # Decided and changed in one breath: what a write meets in between would be overruled.
+            state = DirectoryState.ONLINE if error is None else DirectoryState.FULL
+            has_changed = self._change(state, error)
+        if has_changed:
+            self._tell(state)
 
     def tell_offline(self) -> None:
         """Say in the log that it is offline, and why."""
         logger.error("log directory %s is %s: %s", self.path, self.state.value, self.error)
 
-    def _move(
-        self,
-        state: DirectoryState,
-        error: OSError | None,
-        *,
-        is_told: bool = True,
-    ) -> None:
-        with self.guard:
-            if self.state is state or self.is_offline:
-                return
-            self.state = state
-            self.is_offline = state is DirectoryState.OFFLINE
-            self.error = error
+    def _change(self, state: DirectoryState, error: OSError | None) -> bool:
+        """To be called under the guard; returns whether that is news for `_tell`, which is called without it."""
+        if self.state is state or self.is_offline:
+            return False
+        self.state = state
+        self.is_offline = state is DirectoryState.OFFLINE
+        self.error = error
+        return True
+
+    def _tell(self, state: DirectoryState, *, is_told: bool = True) -> None:
         if state is DirectoryState.ONLINE:
             logger.warning("log directory %s has room again and takes writes", self.path)
         elif state is DirectoryState.FULL and self._no_room_error is None:

@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from kit.barging import Barged
 from kit.log_dirs import ONE, World
 from kit.simulated_files import SimulatedFiles
 
@@ -98,6 +99,25 @@ def test_a_disk_that_took_nothing_and_has_its_reserve_again_must_still_pass_the_
     files.heal(rule)
     assert not home.look_at_room()
     assert not home.has_taken_all
+    assert home.probe()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_a_write_that_finds_no_room_beside_a_look_at_the_room_leaves_the_directory_full(count: int) -> None:
+    """Whenever the look that is about to bring it back is overtaken."""
+    files = SimulatedFiles()
+    home = directory(files)
+    files.volumes[HOME] = (100_000, 700)
+    home.look_at_room()
+    files.volumes[HOME] = (100_000, 5_000)
+    no_room = OSError(errno.ENOSPC, "No space left on device")
+    guard = home.guard
+    home.guard = barged = Barged(guard, lambda: home.mark_full(no_room), count)
+    home.look_at_room()
+    home.guard = guard
+    if not barged.has_happened:
+        home.mark_full(no_room)
+    assert (home.state, home.error) == (DirectoryState.FULL, no_room)
     assert home.probe()
 
 
