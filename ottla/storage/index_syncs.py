@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from ottla.storage.layout import TopicPartition
@@ -27,30 +27,48 @@ MOST_LOGS: Final = 16
 """Logs whose index files are synced in one round, two syncs each."""
 
 
+class _Synced(NamedTuple):
+    """The index files of a log that are on disk. `base_offset` and `size_bytes`: its active segment's then."""
+
+    log: Log
+    base_offset: int
+    size_bytes: int
+    offset: int
+
+
 class IndexSyncs:
     """What is known of the logs of one broker. `run` waits for the disk, in any one thread."""
 
     def __init__(self) -> None:
-        self.offsets: dict[TopicPartition, int] = {}
-        """The rows: up to which offset the index files are known to be on disk."""
-        self._seen: dict[TopicPartition, tuple[Log, int, int]] = {}
-        """By partition the log, the base offset of the segment that was active, and its size."""
+        self._synced: dict[TopicPartition, _Synced] = {}
+
+    def offset_of(self, one: TopicPartition, log: Log) -> int | None:
+        """The row: up to which offset the index files are known to be on disk, None when nothing was synced in the
+        life of this log.
+        """
+        synced = self._synced.get(one)
+        # A sync that was under way when the log was deleted is told of after that: it is no other log's.
+        return synced.offset if synced is not None and synced.log is log else None
+
+    def closed(self, one: TopicPartition, log: Log) -> None:
+        """The log was closed in good order: its index files are on disk, too."""
+        self._synced[one] = _Synced(log, 0, 0, log.log_end_offset)
 
     def forget(self, one: TopicPartition) -> None:
         """The log is gone."""
-        self.offsets.pop(one, None)
-        self._seen.pop(one, None)
+        self._synced.pop(one, None)
 
     def run(self, logs: Iterable[tuple[TopicPartition, Log]]) -> None:
         """Bring the index files of those that have grown most to the disk. Raises OSError: the disk failed."""
         behind = []
         for one, log in logs:
             active = log.segment_list.active
-            known, base_offset, size_bytes = self._seen.get(one, (None, 0, 0))
-            if known is not log or base_offset != active.base_offset:
-                size_bytes = 0
-            if active.size_bytes - size_bytes >= BEHIND_BYTES and log.error is None:
-                behind.append((active.size_bytes - size_bytes, one, log))
+            synced = self._synced.get(one)
+            grown_bytes = active.size_bytes
+            if synced is not None and synced.log is log and synced.base_offset == active.base_offset:
+                grown_bytes -= synced.size_bytes
+            if grown_bytes >= BEHIND_BYTES and log.error is None:
+                behind.append((grown_bytes, one, log))
         for _, one, log in heapq.nlargest(MOST_LOGS, behind, key=lambda item: item[0]):
             active = log.segment_list.active
             size_bytes = active.size_bytes
@@ -60,5 +78,4 @@ class IndexSyncs:
                 if log.error is None and not active.is_deleted and active is log.segment_list.active:
                     raise
                 continue  # it was closed meanwhile
-            self._seen[one] = (log, active.base_offset, size_bytes)
-            self.offsets[one] = offset
+            self._synced[one] = _Synced(log, active.base_offset, size_bytes, offset)

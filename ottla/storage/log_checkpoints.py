@@ -96,12 +96,14 @@ class LogCheckpoints:
         self._write_index_offsets()
 
     def _write_index_offsets(self) -> None:
-        self._write_all(INDEX_OFFSET_CHECKPOINT_FILE, lambda one, _: self._indexed_offset(one))
+        self._write_all(INDEX_OFFSET_CHECKPOINT_FILE, self._indexed_offset)
 
-    def _indexed_offset(self, one: TopicPartition) -> int | None:
+    def _indexed_offset(self, one: TopicPartition, log: Log) -> int | None:
+        offset = self._index_syncs.offset_of(one, log)
         home = self._homes.get(one)
-        before = None if home is None else home.checkpoints.rows[INDEX_OFFSET_CHECKPOINT_FILE].get(one)
-        return self._index_syncs.offsets.get(one, before)
+        if offset is None and home is not None:
+            return home.checkpoints.rows[INDEX_OFFSET_CHECKPOINT_FILE].get(one)
+        return offset
 
     # -- log start offsets
 
@@ -174,7 +176,7 @@ class LogCheckpoints:
 
     def log_closed(self, topic_partition: TopicPartition, log: Log) -> None:
         """A log was closed in good order: its index files are on disk, too."""
-        self._index_syncs.offsets[topic_partition] = log.log_end_offset
+        self._index_syncs.closed(topic_partition, log)
 
     def log_deleted(self, topic_partition: TopicPartition) -> None:
         """A log is gone. Its rows go with the next writing, or before its name lives again."""

@@ -101,15 +101,15 @@ def test_the_rows_of_index_syncs_outlive_a_power_cut(monkeypatch: pytest.MonkeyP
     syncs = IndexSyncs()
     fill(log, 10)
     syncs.run([(ONE, log)])
-    assert syncs.offsets == {ONE: 0}  # entries are written behind
+    assert syncs.offset_of(ONE, log) == 0  # entries are written behind
     log.flush_indexes()
     syncs.run([(ONE, log)])
-    assert syncs.offsets == {ONE: 0}  # it has not grown since
+    assert syncs.offset_of(ONE, log) == 0  # it has not grown since
     fill(log, 90, 10)
     log.flush_indexes()
     syncs.run([(ONE, log)])
     fill(log, 100, 100)
-    indexed = syncs.offsets[ONE]
+    indexed = syncs.offset_of(ONE, log)
     assert indexed == 100
     sync(log)
     log.flush_indexes()
@@ -127,10 +127,10 @@ def test_a_log_that_grew_little_and_one_that_is_gone_are_left_alone() -> None:
     log.flush_indexes()
     syncs = IndexSyncs()
     syncs.run([(ONE, log)])
-    assert syncs.offsets == {}
+    assert syncs.offset_of(ONE, log) is None
     log.abandon()
     syncs.run([(ONE, log)])
-    assert syncs.offsets == {}
+    assert syncs.offset_of(ONE, log) is None
 
 
 def test_a_second_segment_is_not_made_before_the_first_one_has_its_name_on_disk() -> None:
