@@ -301,8 +301,7 @@ class Chores:
         manager = self._node.log_manager
         if not any(not one.is_online and not one.is_offline for one in manager.directories):
             return False
-        now_ms = self._node.clock.monotonic_ms()
-        return self.chores["full directories"].in_worker(lambda: manager.probe_full(now_ms), self._make_missing)
+        return self.chores["full directories"].in_worker(manager.probe_full, self._make_missing)
 
     def _look_at_room(self) -> bool:
         has_come_back = False

@@ -5,9 +5,7 @@
     orders 0 4711           topic, partition, offset
     first-2 1 15
 
-`recovery-point-offset-checkpoint` says up to where each log is known to be on disk, `log-start-offset-checkpoint`
-where it starts if not at its first segment (DeleteRecords), `replication-offset-checkpoint` its high watermark,
-`cleaner-offset-checkpoint` the first offset that was not compacted. Files are replaced whole
+Which files there are, and what their offsets say, is in `directory_checkpoints.py`. Files are replaced whole
 (`Files.write_atomically`), so a crash leaves the old or the new one.
 
 A file that does not read so is `BrokenFile`, which names file, line and what was expected: guessing an offset could

@@ -1,7 +1,7 @@
 """The offset checkpoints of one log directory: read at the start, held in memory, and replaced whole.
 
     recovery-point-offset-checkpoint   up to where each log is known to be on disk
-    log-start-offset-checkpoint        where it starts, if not with its first segment
+    log-start-offset-checkpoint        where it starts, if not with its first segment (DeleteRecords)
     replication-offset-checkpoint      its high watermark
     cleaner-offset-checkpoint          up to where it was cleaned
     ottla-index-offset-checkpoint      up to where its last index files are on disk (`index_syncs.py`); broken or lost,

@@ -47,8 +47,7 @@ class DirectoryState(Enum):
 class DirectoryStatus:
     """The state of the directory `path`.
 
-    `error` says why it is not ONLINE. `on_change` is called after each change of state, from whatever thread met the
-    error. `reserve_bytes()` is what the configuration says of the reserve now.
+    `error` says why it is not ONLINE. `reserve_bytes()` is what the configuration says of the reserve now.
     """
 
     def __init__(self, files: Files, path: Path, reserve_bytes: Callable[[], int]) -> None:
@@ -61,7 +60,6 @@ class DirectoryStatus:
         """What the last look at the volume found."""
         self.room_bytes = UNKNOWN_ROOM.budget_bytes
         """Bytes that may be appended until the next look; 0 or less: `refusal` has to be asked."""
-        self.on_change: Callable[[DirectoryStatus], None] | None = None
         self.guard = threading.RLock()
         """Held while the state changes, and while a checkpoint is replaced: when `mark_offline` returns, none is being
         written any more.
@@ -204,5 +202,3 @@ class DirectoryStatus:
             )
         elif is_told:
             self.tell_offline()
-        if self.on_change is not None:
-            self.on_change(self)

@@ -130,10 +130,9 @@ class LogCheckpoints:
 
     # -- high watermarks
 
-    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """Write each log's high watermark; `high_watermarks` overrides what the logs themselves say."""
-        given = high_watermarks or {}
-        self._write_all(REPLICATION_OFFSET_CHECKPOINT_FILE, lambda one, log: given.get(one, log.high_watermark))
+    def write_high_watermarks(self) -> None:
+        """Write each log's high watermark."""
+        self._write_all(REPLICATION_OFFSET_CHECKPOINT_FILE, _high_watermark)
 
     # -- clean offsets
 
@@ -228,6 +227,10 @@ class LogCheckpoints:
 
 def _recovery_point(_: TopicPartition, log: Log) -> int:
     return log.recovery_point
+
+
+def _high_watermark(_: TopicPartition, log: Log) -> int:
+    return log.high_watermark
 
 
 def _moved_start(_: TopicPartition, log: Log) -> int | None:

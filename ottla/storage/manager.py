@@ -117,9 +117,8 @@ class LogManager:
         """An open log, None when it is not open."""
         return self.logs.get(TopicPartition(topic, partition))
 
-    def probe_full(self, now_ms: int) -> list[LogDirectory]:
+    def probe_full(self) -> list[LogDirectory]:
         """See whether FULL directories have room again; returns those that came back. Waits for the disk."""
-        del now_ms  # every call probes; how often is the chore's to say
         full = [directory for directory in self.directories if directory.state is DirectoryState.FULL]
         return [directory for directory in full if directory.probe()]
 

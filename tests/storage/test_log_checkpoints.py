@@ -24,10 +24,10 @@ def test_checkpoints_say_what_the_logs_say(world: World) -> None:
     world.append(log, 4, sync=False)
     manager.checkpoints.write_recovery_points()
     manager.checkpoints.write_log_start_offsets()
-    manager.checkpoints.write_high_watermarks({TopicPartition("orders", 0): 2})
+    manager.checkpoints.write_high_watermarks()
     one = TopicPartition("orders", 0)
     assert read_offsets(world.files, ONE / "recovery-point-offset-checkpoint") == {one: 3}
-    assert read_offsets(world.files, ONE / "replication-offset-checkpoint") == {one: 2}
+    assert read_offsets(world.files, ONE / "replication-offset-checkpoint") == {one: 3}
     assert not read_offsets(world.files, ONE / "log-start-offset-checkpoint")
     log.delete_records(2)
     assert manager.checkpoints.write_log_start_offsets_of([TopicPartition("orders", 0)]) == set()
