@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
@@ -52,7 +52,7 @@ class Appended(Protocol):
 class RunWaiter(Protocol):
     """Whoever gathers several batches together is told of them together."""
 
-    def run_appended(self, results: list[AppendResult]) -> None:
+    def run_appended(self, results: Sequence[AppendResult]) -> None:
         """The results of all of its batches of this turn, in their order."""
 
 
@@ -65,7 +65,7 @@ class _OneBatch:
         self._waiter = waiter
         self._index = index
 
-    def run_appended(self, results: list[AppendResult]) -> None:
+    def run_appended(self, results: Sequence[AppendResult]) -> None:
         self._waiter.appended(self._index, results[0])
 
 
@@ -214,6 +214,7 @@ class Partition:
             return
         log = self.log
         old_end_offset, old_size_bytes = log.log_end_offset, log.size_bytes
+        results: Sequence[AppendResult]
         try:
             results = log.append(entries, now_ms)
         except Exception:
@@ -244,7 +245,7 @@ class Partition:
             first += count
 
     def _count_one_by_one(
-        self, entries: list[AppendEntry | tuple[memoryview, int]], results: list[AppendResult]
+        self, entries: list[AppendEntry | tuple[memoryview, int]], results: Sequence[AppendResult]
     ) -> None:
         """Count the bytes of each batch where it belongs: some were refused, stored before, or not stored as sent."""
         counters = self.counters

@@ -19,9 +19,7 @@ their batches are appended by one call and covered by one sync.
 
 from __future__ import annotations
 
-import functools
 import struct
-from operator import itemgetter
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -30,6 +28,7 @@ from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.headers import response_header
 from ottla.protocol.message import encode
+from ottla.storage.append import AllStored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,21 +53,26 @@ _LENGTH_BYTES = 4
 _FORM_START = 12  # of a frame with its length: behind the correlation id
 _FLEXIBLE_TAIL = b"\0\0\0"  # no tagged fields of the partition, the topic, the request
 _INT32 = struct.Struct(">i")
-_OFFSETS_BYTES = 24  # base offset, log append time, log start offset
+_UINT32 = struct.Struct(">I")
+_NO_KIND = -1
+_OFFSETS = struct.Struct(">qqq")  # base offset, log append time, log start offset
+_TIME_AND_START = struct.Struct(">qq")
 _MARK = struct.pack(">qq", 0x5EED_0FF5_E7A1_B2C3, 0x7EA5_7A3B_0001_0203)
 _NONE = ErrorCode.NONE
-_last_offset = itemgetter(2)
 
 
 class ProduceForm:
     """What the remembered bytes mean, and the answer around what differs."""
 
     __slots__ = (
+        "_after",
+        "_behind",
+        "_time_and_start",
         "acks",
-        "after",
         "before",
         "clock",
         "config",
+        "front",
         "index",
         "log",
         "meter",
@@ -99,9 +103,20 @@ class ProduceForm:
         mark = whole.index(_MARK)
         tags = response_header(0, version, 0)[4:]
         self.before = tags + whole[:mark]
-        self.after = whole[mark + _OFFSETS_BYTES :]
-        layout = struct.Struct(f">ii{len(self.before)}sqqq{len(self.after)}s")
-        self.pack = functools.partial(layout.pack, layout.size - _LENGTH_BYTES)
+        self._after = whole[mark + _OFFSETS.size :]
+        self._time_and_start = (-1, -1)
+        self._behind = _TIME_AND_START.pack(-1, -1) + self._after
+        layout = struct.Struct(f">{_LENGTH_BYTES}si{len(self.before)}sq{len(self._behind)}s")
+        self.front = _INT32.pack(layout.size - _LENGTH_BYTES)
+        self.pack = layout.pack
+        """An answer with its length: `front`, correlation id, `before`, base offset, `behind`."""
+
+    def behind(self, log_append_time_ms: int, log_start_offset: int) -> bytes:
+        """What stands behind the base offset in the answers of batches that were stored."""
+        if self._time_and_start != (log_append_time_ms, log_start_offset):
+            self._time_and_start = (log_append_time_ms, log_start_offset)
+            self._behind = _TIME_AND_START.pack(log_append_time_ms, log_start_offset) + self._after
+        return self._behind
 
     def refusal(self, correlation_id: int, code: ErrorCode, message: str | None, result: AppendResult | None) -> bytes:
         """The whole response of a batch that was refused, or is not promised, with its length."""
@@ -155,6 +170,7 @@ class ProduceForms:
         "_max_frame_bytes",
         "_smallest_bytes",
         "_unpack",
+        "_unpack_next",
         "_word",
     )
 
@@ -166,8 +182,10 @@ class ProduceForms:
     def _place_length(self, length_at: int) -> None:
         """The records' length stands at `length_at` of a frame: what is before it, and four bytes from there on."""
         self._length_at = length_at
-        layout = struct.Struct(f">iIi{length_at - _FORM_START}sI")
+        front = f"iIi{length_at - _FORM_START}sI"
+        layout = struct.Struct(f">{front}")
         self._unpack, self._smallest_bytes = layout.unpack_from, layout.size
+        self._unpack_next = struct.Struct(f">I{front}").unpack_from  # and the last bytes of the frame before
         self._forget()
 
     def _forget(self) -> None:
@@ -187,8 +205,7 @@ class ProduceForms:
         smallest_bytes = self._smallest_bytes
         if not smallest_bytes <= end - start <= self._max_frame_bytes:
             return None  # in so short a view no frame is too long, and each is looked at by its length alone
-        unpack, unpack_tail = self._unpack, _INT32.unpack_from
-        frame_bytes, kind, correlation_id, key, word = unpack(view, start)
+        frame_bytes, kind, correlation_id, key, word = self._unpack(view, start)
         form = self._form
         if form is None or key != self._key or kind != form.version:  # API key and version; Produce is 0
             form = self._forms.get(key)
@@ -202,6 +219,7 @@ class ProduceForms:
         if (frame_bytes != self._frame_bytes or word != self._word) and not self._measure(form, frame_bytes, word):
             return None
         first, last = self._first, self._last
+        unpack_next = self._unpack_next
         is_flexible = kind >= FIRST_FLEXIBLE_VERSION
         last_start = end - smallest_bytes
         entries: list[tuple[memoryview, int]] = []
@@ -209,17 +227,21 @@ class ProduceForms:
         run_bytes = 0
         for _ in range(most):
             following = start + _LENGTH_BYTES + frame_bytes
-            if following > end or (is_flexible and unpack_tail(view, following - 4)[0] & 0xFFFFFF):
+            if following > end:
                 break
+            if following <= last_start:
+                tail, next_bytes, next_kind, next_id, next_key, next_word = unpack_next(view, following - 4)
+            else:
+                (tail,), next_kind = _UINT32.unpack_from(view, following - 4), _NO_KIND
+            if is_flexible and tail & 0xFFFFFF:
+                break  # tagged fields, which the long way knows
             entries.append((view[start + first : start + last], kind))
             correlation_ids.append(correlation_id)
             run_bytes += last - first
             start = following
-            if start > last_start:
+            if next_kind != kind or next_key != key:
                 break
-            next_bytes, next_kind, correlation_id, next_key, next_word = unpack(view, start)
-            if next_key != key or next_kind != kind:
-                break
+            correlation_id = next_id
             if next_bytes != frame_bytes or next_word != word:
                 frame_bytes, word = next_bytes, next_word
                 if not self._measure(form, frame_bytes, word):
@@ -310,33 +332,40 @@ class ProduceRun(Slot):
         """Told by the turn's flush: encode the answers, and let them leave now or when they may."""
         form = self._form
         correlation_ids = self._correlation_ids
-        pack, before, after = form.pack, form.before, form.after
-        # As if all had been stored. Base offset, append time and log start by their numbers: a named tuple's names are
-        # looked up in its class.
-        answers = [
-            pack(correlation_id, before, result[1], result[3], result[4], after)
-            for correlation_id, result in zip(correlation_ids, results, strict=True)
-        ]
-        last_offsets = list(map(_last_offset, results))
-        promised = max(last_offsets)
-        if min(last_offsets) < 0:
-            for number, result in enumerate(results):
-                if result.error_code is not _NONE:
-                    message = result.error_message
-                    answers[number] = self._refuse(correlation_ids[number], result.error_code, message, result)
+        if type(results) is AllStored:
+            promised_offset = results.end_offset
+            pack, front, before = form.pack, form.front, form.before
+            behind = form.behind(results.log_append_time_ms, results.log_start_offset)
+            answers = [
+                pack(front, correlation_id, before, base_offset, behind)
+                for correlation_id, base_offset in zip(correlation_ids, results.base_offsets, strict=True)
+            ]
+        else:
+            promised_offset = max(result.last_offset for result in results) + 1
+            answers = list(map(self._answer, correlation_ids, results))
         partition = form.partition
-        if partition.high_watermark > promised or (form.acks != ACKS_ALL and not partition.holds_acknowledgements):
+        if partition.high_watermark >= promised_offset or (
+            form.acks != ACKS_ALL and not partition.holds_acknowledgements
+        ):
             self._answered(answers)
             return
+        # Not the results: they look at bytes that were received, which are good for this turn only.
+        last_offsets = results.last_offsets if type(results) is AllStored else [one.last_offset for one in results]
 
         def visible(error: BaseException | None) -> None:
-            self._answered(answers if error is None else self._after_failure(answers, results, error))
+            self._answered(answers if error is None else self._after_failure(answers, last_offsets, error))
 
-        partition.when_visible(promised + 1, visible, form.clock.monotonic_ms() + form.timeout_ms)
+        partition.when_visible(promised_offset, visible, form.clock.monotonic_ms() + form.timeout_ms)
 
-    def _after_failure(
-        self, answers: list[bytes], results: Sequence[AppendResult], error: BaseException
-    ) -> list[bytes]:
+    def _answer(self, correlation_id: int, result: AppendResult) -> bytes:
+        """The answer of one request: stored, stored before, or refused."""
+        if result.error_code is not _NONE:
+            return self._refuse(correlation_id, result.error_code, result.error_message, result)
+        form = self._form
+        behind = form.behind(result.log_append_time_ms, result.log_start_offset)
+        return form.pack(form.front, correlation_id, form.before, result.base_offset, behind)
+
+    def _after_failure(self, answers: list[bytes], last_offsets: list[int], error: BaseException) -> list[bytes]:
         """The answers when the promise could not be kept: only what may be seen all the same is a success."""
         if isinstance(error, KafkaError):
             code, message = error.code, error.message
@@ -345,8 +374,8 @@ class ProduceRun(Slot):
         high_watermark = self._form.partition.high_watermark
         return [
             # What was refused has a last offset of -1, and its answer already.
-            answer if result.last_offset < high_watermark else self._refuse(correlation_id, code, message, None)
-            for answer, result, correlation_id in zip(answers, results, self._correlation_ids, strict=True)
+            answer if last_offset < high_watermark else self._refuse(correlation_id, code, message, None)
+            for answer, last_offset, correlation_id in zip(answers, last_offsets, self._correlation_ids, strict=True)
         ]
 
     def _refuse(self, correlation_id: int, code: ErrorCode, message: str | None, result: AppendResult | None) -> bytes:

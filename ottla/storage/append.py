@@ -8,8 +8,9 @@ here touches a file. Called by the log only; the broker makes entries and reads 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
 from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode
@@ -20,6 +21,9 @@ from ottla.protocol.records.batch import (
     header_fields,
 )
 from ottla.protocol.records.compression import Compression
+
+if TYPE_CHECKING:
+    from ottla.storage.append_plan import PlannedBatch
 
 NO_TIMESTAMP: Final = -1
 FIRST_PRODUCE_VERSION_WITH_ZSTD: Final = 7
@@ -75,6 +79,56 @@ class AppendResult(NamedTuple):
     is_duplicate: bool = False
     error_message: str | None = None
     record_errors: tuple[RecordError, ...] = ()
+
+
+class AllStored(Sequence[AppendResult]):
+    """The results of a call that stored the batches of all entries: made one by one for who looks at one.
+
+    Who needs only offsets takes the columns: an object for each batch is time on the hot path. It holds on to the
+    batches' bytes, so it is good for the turn.
+    """
+
+    __slots__ = ("_batches", "log_append_time_ms", "log_start_offset")
+
+    def __init__(self, batches: Sequence[PlannedBatch], log_append_time_ms: int, log_start_offset: int) -> None:
+        self._batches = batches
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+
+    @property
+    def base_offsets(self) -> list[int]:
+        """Of each batch."""
+        return [batch[2] for batch in self._batches]
+
+    @property
+    def last_offsets(self) -> list[int]:
+        """Of each batch."""
+        return [batch[3] for batch in self._batches]
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last batch."""
+        return self._batches[-1][3] + 1
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[AppendResult]:
+        return map(self._result, self._batches)
+
+    @overload
+    def __getitem__(self, index: int) -> AppendResult: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> AllStored: ...
+
+    def __getitem__(self, index: int | slice) -> AppendResult | AllStored:
+        if isinstance(index, slice):
+            return AllStored(self._batches[index], self.log_append_time_ms, self.log_start_offset)
+        return self._result(self._batches[index])
+
+    def _result(self, batch: PlannedBatch) -> AppendResult:
+        return AppendResult(ErrorCode.NONE, batch[2], batch[3], self.log_append_time_ms, self.log_start_offset)
 
 
 class Refused(Exception):

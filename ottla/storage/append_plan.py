@@ -7,7 +7,6 @@ has written all of it, nothing of it is visible anywhere; a failed write just dr
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from typing import Final
 
@@ -82,7 +81,9 @@ class SegmentRun:
         self.max_offset = base_offset + MAX_RELATIVE_OFFSET
         self.segment = segment
         self.buffers: list[memoryview | bytearray | bytes] = []
-        self.index_offsets, self.index_positions, self.index_firsts = array("i"), array("i"), array("i")
+        self.index_offsets: list[int] = []
+        self.index_positions: list[int] = []
+        self.index_firsts: list[int] = []
         self.time_entries: list[tuple[int, int]] = []
         self.timed_ms = NO_TIMESTAMP
         self.producers: dict[int, ProducerEntry] = {}
@@ -193,7 +194,9 @@ class SegmentRun:
         if self.index_offsets:
             segment.indexed_position = self.indexed_position
             unwritten = segment.offset_index.append_run(self.index_offsets, self.index_positions, self.index_firsts)
-            del self.index_offsets[:], self.index_positions[:], self.index_firsts[:]
+            self.index_offsets.clear()
+            self.index_positions.clear()
+            self.index_firsts.clear()
             if self.time_entries:
                 try:
                     for timestamp_ms, offset in self.time_entries:

@@ -24,6 +24,7 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.checksum import crc32c
 from ottla.storage.append import (
     LAST_PLAIN_CODEC,
+    AllStored,
     AppendEntry,
     AppendResult,
     BatchRules,
@@ -43,8 +44,8 @@ from ottla.storage.producer_state import (
 )
 from ottla.storage.rewrite import rewrite
 
-_NONE: Final = ErrorCode.NONE
-_ATTRIBUTES_POSITION: Final = 21
+_CHECKED: Final = slice(21, None)
+"""The bytes of a batch that its checksum covers: from its attributes on."""
 _REFUSED_ATTRIBUTES: Final = 0xFFF8
 """All bits but those of the codec."""
 _fast = tuple.__new__  # a named tuple without the detour over its own constructor: half the price
@@ -60,7 +61,7 @@ class Intake(NamedTuple):
         producers: what they make of their producers.
     """
 
-    results: list[AppendResult]
+    results: Sequence[AppendResult]
     batches: list[PlannedBatch]
     size_bytes: int
     newest_ms: int
@@ -89,7 +90,7 @@ def take_in(  # noqa: PLR0915  (one loop without calls: what it says below)
     stamp_ms = now_ms if rules.is_log_append_time else -1
     batches: list[PlannedBatch] = []
     staged: dict[int, ProducerEntry] = {}
-    results: list[AppendResult] = []
+    not_stored: dict[int, AppendResult] = {}
     added_bytes, newest_ms = 0, -1
     for received, api_version in entries:
         records, entry = received, None
@@ -111,7 +112,7 @@ def take_in(  # noqa: PLR0915  (one loop without calls: what it says below)
                 or size_bytes > max_batch_bytes
             ):
                 raise wrong_shape(records, rules)
-            if crc32c(records[_ATTRIBUTES_POSITION:]) != crc:
+            if crc32c(records[_CHECKED]) != crc:
                 raise Refused(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match its bytes")
             # One comparison for the common case: a known codec other than zstd, and none of the bits that are refused.
             if attributes & _REFUSED_ATTRIBUTES or attributes > LAST_PLAIN_CODEC:
@@ -133,23 +134,29 @@ def take_in(  # noqa: PLR0915  (one loop without calls: what it says below)
                 if not follows(producer, header):
                     duplicate = _duplicate(producer, header, rules, log_start_offset)
                     if duplicate is not None:
-                        results.append(duplicate)
+                        not_stored[len(batches) + len(not_stored)] = duplicate
                         continue
                     _require_sequence(producers, producer, header)
                 entry = staged[producer_id] = advance(producer, header, next_offset, now_ms)
         except Refused as refusal:
-            results.append(_refused(refusal, log_start_offset))
+            not_stored[len(batches) + len(not_stored)] = _refused(refusal, log_start_offset)
             continue
         place_batch(records, 0, next_offset, length, leader_epoch)
         last_offset = next_offset + delta
         batches.append((records, size_bytes, next_offset, last_offset, max_ms, entry))
-        results.append(
-            _fast(AppendResult, (_NONE, next_offset, last_offset, stamp_ms, log_start_offset, False, None, ()))
-        )
         next_offset = last_offset + 1
         added_bytes += size_bytes
-        newest_ms = max(newest_ms, max_ms)
+        if max_ms > newest_ms:  # noqa: PLR1730  (a call for each batch is time on the hot path)
+            newest_ms = max_ms
+    stored = AllStored(batches, stamp_ms, log_start_offset)
+    results = _in_order(stored, not_stored) if not_stored else stored
     return _fast(Intake, (results, batches, added_bytes, newest_ms, next_offset, staged))
+
+
+def _in_order(stored: AllStored, not_stored: dict[int, AppendResult]) -> list[AppendResult]:
+    """One result for each entry, where those of some entries, by their numbers, are not to be stored."""
+    rest = iter(stored)
+    return [not_stored.get(number) or next(rest) for number in range(len(stored) + len(not_stored))]
 
 
 def _duplicate(

@@ -51,7 +51,7 @@ class Log(LogState):
 
     # -- appending
 
-    def append(self, entries: Sequence[AppendEntry | tuple[memoryview, int]], now_ms: int) -> list[AppendResult]:
+    def append(self, entries: Sequence[AppendEntry | tuple[memoryview, int]], now_ms: int) -> Sequence[AppendResult]:
         """Store a turn's batches; one result per entry, in order. An OSError becomes KAFKA_STORAGE_ERROR in each
         result.
 

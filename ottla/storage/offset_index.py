@@ -55,7 +55,7 @@ class OffsetIndex(SparseIndex):
             raise ValueError(f"{self.path}: entry ({offset}, {position}) does not come after {self.last_entry}")
         self._append(relative, position)
 
-    def append_run(self, offsets: array[int], positions: array[int], firsts: array[int]) -> int:
+    def append_run(self, offsets: list[int], positions: list[int], firsts: list[int]) -> int:
         """As `append` for each batch of one write, whose offsets and positions grow as a write does.
 
         Columns of equal length: relative last offsets, positions, relative first offsets. ValueError, and nothing
@@ -73,9 +73,9 @@ class OffsetIndex(SparseIndex):
         if entries.firsts_from + len(entries.firsts) != len(keys):
             # Some entries were loaded, or added without their first offsets: what is known begins here.
             entries.firsts, entries.firsts_from = array("i"), len(keys)
-        keys.extend(offsets)
-        entries.values.extend(positions)
-        entries.firsts.extend(firsts)
+        keys.fromlist(offsets)
+        entries.values.fromlist(positions)
+        entries.firsts.fromlist(firsts)
         return len(keys) - self._flushed
 
     @property

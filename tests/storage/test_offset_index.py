@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from pathlib import Path
 
 import pytest
@@ -137,12 +136,12 @@ def test_a_missing_file_is_not_found() -> None:
         OffsetIndex.open(SimulatedFiles(), PATH, BASE, sealed=True)
 
 
-def columns(places: list[tuple[int, int, int]]) -> tuple[array[int], array[int], array[int]]:
+def columns(places: list[tuple[int, int, int]]) -> tuple[list[int], list[int], list[int]]:
     """(last offset, position, first offset) of each batch as `append_run` takes them."""
     return (
-        array("i", [last - BASE for last, _, _ in places]),
-        array("i", [position for _, position, _ in places]),
-        array("i", [first - BASE for _, _, first in places]),
+        [last - BASE for last, _, _ in places],
+        [position for _, position, _ in places],
+        [first - BASE for _, _, first in places],
     )
 
 
