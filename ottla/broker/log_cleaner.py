@@ -256,7 +256,7 @@ class LogCleaner:
             load_factor=node.config.log_cleaner_io_buffer_load_factor,
             now_ms=node.clock.wall_ms(),
             cover=lambda offset: node.log_manager.checkpoints.cover(log.topic, log.partition, offset),
-            checkpoint=lambda offset: node.log_manager.checkpoints.write_clean_offset(log.topic, log.partition, offset),
+            checkpoint=lambda offset: node.log_manager.checkpoints.write_clean_offset(log, offset),
             pause=self._pause,
         )
         self._running = _Running(log, cleaning, found, cleaning.run())

@@ -142,16 +142,19 @@ class LogCheckpoints:
         home = self._homes.get(one)
         return None if home is None else home.checkpoints.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get(one)
 
-    def write_clean_offset(self, topic: str, partition: int, offset: int) -> None:
-        """Write up to where a log is clean, durable when this returns. Raises OSError."""
-        cleaned = TopicPartition(topic, partition)
-        home = self._homes.get(cleaned)
-        if home is None:
-            return  # its topic was deleted
+    def write_clean_offset(self, log: Log, offset: int) -> None:
+        """Write up to where a log is clean, durable when this returns. Raises OSError.
 
-        def known(one: TopicPartition, _: Log) -> int | None:
+        Nothing for a log that is gone: a topic of its name may have been made anew, and was never cleaned.
+        """
+        cleaned = TopicPartition(log.topic, log.partition)
+        home = self._homes.get(cleaned)
+        if home is None or self._logs.get(cleaned) is not log:
+            return
+
+        def known(one: TopicPartition, its: Log) -> int | None:
             # Looked up under the guard: what a moment ago was known may be of another life of a partition.
-            return offset if one == cleaned else home.checkpoints.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get(one)
+            return offset if its is log else home.checkpoints.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get(one)
 
         self._demand(CLEANER_OFFSET_CHECKPOINT_FILE, home, known)
 

@@ -58,7 +58,7 @@ def test_a_log_that_is_cut_is_not_vouched_for_beyond_the_cut(world: World) -> No
     for _ in range(4):
         world.append(log)
     manager.checkpoints.write_recovery_points()
-    manager.checkpoints.write_clean_offset("orders", 0, 9)
+    manager.checkpoints.write_clean_offset(log, 9)
     log.truncate_to(6, world.clock.wall_ms())
     for name in ("recovery-point-offset-checkpoint", "cleaner-offset-checkpoint"):
         assert read_offsets(world.files, ONE / name) == {TopicPartition("orders", 0): 6}
@@ -68,58 +68,44 @@ def test_a_log_that_is_cut_is_not_vouched_for_beyond_the_cut(world: World) -> No
 def test_where_a_log_is_clean_is_remembered_as_long_as_it_lives(world: World) -> None:
     manager = world.manager()
     manager.open_logs([])
-    for partition in range(2):
-        world.append(world.create(manager, partition))
+    logs = [world.create(manager, partition) for partition in range(2)]
+    for log in logs:
+        world.append(log)
     assert manager.checkpoints.clean_offset_of("orders", 0) is None
-    manager.checkpoints.write_clean_offset("orders", 0, 2)
-    manager.checkpoints.write_clean_offset("orders", 1, 3)
+    manager.checkpoints.write_clean_offset(logs[0], 2)
+    manager.checkpoints.write_clean_offset(logs[1], 3)
     manager.close()
     manager = world.manager()
     manager.open_logs([world.wanted(0), world.wanted(1)])
     assert manager.checkpoints.clean_offset_of("orders", 0) == 2
+    logs = [manager.logs[TopicPartition("orders", partition)] for partition in range(2)]
     manager.delete_log("orders", 1)()
-    manager.checkpoints.write_clean_offset("orders", 1, 3)
-    manager.checkpoints.write_clean_offset("orders", 0, 3)
+    manager.checkpoints.write_clean_offset(logs[1], 3)
+    manager.checkpoints.write_clean_offset(logs[0], 3)
     assert read_offsets(world.files, ONE / "cleaner-offset-checkpoint") == {TopicPartition("orders", 0): 3}
     assert manager.checkpoints.clean_offset_of("orders", 1) is None
 
 
-def test_a_clean_offset_that_is_written_while_a_topic_is_made_anew_leaves_the_new_one_unclean(world: World) -> None:
+@pytest.mark.parametrize("cleaned", [0, 1], ids=["another log", "its former life"])
+def test_a_clean_offset_that_is_written_while_a_topic_is_made_anew_leaves_the_new_one_unclean(
+    world: World, cleaned: int
+) -> None:
     manager = world.manager()
     manager.open_logs([])
-    for partition in range(2):
-        world.append(world.create(manager, partition))
-    manager.checkpoints.write_clean_offset("orders", 1, 3)
+    logs = [world.create(manager, partition) for partition in range(2)]
+    for log in logs:
+        world.append(log)
+    manager.checkpoints.write_clean_offset(logs[1], 3)
 
     def make_anew() -> None:
         manager.delete_log("orders", 1)()
         world.create(manager, 1, OTHER_ID)
 
     manager.directories[0].guard = barged = Barged(manager.directories[0].guard, make_anew)
-    manager.checkpoints.write_clean_offset("orders", 0, 2)
+    manager.checkpoints.write_clean_offset(logs[cleaned], 2)
     assert barged.has_happened
-    assert read_offsets(world.files, ONE / "cleaner-offset-checkpoint") == {TopicPartition("orders", 0): 2}
-
-
-def test_index_files_that_were_synced_while_their_topic_was_made_anew_are_not_the_new_ones(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(index_syncs, "BEHIND_BYTES", 1)
-    manager = world.manager()
-    manager.open_logs([])
-    log = world.create(manager)
-    world.append(log)
-    sync = log.segment_list.active.sync_written_indexes
-
-    def sync_and_make_anew(_: Segment) -> int:
-        offset = sync()
-        manager.delete_log("orders", 0)()
-        world.create(manager, topic_id=OTHER_ID)
-        return offset
-
-    monkeypatch.setattr(Segment, "sync_written_indexes", sync_and_make_anew)
-    manager.checkpoints.sync_indexes()
-    assert read_offsets(world.files, ONE / "ottla-index-offset-checkpoint") == {}
+    rows = read_offsets(world.files, ONE / "cleaner-offset-checkpoint")
+    assert rows == ({} if cleaned else {TopicPartition("orders", 0): 2})
 
 
 def test_an_unchanged_checkpoint_is_not_written_again(world: World) -> None:
