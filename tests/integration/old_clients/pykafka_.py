@@ -45,7 +45,7 @@ def consume(consumer, job, count):
         message = consumer.consume()
         if message is None:
             consumer.consume(block=False)  # raises what has ended its thread, which the call that waited does not
-            raise AssertionError(f"{len(read)} records, no more")
+            raise AssertionError(f"of {count} records no more than those at {[offset for offset, *_ in read]}")
         read.append([message.offset, None, message.partition_key.decode(), message.value.decode()])
     if job["group"]:
         consumer.commit_offsets()
