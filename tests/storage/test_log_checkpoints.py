@@ -108,6 +108,27 @@ def test_a_clean_offset_that_is_written_while_a_topic_is_made_anew_leaves_the_ne
     assert rows == ({} if cleaned else {TopicPartition("orders", 0): 2})
 
 
+def test_index_files_that_were_synced_while_their_topic_was_made_anew_are_not_the_new_ones(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_syncs, "BEHIND_BYTES", 1)
+    manager = world.manager()
+    manager.open_logs([])
+    log = world.create(manager)
+    world.append(log)
+    sync = log.segment_list.active.sync_written_indexes
+
+    def sync_and_make_anew(_: Segment) -> int:
+        offset = sync()
+        manager.delete_log("orders", 0)()
+        world.create(manager, topic_id=OTHER_ID)
+        return offset
+
+    monkeypatch.setattr(Segment, "sync_written_indexes", sync_and_make_anew)
+    manager.checkpoints.sync_indexes()
+    assert read_offsets(world.files, ONE / "ottla-index-offset-checkpoint") == {}
+
+
 def test_an_unchanged_checkpoint_is_not_written_again(world: World) -> None:
     manager = world.manager()
     world.append(world.create(manager))
