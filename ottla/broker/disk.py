@@ -292,7 +292,7 @@ class Workers(Protocol):
         """Run `work()` off the broker's thread and `done(result, error)` on it."""
 
     def close(self) -> None:
-        """End the threads."""
+        """Finish what was given to them and end the threads. No `done` is called from now on."""
 
 
 class InlineWorkers:
@@ -316,6 +316,7 @@ class ThreadedWorkers:
 
     def __init__(self, post: Post) -> None:
         self._post = post
+        self._is_closed = False
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._unfinished = 0
@@ -325,7 +326,8 @@ class ThreadedWorkers:
 
         def finish(result: T | None, error: BaseException | None) -> None:
             self._unfinished -= 1
-            done(result, error)
+            if not self._is_closed:  # else the broker has stopped: what is done now would be done to somebody else's
+                done(result, error)
 
         def job() -> None:
             try:
@@ -344,7 +346,8 @@ class ThreadedWorkers:
         self._jobs.put(job)
 
     def close(self) -> None:
-        """End the threads after what they do now."""
+        """End the threads after what waits for them; nobody is told of it any more, posted or not."""
+        self._is_closed = True
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:

@@ -7,17 +7,20 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
+from kit.clock import ManualClock
 from kit.exchange import Exchange, batch, make_topic, produce_request
 from kit.nodes import DATA, start_node
 from kit.simulated_files import SimulatedFiles
 
-from ottla.broker.catalog import TopicOutcome
+from ottla.broker.catalog import NewTopic, TopicOutcome
 from ottla.broker.disk import QueuedSyncer
 from ottla.broker.node import Node
 from ottla.broker.partition import Partition
 from ottla.broker.partition_removal import PartitionRemoval
+from ottla.config.broker import BrokerConfig
 from ottla.protocol.errors import ErrorCode
 
 
@@ -155,3 +158,30 @@ def test_a_stop_finishes_what_waits_for_its_turn() -> None:
     again, _, _ = start_node(files, clock)
     assert not [name for name in files.list_directory(DATA) if name.startswith("t-")]
     again.stop()
+
+
+def test_what_a_worker_tells_after_a_stop_changes_nothing() -> None:
+    """The directories belong to the next broker then: a topic that waited for its name would be made in them."""
+    posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    files = SimulatedFiles()
+    node = Node(BrokerConfig.of({"log.dirs": str(DATA)}), clock=ManualClock(), files=files, post=posted.put)
+    node.start()
+    answers: list[list[TopicOutcome]] = []
+    node.catalog.create_topics([NewTopic("t")], answers.append)
+    node.turn.end()
+    posted.get(timeout=10)()
+    node.run_due()
+    assert len(answers) == 1
+    node.catalog.delete_topics(["t"], answers.append)
+    node.turn.end()
+    posted.get(timeout=10)()
+    node.run_due()
+    settled = posted.get(timeout=10)
+    node.catalog.create_topics([NewTopic("t")], answers.append)
+    node.turn.end()
+    posted.get(timeout=10)()
+    assert node.catalog.topics == {}, "it waits until the directory of the deleted one is out of the way"
+    node.stop()
+    stopped = len(files.history)
+    settled()
+    assert files.history[stopped:] == []
