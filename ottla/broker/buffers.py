@@ -3,8 +3,11 @@
 Two kinds of memory. The *arena* is one buffer for all connections: each read gets the piece behind the last one, and
 the whole is free again when the turn's batches are appended. A connection that holds a partial frame, or frames that
 may not start yet, *owns* a buffer, which grows with the bytes that came (64 KiB, doubling) and never with the length
-that was announced. Owned buffers are taken from and go back to a small pool, because the C library gives large ones
-back to the system and then every page faults in again (four times the cost of a 1 MB read).
+that was announced. Owned buffers are taken from and go back to a small pool, because fresh pages fault in one by one
+(four times the cost of a 1 MB read).
+
+Both begin at a page. The C library's large blocks begin 16 bytes behind one, and on some processors the kernel's copy
+out of a socket takes several times as long there (`benchmarks/receive_copy.py`).
 
 Owned bytes count against `queued.max.request.bytes`. Who wants more when it is used up must wait with reading, but for
 one connection (the *exempt*): otherwise partial frames could hold all of it and none would ever be whole.
@@ -14,6 +17,7 @@ Rule for everybody: a view of received bytes is valid until the end of the turn 
 
 from __future__ import annotations
 
+import mmap
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -38,14 +42,14 @@ class ReceiveBuffers:
 
     def __init__(self, turn: Turn, max_owned_bytes: int) -> None:
         self._turn = turn
-        self._arena = memoryview(bytearray(ARENA_BYTES))
+        self._arena = memoryview(_pages(ARENA_BYTES))
         self.first_piece = self._arena[:READ_BYTES]
         """What `arena_piece` gives until the arena is used in a turn; `arena_turn` says in which it was."""
         self._arena_position = 0
         self.arena_turn = -1
-        self._pool: list[bytearray] = []
+        self._pool: list[mmap.mmap] = []
         self._pool_bytes = 0
-        self._retired: list[bytearray] = []
+        self._retired: list[mmap.mmap] = []
         self._waiting: deque[Callable[[], None]] = deque()
         self._exempt: object | None = None
         self.max_owned_bytes = max_owned_bytes if max_owned_bytes > 0 else 1 << 62
@@ -84,7 +88,7 @@ class ReceiveBuffers:
         """Call `callback` once somebody gave bytes back; it asks `may_own` again."""
         self._waiting.append(callback)
 
-    def take(self, capacity: int) -> bytearray:
+    def take(self, capacity: int) -> mmap.mmap:
         """A buffer of at least `capacity` bytes, warm from the pool where there is one of a fitting size."""
         capacity = -(-capacity // _GRAIN) * _GRAIN
         best = -1
@@ -98,7 +102,7 @@ class ReceiveBuffers:
             buffer = self._pool.pop(best)
             self._pool_bytes -= len(buffer)
         else:
-            buffer = bytearray(capacity)
+            buffer = _pages(capacity)
         self.owned_bytes += len(buffer)
         return buffer
 
@@ -106,7 +110,7 @@ class ReceiveBuffers:
         """Whether a warm buffer of about that size is in the pool: taking it costs no new memory."""
         return any(capacity <= len(candidate) <= 2 * capacity for candidate in self._pool)
 
-    def give_back(self, buffer: bytearray) -> None:
+    def give_back(self, buffer: mmap.mmap) -> None:
         """Its owner is done with it; others get it when the turn has ended, since batches may still look at it."""
         if not self._retired:
             self._turn.last(self._turn_ended)
@@ -132,3 +136,8 @@ class ReceiveBuffers:
             waiting, self._waiting = self._waiting, deque()
             for callback in waiting:
                 callback()
+
+
+def _pages(size_bytes: int) -> mmap.mmap:
+    """Memory that begins at a page; pages cost nothing until they are written to."""
+    return mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

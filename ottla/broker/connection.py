@@ -33,6 +33,8 @@ from ottla.broker.sending import NO_DESCRIPTOR, has_unread, send, unmapped_bytes
 from ottla.broker.slot import CloseConnection, Slot
 
 if TYPE_CHECKING:
+    import mmap
+
     from ottla.broker.connections import Connections
     from ottla.protocol.types import Buffer
 
@@ -79,7 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._fd = NO_DESCRIPTOR
         self._piece: memoryview | None = None
-        self._own: bytearray | None = None
+        self._own: mmap.mmap | None = None
         self._own_view: memoryview | None = None
         self._own_start = 0
         self._own_end = 0
