@@ -30,6 +30,7 @@ from ottla.protocol.records.builder import BatchBuilder
 
 _HEADER_ALLOWANCE_BYTES = 61
 _PLAIN_ALLOWANCE_BYTES = 40
+_LARGEST_TIMESTAMP_MS = 2**63 - 1
 _REMEMBERED_FAILURES = 100
 _HURRIED_CLOSE_MS = 10_000
 """How long records may still take to be delivered when the program leaves the context by an error."""
@@ -223,8 +224,8 @@ class Producer:
             raise ValueError(f"{topic} has partitions 0 to {len(queues) - 1}, not {partition}")
         if timestamp_ms is None:
             timestamp_ms = int(time.time() * 1000)
-        elif timestamp_ms < 0:
-            raise ValueError(f"timestamp_ms must be 0 or more, not {timestamp_ms}")
+        elif not 0 <= timestamp_ms <= _LARGEST_TIMESTAMP_MS:
+            raise ValueError(f"timestamp_ms must be 0 to 2^63-1, not {timestamp_ms}")
 
         queue = queues[partition]
         batch = queue.waiting[-1] if queue.waiting else None
@@ -237,7 +238,12 @@ class Producer:
             batch = self._open_batch(queue)
         builder = batch.builder
         before = len(builder.body)
-        place = builder.append(timestamp_ms, key, value, headers)
+        try:
+            place = builder.append(timestamp_ms, key, value, headers)
+        except BaseException:
+            if not batch.record_count:
+                self._take_back(batch)
+            raise
         added = len(builder.body) - before
         batch.record_count = place + 1
         batch.reserved_bytes += added
@@ -314,6 +320,13 @@ class Producer:
         queue.waiting.append(batch)
         self._sender.activate(queue)
         return batch
+
+    def _take_back(self, batch: Batch) -> None:
+        """Forget a batch that was opened for a record that could not be encoded."""
+        batch.queue.waiting.remove(batch)
+        self._unfinished.pop(batch)
+        if batch.expiry is not None:
+            batch.expiry.cancel()
 
     def _on_closed(self, batch: Batch) -> None:
         topic = batch.queue.topic

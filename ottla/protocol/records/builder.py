@@ -43,14 +43,17 @@ class BatchBuilder:
         return size
 
     def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-        """Add a record and return its place in the batch, counted from 0."""
+        """Add a record and return its place in the batch, counted from 0.
+
+        What cannot be encoded (a header that is no text and bytes) raises, and leaves the batch as it was.
+        """
         place = self.record_count
         if not place:
             self.base_timestamp = timestamp_ms
+        self.body += encode_record(timestamp_ms - self.base_timestamp, place, key, value, headers)
         if timestamp_ms > self.max_timestamp:  # noqa: PLR1730  # a call of max costs four times the comparison
             self.max_timestamp = timestamp_ms
         self.record_count = place + 1
-        self.body += encode_record(timestamp_ms - self.base_timestamp, place, key, value, headers)
         return place
 
     def seal(
