@@ -110,21 +110,20 @@ class FetchRead:
             return self._response()
         reply = pending or Pending(parks=True)
 
-        def read() -> list[bytes | OSError]:
+        def read() -> list[bytes | KafkaError | OSError]:
             return [_read_blocking(self._slices[index]) for index in cold]
 
-        def done(pieces: Sequence[bytes | OSError] | None, error: BaseException | None) -> None:
+        def done(pieces: Sequence[bytes | KafkaError | OSError] | None, error: BaseException | None) -> None:
             if pieces is None:
                 assert error is not None
                 reply.fail(error)
                 return
             for index, piece in zip(cold, pieces, strict=True):
                 self._slices[index] = None
-                if isinstance(piece, OSError):
-                    self._results[index] = _failed(self.targets[index], ErrorCode.KAFKA_STORAGE_ERROR)
+                if isinstance(piece, (KafkaError, OSError)):
                     partition = self.partitions[index]
                     assert partition is not None
-                    self._node.note_read_error(partition, piece)
+                    self._results[index] = self._refused(self.targets[index], partition, piece)
                 else:
                     self._results[index].records = piece
             reply.complete(self._response())
@@ -169,16 +168,20 @@ class FetchRead:
                 )
                 self._slices[index] = piece
                 self._bytes += piece.length
-        except KafkaError as error:
+        except (KafkaError, OSError) as error:
             self._is_due = True
-            data = _failed(target, error.code)
-            data.log_start_offset = partition.log_start_offset
-            if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-                data.high_watermark = partition.high_watermark
-        except OSError as error:
-            self._is_due = True
-            data = _failed(target, ErrorCode.KAFKA_STORAGE_ERROR)
+            data = self._refused(target, partition, error)
+        return data
+
+    def _refused(self, target: FetchTarget, partition: Partition, error: KafkaError | OSError) -> PartitionData:
+        """What is told of a partition that could not be read, at once or in a worker: the others are none the worse."""
+        if isinstance(error, OSError):
             self._node.note_read_error(partition, error)
+            return _failed(target, ErrorCode.KAFKA_STORAGE_ERROR)
+        data = _failed(target, error.code)
+        data.log_start_offset = partition.log_start_offset
+        if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            data.high_watermark = partition.high_watermark
         return data
 
     def _check_epoch(self, target: FetchTarget, partition: Partition) -> None:
@@ -273,12 +276,12 @@ class FetchRead:
         return FetchResponse(session_id=0 if session is None else session.id, responses=topics)
 
 
-def _read_blocking(piece: LogSlice | None) -> bytes | OSError:
-    """In a worker thread: the bytes, or what the disk said."""
+def _read_blocking(piece: LogSlice | None) -> bytes | KafkaError | OSError:
+    """In a worker thread: the bytes, or what is wrong with them (no batch lies there) or with the disk."""
     assert piece is not None
     try:
         return piece.read_blocking()
-    except OSError as error:
+    except (KafkaError, OSError) as error:
         return error
     except ValueError as error:  # the file was closed meanwhile: its topic is gone
         return OSError(str(error))

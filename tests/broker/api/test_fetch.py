@@ -277,6 +277,23 @@ def test_a_cold_read_that_fails_is_a_storage_error_of_its_partition_alone(
     assert len(data[1].records) > 0
 
 
+@pytest.mark.parametrize("version", [0, 4, 12])
+@pytest.mark.parametrize("is_cold", [True, False])
+def test_damage_is_told_of_its_partition_alone_be_it_cold_or_not(is_cold: bool, version: int) -> None:
+    node, files, _ = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "t", 2)
+    for partition in (0, 0, 1, 1):
+        put(node, partition)
+    damaged = node.catalog.topics["t"].partitions[0].log.segments[0].path
+    file = files.open(damaged, writable=True)
+    file.pwritev([b"\xff" * 20], 0)
+    files.cold = ["*.log"] if is_cold else []
+    data = partitions(Exchange(node).ask(fetch_request("t", 1, partitions=2), version))
+    assert [data[0].error_code, data[1].error_code] == [ErrorCode.CORRUPT_MESSAGE, 0]
+    assert not data[0].records
+    assert len(data[1].records or b"") > 0
+
+
 def test_many_partitions_are_read_in_steps_and_told_as_in_one(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     for partition in (0, 1):
         put(node, partition, count=partition + 1)
