@@ -21,6 +21,7 @@ from ottla.storage.errors import StorageError
 from ottla.storage.layout import (
     CLUSTER_METADATA_TOPIC,
     DELETE_DIRECTORY_SUFFIX,
+    LOG_SUFFIX,
     DirectoryKind,
     TopicPartition,
     parse_partition_directory,
@@ -91,8 +92,9 @@ class Home(NamedTuple):
 def choose_home(files: Files, wanted: WantedLog, homes: Sequence[LogDirectory]) -> Home | None:
     """Where the partition is, of `homes` that have a directory of its name; None when it is nowhere.
 
-    A directory of another topic id is a stray, not a home. StorageError when it is in two places and the catalog
-    names neither, BrokenFile and OSError from reading `partition.metadata`.
+    A directory of another topic id is a stray, not a home. Of several the one that holds records is meant: a full disk
+    may have stopped the making of another. StorageError when more than one, or none, does and the catalog names none of
+    them, BrokenFile and OSError from reading `partition.metadata`.
     """
     name = partition_directory_name(wanted.topic, wanted.partition)
     mine = []
@@ -101,12 +103,33 @@ def choose_home(files: Files, wanted: WantedLog, homes: Sequence[LogDirectory]) 
         if topic_id is None or topic_id == wanted.topic_id:
             mine.append(Home(home, topic_id is not None))
     if len(mine) > 1:
+        mine = [one for one in mine if holds_records(files, one.directory.path / name)] or mine
+    if len(mine) > 1:
         named = [home for home in mine if home.directory.id == wanted.directory_id]
         if len(named) != 1:
             places = " and ".join(str(home.directory.path / name) for home in mine)
             raise StorageError(f"{name} is in {places}: move one of them away")
         return named[0]
     return mine[0] if mine else None
+
+
+def holds_records(files: Files, path: Path) -> bool:
+    """Whether a segment in a partition's directory has a byte in it. Raises OSError."""
+    return any(name.endswith(LOG_SUFFIX) and files.size(path / name) for name in files.list_directory(path))
+
+
+def clear_name(files: Files, home: LogDirectory, topic_partition: TopicPartition) -> None:
+    """Take out of the way what lies under the name of a partition that is about to be made: what is left of an attempt
+    that a full disk stopped goes, and records are set aside, of a topic that was deleted while they could not be
+    opened. Not so for the metadata log, whose directory holds its snapshots. Raises OSError.
+    """
+    path = home.path / partition_directory_name(*topic_partition)
+    if topic_partition.topic == CLUSTER_METADATA_TOPIC or not files.is_directory(path):
+        return
+    if holds_records(files, path):
+        set_aside(files, home, topic_partition, "its topic was deleted")
+    else:
+        remove_tree(files, path)
 
 
 def home_for_missing(

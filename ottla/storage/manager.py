@@ -21,6 +21,7 @@ called from another.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.storage.checkpoint import BrokenFile
-from ottla.storage.delayed_removal import DelayedRemovals
+from ottla.storage.delayed_removal import DelayedRemovals, remove_tree
 from ottla.storage.directory_opening import take_directories
 from ottla.storage.directory_status import DirectoryState
 from ottla.storage.errors import StorageError
@@ -47,7 +48,15 @@ from ottla.storage.layout import (
 from ottla.storage.load_progress import LoadProgress
 from ottla.storage.log_checkpoints import LogCheckpoints
 from ottla.storage.log_directory import LogDirectory
-from ottla.storage.log_homes import WantedLog, choose_home, home_for_missing, home_for_new, scan, set_aside
+from ottla.storage.log_homes import (
+    WantedLog,
+    choose_home,
+    clear_name,
+    home_for_missing,
+    home_for_new,
+    scan,
+    set_aside,
+)
 from ottla.storage.log_loading import open_all
 from ottla.storage.partition_metadata import found_partition, sync_founded, write_partition_metadata
 from ottla.storage.recovery import open_log
@@ -325,14 +334,19 @@ class LogManager:
         path = home.path / partition_directory_name(wanted.topic, wanted.partition)
         try:
             home.checkpoints.forget(wanted.topic_partition)
+            clear_name(self._files, home, wanted.topic_partition)
             if not self._files.is_directory(path):
                 self._files.make_directory(path)
             name = home.name_made()
             found_partition(self._files, path, wanted.topic_id)
+            log = self._open(wanted, home, is_marked=True)
         except OSError as error:
             home.mark_failed(error)
+            if not home.is_offline and wanted.topic != CLUSTER_METADATA_TOPIC:
+                # The next attempt may be made elsewhere, and a start would have two to choose from.
+                with contextlib.suppress(OSError):
+                    remove_tree(self._files, path)
             raise
-        log = self._open(wanted, home, is_marked=True)
 
         def found() -> None:
             sync_founded(self._files, path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import random
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from ottla.storage.directory_status import DirectoryState
 from ottla.storage.errors import StorageError
 from ottla.storage.files import OsFiles
 from ottla.storage.layout import TopicPartition
+from ottla.storage.log import Log
 from ottla.storage.manager import LogManager
 
 # -- creating
@@ -153,6 +155,56 @@ def test_a_directory_that_is_missing_is_made(world: World) -> None:
     loaded = world.manager().open_logs([world.wanted(0), world.wanted(1)])
     assert loaded.made == [TopicPartition("orders", 0), TopicPartition("orders", 1)]
     assert partition_names(world.files, ONE) == ["orders-0", "orders-1"]
+
+
+def test_a_topic_that_is_made_anew_holds_nothing_of_one_that_could_not_be_opened_and_was_deleted(world: World) -> None:
+    manager = world.manager()
+    world.append(world.create(manager))
+    manager.close(clean=False)
+    world.files.write_atomically(ONE / "orders-0" / "partition.metadata", b"version: 9")
+    manager = world.manager()
+    assert list(manager.open_logs([world.wanted()]).failed) == [TopicPartition("orders", 0)]
+    manager.delete_log("orders", 0)()  # it is not open: nothing is done
+    log = world.create(manager, topic_id=OTHER_ID)
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (0, 0, 0)
+    assert [name.endswith("-stray") for name in partition_names(world.files, ONE)] == [False, True]
+    world.append(log, 5)
+    assert isinstance(world.files, SimulatedFiles)
+    for seed in range(10):
+        later = World(world.files.crash(random.Random(seed)))
+        loaded = later.manager().open_logs([later.wanted(topic_id=OTHER_ID)])
+        assert loaded.logs[TopicPartition("orders", 0)].log_end_offset == 5
+
+
+@pytest.mark.parametrize("call", ["pwritev", "open"])
+@pytest.mark.parametrize("can_tidy", [True, False])
+def test_a_partition_is_found_where_it_was_made_at_last_and_not_where_a_full_disk_stopped_its_making(
+    call: str, can_tidy: bool
+) -> None:
+    files = SimulatedFiles()
+    world = World(files, "/one,/two")
+    manager = world.manager()
+    manager.open_logs([])
+    planned = manager.directories[0].id
+
+    def create() -> Log:
+        return manager.create_log("orders", 0, ORDERS_ID, world.topic_config(), directory_id=planned)
+
+    file = "partition.metadata" if call == "pwritev" else "*.index"
+    files.fail(call, f"/one/orders-0/{file}", errno.ENOSPC)
+    if not can_tidy:
+        files.fail("unlink", "/one/orders-0/*", errno.EIO, times=None)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        create()
+    log = create()
+    assert log.directory.parent == TWO
+    world.append(log)
+    manager.close(clean=False)
+    files.heal()
+    manager = world.manager()
+    loaded = manager.open_logs([world.wanted(directory_id=planned)])
+    assert loaded.logs[TopicPartition("orders", 0)].log_end_offset == 3
+    assert files.exists(ONE / "orders-0") is False
 
 
 def test_an_unknown_directory_is_set_aside_with_all_it_holds(world: World, caplog: pytest.LogCaptureFixture) -> None:
