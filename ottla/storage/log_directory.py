@@ -54,6 +54,7 @@ class LogDirectory(DirectoryStatus):
         self._names_guard = threading.Lock()
         self._names_made = 0
         self._names_synced = 0
+        self._names_error: OSError | None = None
 
     def __repr__(self) -> str:
         return f"LogDirectory({str(self.path)!r}, {self.state.value})"
@@ -160,11 +161,19 @@ class LogDirectory(DirectoryStatus):
             return self._names_made
 
     def sync_names(self, upto: int) -> None:
-        """Have that name on disk; one sync serves all that were made before it. Raises OSError."""
+        """Have that name on disk; one sync serves all that were made before it. Raises OSError, and from then on: a
+        second sync would not be told of what the first one lost.
+        """
         with self._names_guard:
             if self._names_synced < upto:
+                if self._names_error is not None:
+                    raise OSError(self._names_error.errno, self._names_error.strerror, str(self.path))
                 made = self._names_made
-                self._files.sync_directory(self.path)
+                try:
+                    self._files.sync_directory(self.path)
+                except OSError as error:
+                    self._names_error = error
+                    raise
                 self._names_synced = made
 
     def settle_names(self, upto: int) -> None:

@@ -86,3 +86,22 @@ def test_a_clean_mark_never_survives_beside_unsynced_work() -> None:
             assert log.log_end_offset in {0, 50}
         slice_ = log.read(0, 10_000, end_offset=log.log_end_offset)
         assert (slice_.length > 0) == (log.log_end_offset > 0)
+
+
+def test_a_sync_of_names_that_failed_is_not_tried_again_by_another_thread(world: World) -> None:
+    """The second would report success, because Linux has told of the error already; the directory is told later."""
+    assert isinstance(world.files, SimulatedFiles)
+    manager = world.manager()
+    log = world.create(manager, 0)
+    world.append(log)
+    world.append(world.create(manager, 1), sync=False)
+    settle = manager.delete_log("orders", 0)
+    ticket = manager.logs[TopicPartition("orders", 1)].begin_sync()
+    assert ticket is not None
+    world.files.fail("sync_directory", str(ONE), errno.EIO)
+    with pytest.raises(OSError, match="Input/output error"):
+        ticket.run()
+    syncs = len([path for call, path in world.files.history if call == "sync_directory" and path == ONE])
+    with pytest.raises(OSError, match="Input/output error"):
+        settle()
+    assert len([path for call, path in world.files.history if call == "sync_directory" and path == ONE]) == syncs
