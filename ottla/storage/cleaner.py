@@ -288,7 +288,7 @@ class LogCleaning:
         self._require_unchanged([])
 
     def _sync_names(self) -> int:
-        self._log.files.sync_directory(self._log.directory)
+        self._log.unsynced.sync_names()
         return 0
 
     def _change_names(self, change: Callable[[], None]) -> None:

@@ -443,7 +443,7 @@ class Log(LogState):
             raise
 
     def _sync_names(self) -> None:
-        self.files.sync_directory(self.directory)
+        self.unsynced.sync_names()
 
     def _move_start(self, offset: int) -> None:
         if offset > self.log_start_offset:
@@ -506,7 +506,7 @@ class Log(LogState):
                 ticket.run()
                 self.end_sync(ticket)
             self.segment_list.active.sync()
-            self.files.sync_directory(self.directory)
+            self.unsynced.sync_names()
             if self.recovery_point != self.log_end_offset:
                 raise OSError(f"{self.name}: indexes could not be completed")
         except OSError as error:

@@ -61,4 +61,4 @@ def keep_producers(log: LogState, offset: int) -> Generator[Callable[[], None], 
 def _sync(log: LogState, files: Sequence[File]) -> None:
     for file in files:
         file.fdatasync()
-    log.files.sync_directory(log.directory)
+    log.unsynced.sync_names()

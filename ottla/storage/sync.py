@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
-from ottla.storage.disk_errors import is_full
+from ottla.storage.disk_errors import is_full, is_passing
 from ottla.storage.files import File, Files
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_reader import End
@@ -83,6 +82,7 @@ class UnsyncedState:
         "_epochs",
         "_files",
         "_is_first_name_unsynced",
+        "_names_error",
         "_snapshots",
         "_unfinished",
         "founding",
@@ -97,6 +97,7 @@ class UnsyncedState:
         self._directory = directory
         self._directory_changes = int(has_unsynced_names)
         self._directory_synced = 0
+        self._names_error: OSError | None = None
         self._unfinished: list[Segment] = []
         self._snapshots: list[tuple[int, File]] = []
         self.snapshot_offset = -1
@@ -109,13 +110,26 @@ class UnsyncedState:
         """A file was made in the log's directory, or unlinked by a failed append."""
         self._directory_changes += 1
 
+    def sync_names(self) -> None:
+        """Bring the names in the log's directory to the disk; any thread may. Raises OSError, and from then on: who
+        tried again, in another thread, would not be told of what the first sync lost.
+        """
+        if self._names_error is not None:
+            raise OSError(self._names_error.errno, self._names_error.strerror, str(self._directory))
+        try:
+            self._files.sync_directory(self._directory)
+        except OSError as error:
+            if not is_passing(error):
+                self._names_error = error
+            raise
+
     def sync_first_name(self) -> None:
         """To be called before another segment is made. Without the name of the first a start would take the second for
         the beginning of the log, as if retention had deleted what was lost. Raises OSError.
         """
         if self._is_first_name_unsynced:
             if not self._directory_synced:
-                self._files.sync_directory(self._directory)
+                self.sync_names()
             self._is_first_name_unsynced = False
 
     def rolled(self, segment: Segment) -> None:
@@ -170,7 +184,7 @@ class UnsyncedState:
         snapshots, self._snapshots = self._snapshots, []
         steps += [file.fdatasync for _, file in snapshots]
         if self._directory_changes != self._directory_synced:
-            steps.append(partial(self._files.sync_directory, self._directory))
+            steps.append(self.sync_names)
         if not steps:
             return None
         if self._epochs.first_unwritten_offset is not None:

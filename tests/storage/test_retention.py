@@ -241,3 +241,20 @@ def test_offsets_go_on_after_a_power_cut_although_all_records_are_gone() -> None
         assert bases(log) == [2]
         again = open_test_log(files.crash(random.Random(seed)), was_clean=False, high_watermark=2)
         assert again.log_end_offset == 2
+
+
+def test_a_sync_of_names_that_retention_saw_fail_is_not_tried_again_by_the_group_sync() -> None:
+    """The second would hear of no error, and acknowledge what lies in a segment whose name may be lost."""
+    files = disk()
+    log = segmented(files, **{"ottla.acks.all": "sync", "retention.bytes": "0", "retention.ms": "-1"})
+    sync(log)
+    log.roll(NOW_MS)
+    append(log, batch(b"last"))
+    steps = log.retention_steps(NOW_MS)
+    work = next(steps)
+    ticket = log.begin_sync()
+    assert ticket is not None
+    files.fail("sync_directory", str(DIRECTORY), errno.EIO)
+    for run in (work, ticket.run):
+        with pytest.raises(OSError, match="Input/output error"):
+            run()
