@@ -75,7 +75,9 @@ class IndexSyncs:
             try:
                 offset = active.sync_written_indexes()
             except (OSError, ValueError):
-                if log.error is None and not active.is_deleted and active is log.segment_list.active:
+                # Its files are closed with the log, or some time after it was deleted. One that was rolled is open: its
+                # indexes are part of the next group sync, which would not be told of what was lost here.
+                if log.error is None and not active.is_deleted:
                     raise
-                continue  # it was closed meanwhile
+                continue
             self._synced[one] = _Synced(log, active.base_offset, size_bytes, offset)

@@ -129,6 +129,25 @@ def test_index_files_that_were_synced_while_their_topic_was_made_anew_are_not_th
     assert read_offsets(world.files, ONE / "ottla-index-offset-checkpoint") == {}
 
 
+def test_an_index_that_cannot_be_synced_takes_the_directory_offline_though_its_segment_was_rolled_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second sync, by the next ticket, would not be told: the index would be trusted for good."""
+    monkeypatch.setattr(index_syncs, "BEHIND_BYTES", 1)
+    manager = world.manager()
+    manager.open_logs([])
+    log = world.create(manager)
+    world.append(log)
+
+    def roll_and_fail(_: Segment) -> int:
+        log.roll(world.clock.wall_ms())
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Segment, "sync_written_indexes", roll_and_fail)
+    manager.checkpoints.sync_indexes()
+    assert manager.directories[0].is_offline
+
+
 def test_an_unchanged_checkpoint_is_not_written_again(world: World) -> None:
     manager = world.manager()
     world.append(world.create(manager))
