@@ -60,7 +60,7 @@ class GroupHome:
         self._shards: list[Shard | None] = []
         self._loads: dict[int, ShardLoad] = {}
         self._deleted_meanwhile: dict[int, set[str]] = {}
-        """Topics that were deleted while a partition loads."""
+        """Topics that were deleted while a partition has no shard: what its log holds of them must not come back."""
         self._waiting: list[Made] = []
         self._reload_timer: Timer | None = None
         self._is_closed = False
@@ -173,7 +173,6 @@ class GroupHome:
             self._plan_reload()
             return
         shard = Shard(partition, self.services, self._died)
-        self._deleted_meanwhile.pop(index, None)
         load = self._loads[index] = ShardLoad(self._node, shard, lambda error: self._loaded(index, shard, error))
         load.start()
 
@@ -188,6 +187,7 @@ class GroupHome:
         shard.on_topics_changed(self._deleted_meanwhile.pop(index, ()))
 
     def _died(self, shard: Shard) -> None:
+        self._deleted_meanwhile.setdefault(shard.partition.index, set()).update(shard.deleted_topics)
         if shard in self._shards:
             self._shards[self._shards.index(shard)] = None
             self._plan_reload()
@@ -216,14 +216,15 @@ class GroupHome:
             for load in self._loads.values():
                 load.cancel()
             self._shards, self._loads = [], {}
-            self._deleted_meanwhile.clear()
             for shard in gone:
                 shard.die(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted"))
+            self._deleted_meanwhile.clear()
             return
-        for index in self._loads:
-            self._deleted_meanwhile.setdefault(index, set()).update(deleted)
-        for shard in self.usable_shards():
-            shard.on_topics_changed(deleted)
+        for index, present in enumerate(list(self._shards)):
+            if present is not None:
+                present.on_topics_changed(deleted)
+            elif deleted:
+                self._deleted_meanwhile.setdefault(index, set()).update(deleted)
 
     def expire_some(self) -> bool:
         """A step of expiry in each shard; whether one left groups over."""

@@ -72,6 +72,8 @@ class Shard:
         self._timer: Timer | None = None
         self._beginning: Iterator[Group] | None = None
         self._expiry: Iterator[str] | None = None
+        self._forgetting: dict[object, Collection[str]] = {}
+        """Deleted topics by the writes of their offsets' tombstones that are under way."""
 
     # --- load ------------------------------------------------------------------------------------------------------
 
@@ -300,9 +302,26 @@ class Shard:
     def _forget_topics(self, group_id: str, deleted: Collection[str]) -> None:
         records = self.offsets.tombstones_of_topics(group_id, deleted)
         if records:
+            self._forgetting[write := object()] = deleted
             self._replay_offsets(records)
             self._services.counters.offset_deletions += len(records)
             self._write(group_id, records)
+            self._end_forgetting(group_id, write)
+
+    def _end_forgetting(self, group_id: str, write: object) -> None:
+        def settled(error: KafkaError | None) -> None:
+            if error is None:
+                del self._forgetting[write]
+            elif not self.is_dead:  # the disk takes longer than a client waits
+                self._end_forgetting(group_id, write)
+
+        if not self.is_dead:
+            self._log.when_durable(group_id, settled)
+
+    @property
+    def deleted_topics(self) -> set[str]:
+        """Topics that are deleted, and whose offsets the log would bring back if it were loaded now."""
+        return set().union(*self._forgetting.values())
 
     def expire_some(self) -> bool:
         """Remove what is too old in some groups, and groups that nothing is left of; whether groups are left over."""

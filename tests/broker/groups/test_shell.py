@@ -334,6 +334,27 @@ def test_a_topic_that_is_deleted_and_made_again_while_the_groups_load_has_no_off
     assert committed(node, "g") == -1
 
 
+@pytest.mark.parametrize("unloaded_by", ["a commit before", "the deletion itself"])
+def test_a_topic_that_is_deleted_and_made_again_while_its_groups_are_unloaded_has_no_offset(unloaded_by: str) -> None:
+    node, files, clock = start_node(ottla_acks_all="sync", log_dirs="/data,/other")
+    make_topic(node, "t")
+    assert commit(node, "g", {0: 77}) == ErrorCode.NONE
+    directory = node.log_manager.directory_of(OFFSETS_TOPIC, 0)
+    assert directory is not None
+    full = files.fail("pwritev", f"{directory.path}/{OFFSETS_TOPIC}*", error=errno.ENOSPC, times=None)
+    if unloaded_by == "a commit before":
+        refused = begin(node, commit_request("g", {0: 78}), COMMIT_VERSION)
+        node.settle()
+        assert code_of(refused) is ErrorCode.NOT_COORDINATOR
+    ask(node, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 5)
+    make_topic(node, "t")
+    assert not node.groups.home.usable_shards()
+    assert not node.groups.loads_under_way
+    files.heal(full)
+    pass_time(node, clock, 30 * RELOAD_INTERVAL_MS)
+    assert committed(node, "g") == -1
+
+
 # Connections, timers, topics -----------------------------------------------------------------------------------------
 
 
