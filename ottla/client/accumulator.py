@@ -12,10 +12,12 @@ import itertools
 from collections import deque
 from collections.abc import Generator
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from ottla.client.errors import KafkaError
 from ottla.client.structs import RecordMetadata
 from ottla.protocol.records.builder import BatchBuilder
+from ottla.protocol.types import ZERO_UUID
 
 
 class ProducerIdentity(NamedTuple):
@@ -192,6 +194,7 @@ class PartitionQueue:
         "partition",
         "rewind_to",
         "topic",
+        "topic_id",
         "unknown_gap",
         "used_at",
         "waiting",
@@ -211,6 +214,8 @@ class PartitionQueue:
         self.failures = 0
         self.not_before = 0.0
         self.leader_id = -1
+        self.topic_id = ZERO_UUID
+        """Where the last batch was sent to, as `leader_id`: another id is another topic, made under the same name."""
         self.identity = NO_IDENTITY
         self.next_sequence = 0
         self.is_known_to_broker = False
@@ -252,6 +257,13 @@ class PartitionQueue:
         self.is_known_to_broker = True
         if self.unknown_gap is not None and _comes_before(self.unknown_gap, batch.sequence):
             self.unknown_gap = None
+
+    def go_to(self, leader_id: int, topic_id: UUID) -> None:
+        """Note where the next batch goes. A topic that was made anew knows no producer."""
+        self.leader_id = leader_id
+        if self.topic_id != topic_id:
+            self.topic_id = topic_id
+            self.is_known_to_broker = False
 
     def may_overtake(self, batch: Batch) -> bool:
         """Whether an idempotent producer may send `batch` while others of the queue are in flight.

@@ -137,6 +137,10 @@ class Cluster:
             task.cancel()
         await asyncio.gather(*tasks, self._connections.close(), return_exceptions=True)
 
+    async def finish_requests(self, limit_s: float) -> None:
+        """Before `close`: let requests that have no answer leave, for so long at most."""
+        await self._connections.finish(limit_s)
+
     # Metadata ---------------------------------------------------------------------------------------------------
 
     def leader_of(self, topic: str, partition: int) -> int:

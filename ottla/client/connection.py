@@ -67,7 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_writable = True
         """Whether the socket takes bytes; a sender that does not wait for answers has to look."""
         self.on_writable: Callable[[], None] | None = None
-        """Called once when `is_writable` is true again."""
+        """Called once when `is_writable` is true again, or the connection is not open any more."""
         self.versions: dict[int, tuple[int, int]] = {}
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._options = options
@@ -185,6 +185,9 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Called by asyncio."""
         self.is_writable = True
+        self._tell_writer()
+
+    def _tell_writer(self) -> None:
         callback, self.on_writable = self.on_writable, None
         if callback is not None:
             callback()
@@ -195,15 +198,22 @@ class Connection(asyncio.BufferedProtocol):
         if not self.closed.done():
             self.closed.set_result(None)
 
+    def finish(self) -> None:
+        """Take no more requests and let those that are written leave: the broker ends the connection behind them.
+
+        `closed` tells when it has; `close` ends a connection that takes too long.
+        """
+        if self.is_open and self._transport is not None:
+            self._end_use()
+            self._transport.write_eof()
+
     def close(self, reason: str = "the client closed the connection") -> None:
         """End the connection now; whatever waits ends in ConnectionLost with the reason."""
         if self.is_open:
-            self.is_open = False
-            self._metrics.connections_closed.add(1, self._loop.time())
-            if self._idle_timer is not None:
-                self._idle_timer.cancel()
-            assert self._transport is not None
+            self._end_use()
+        if self._transport is not None:
             self._transport.abort()
+        self._tell_writer()
         waiting = list(self._waiting.values())
         self._waiting.clear()
         for request in waiting:
@@ -212,6 +222,12 @@ class Connection(asyncio.BufferedProtocol):
             if not request.answer.done():
                 request.answer.set_exception(ConnectionLost(f"{self.address}: {reason}"))
                 request.answer.exception()  # seen: whoever asked may be gone, which is nothing to complain about
+
+    def _end_use(self) -> None:
+        self.is_open = False
+        self._metrics.connections_closed.add(1, self._loop.time())
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
 
     # Answers ----------------------------------------------------------------------------------------------------
 

@@ -50,6 +50,14 @@ class Connections:
             connection.close()
         await asyncio.gather(*dialling, *(connection.closed for connection in open_connections), return_exceptions=True)
 
+    async def finish(self, limit_s: float) -> None:
+        """Let what was written leave every connection, for so long at most; use none of them after that."""
+        open_connections = [node.connection for node in self._nodes.values() if node.connection is not None]
+        for connection in open_connections:
+            connection.finish()
+        if open_connections:
+            await asyncio.wait([connection.closed for connection in open_connections], timeout=limit_s)
+
     def open_to(self, node_id: int, lane: int) -> Connection | None:
         """Return the connection to a broker if one is open."""
         node = self._nodes.get((node_id, lane))

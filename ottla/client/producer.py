@@ -62,9 +62,11 @@ class Producer:
         self._value_serializer = self._options.value_serializer
         self._is_plain = not (self._interceptors or self._key_serializer or self._value_serializer)
         self._queues: dict[str, list[PartitionQueue]] = {}
-        self._resting: dict[str, list[PartitionQueue]] = {}
-        """Topics that are not asked about now. Their sequences are kept: to begin again at 0 under the same producer id
-        would make the broker take new records for old ones."""
+        """The partitions that records may be sent to, of the topics that are asked about now."""
+        self._every_queue: dict[str, list[PartitionQueue]] = {}
+        """Those of topics that rest, and those that the last answer did not tell of, too: a broker may be behind. Their
+        sequences are kept, since to begin again at 0 under the same producer id would make the broker take new records
+        for old ones."""
         self._buffered_bytes = 0
         self._room: deque[asyncio.Future[None]] = deque()
         self._unfinished: dict[Batch, None] = {}
@@ -111,6 +113,9 @@ class Producer:
             return
         try:
             await self._await_all(None if timeout_ms is None else timeout_ms / 1000)
+            if self._options.acks == 0:  # nobody told that the broker has read what counts as sent
+                limit_ms = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
+                await self._cluster.finish_requests(limit_ms / 1000)
         finally:
             for opening in self._opening.values():
                 opening.cancel()
@@ -415,7 +420,7 @@ class Producer:
         known = await self._cluster.topic(topic, self._max_block_ms)
         if self._is_closed:
             raise ClientClosed("the producer is closed")
-        queues = self._queues.setdefault(topic, self._resting.pop(topic, []))
+        queues = self._queues.setdefault(topic, [])
         self._fit(topic, queues, len(known.partitions))
         return queues
 
@@ -432,15 +437,16 @@ class Producer:
     def _forget_idle_topics(self, before: float) -> None:
         """Stop asking about topics to which nothing was sent for `metadata_max_idle_ms`."""
         assert self._cluster is not None
-        for topic, queues in list(self._queues.items()):
-            if all(queue.is_idle and queue.used_at < before for queue in queues):
-                self._resting[topic] = self._queues.pop(topic)
+        for topic in list(self._queues):
+            if all(queue.is_idle and queue.used_at < before for queue in self._every_queue[topic]):
+                del self._queues[topic]
                 self._cluster.forget(topic)
 
     def _fit(self, topic: str, queues: list[PartitionQueue], partitions: int) -> None:
         """Have as many queues as there are partitions; a topic that was created anew may have fewer."""
-        queues.extend(PartitionQueue(topic, index, self._batch_bytes) for index in range(len(queues), partitions))
-        del queues[partitions:]
+        every = self._every_queue.setdefault(topic, [])
+        every.extend(PartitionQueue(topic, index, self._batch_bytes) for index in range(len(every), partitions))
+        queues[:] = every[:partitions]
 
 
 def _to_bytes(data: object, name: str) -> bytes | None:

@@ -144,7 +144,8 @@ class Sender:
             if leader_id < 0:
                 self._cluster.mark_stale()
                 continue
-            if queue.in_flight and queue.leader_id != leader_id:
+            topic_id = self._cluster.topic_id(queue.topic)
+            if queue.in_flight and (queue.leader_id, queue.topic_id) != (leader_id, topic_id):
                 continue  # the old leader's answers first, or sequences would overtake each other
             if self._in_flight[leader_id] >= self._max_in_flight or self._is_throttled(leader_id, now):
                 continue
@@ -162,7 +163,7 @@ class Sender:
             sizes[leader_id] += size_bytes
             queue.waiting.popleft()
             queue.in_flight.append(batch)
-            queue.leader_id = leader_id
+            queue.go_to(leader_id, topic_id)
             requests.setdefault(leader_id, (connection, []))[1].append(batch)
         if requests:  # who came first now comes last, so that a full request does not starve the others
             for _, batches in requests.values():

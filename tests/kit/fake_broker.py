@@ -92,6 +92,8 @@ class FakeCluster:
 
     def __init__(self, brokers: int = 1) -> None:
         self.topics: dict[str, list[FakePartition]] = {}
+        self.topic_ids: dict[str, UUID] = {}
+        """Those that are not made of the topic's name; see `make_anew`."""
         self.handlers: dict[type[Request], Handler] = {}
         self.requests: list[tuple[int, Request, int]] = []
         self.write_bytes = 0
@@ -113,6 +115,14 @@ class FakeCluster:
         self.topics[name] = [FakePartition(leader) for leader in leaders or (0,)]
         return self.topics[name]
 
+    def make_anew(self, name: str, *leaders: int) -> list[FakePartition]:
+        """Delete a topic and make one of the same name: another id, empty partitions that know no producer."""
+        self.topic_ids[name] = UUID(int=self.id_of(name).int + 1)
+        return self.add_topic(name, *leaders)
+
+    def id_of(self, name: str) -> UUID:
+        return self.topic_ids.get(name) or UUID(bytes=name.encode().ljust(16, b"\1")[:16])
+
     def seen(self, kind: type[Request]) -> list[Request]:
         return [request for _, request, _ in self.requests if isinstance(request, kind)]
 
@@ -127,6 +137,11 @@ class FakeCluster:
         for server in self._servers:
             server.close()
         self.drop_connections()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a client is connected, or was and what it sent is not read to the end."""
+        return bool(self._writers)
 
     def drop_connections(self) -> None:
         for writer in self._writers:
@@ -214,7 +229,7 @@ class FakeCluster:
         return MetadataResponse.MetadataResponseTopic(
             error_code=ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             name=name,
-            topic_id=_id(name),
+            topic_id=self.id_of(name),
             partitions=[
                 MetadataResponse.MetadataResponsePartition(
                     partition_index=index,
@@ -229,7 +244,7 @@ class FakeCluster:
 
     def _find(self, name: str, topic_id: UUID) -> tuple[str, list[FakePartition]]:
         for known, partitions in self.topics.items():
-            if known == name or _id(known) == topic_id:
+            if known == name or self.id_of(known) == topic_id:
                 return known, partitions
         return name, []
 
@@ -239,9 +254,14 @@ class FakeCluster:
         for topic in request.topic_data:
             _, partitions = self._find(topic.name, topic.topic_id)
             for data in topic.partition_data:
+                code, offset = ErrorCode.NONE, -1
+                if data.index >= len(partitions):
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic.name else ErrorCode.UNKNOWN_TOPIC_ID
+                    answer = ProduceResponse.PartitionProduceResponse(index=data.index, error_code=code)
+                    told[topic.name, topic.topic_id].append(answer)
+                    continue
                 partition = partitions[data.index]
                 fault = partition.faults.popleft() if partition.faults else None
-                code, offset = ErrorCode.NONE, -1
                 if partition.leader != node:
                     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 elif fault is None or fault.is_appended:
@@ -306,10 +326,6 @@ class FakeCluster:
                 for topic in request.topics
             ]
         )
-
-
-def _id(name: str) -> UUID:
-    return UUID(bytes=name.encode().ljust(16, b"\1")[:16])
 
 
 def _frame(content: bytes) -> bytes:
