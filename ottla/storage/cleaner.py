@@ -11,7 +11,8 @@ what it yields is a piece of work, a function for any one thread that handles ab
 bytes it has read and written, and is to be run before the generator goes on. An error of the piece is to be thrown into
 the generator. Closing it at any time is fine. Raised by the generator:
 
-    CleaningAborted   the log was closed, or retention took a segment: nothing is wrong, another time
+    CleaningAborted   the log was closed, retention took a segment, or cleanup.policy says compact no more: nothing is
+                      wrong, another time
     Uncleanable       this log cannot be cleaned, and trying again would end the same way; nothing was changed by it
     OSError           the disk is full; another time. Any other failure to write has failed the log: CleaningAborted
 """
@@ -221,12 +222,12 @@ class LogCleaning:
             except OSError as error:
                 self._require_unchanged(segments)
                 self._write_failed(error)
-            self._require_unchanged(segments)
+            self._require_wanted(segments)
 
     def _clean(self, group: Sequence[Segment]) -> Generator[Work, int, None]:
         """Put a clean segment in the place of a group."""
         log = self._log
-        self._require_unchanged(group)
+        self._require_wanted(group)
         cleaned = self._create(group)
         try:
             yield from self._in_pieces(self._copy(group, cleaned), group)
@@ -236,6 +237,13 @@ class LogCleaning:
             yield from self._synced(partial(_none, cleaned.sync), group)
             self._change_names(partial(cleaned.rename, SWAP_SUFFIX))
             yield from self._synced(self._sync_names, group)
+            self._require_wanted(group)
+        except CleaningAborted:
+            cleaned.discard()
+            if self._log.error is None:
+                # What is on disk as `.swap` would be put in its place by a start.
+                yield from self._synced(self._sync_names, [])
+            raise
         except BaseException:
             cleaned.discard()
             raise
@@ -320,6 +328,14 @@ class LogCleaning:
             raise error
         self._log.fail(error)
         raise CleaningAborted(str(error)) from error
+
+    def _require_wanted(self, segments: Sequence[Segment]) -> None:
+        """To be asked before anything is replaced, not in the middle of it: who answered that the topic keeps every
+        record from now on (Kafka's LogManager.updateTopicConfig aborts the cleaning, too) promised that.
+        """
+        self._require_unchanged(segments)
+        if "compact" not in self._log.config.cleanup_policy:
+            raise CleaningAborted(f"{self._log.name} is not to be compacted any more")
 
     def _require_unchanged(self, segments: Sequence[Segment]) -> None:
         if self._log.error is not None:

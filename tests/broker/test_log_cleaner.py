@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from kit.cleaning import records_of
 from kit.clock import ManualClock
-from kit.nodes import DATA, pass_time, start_node
+from kit.nodes import DATA, ask, pass_time, start_node
 
 from ottla.broker.exposition import Exposition
 from ottla.broker.metadata.wishes import NewTopic
 from ottla.broker.node import Node
 from ottla.broker.partition import Partition
+from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.record import Record
 from ottla.storage.append import AppendEntry, AppendResult
@@ -267,6 +268,23 @@ def test_a_topic_deleted_while_it_is_cleaned_goes_in_peace() -> None:
     assert not node.cleaner.is_cleaning(partition.log)
     assert not node.log_manager.directories[0].is_offline
     assert not [path for path in files.written_state() if "/t-0" in path]
+    node.stop()
+
+
+def test_a_topic_that_is_not_to_be_compacted_any_more_loses_no_record_to_a_cleaning_under_way() -> None:
+    node, files, clock = start_node(log_cleaner_io_max_bytes_per_second=2000)
+    partition = topic(node)
+    produce(node, partition, [1] * 60)
+    pass_time(node, clock, BACKOFF_MS)
+    assert node.cleaner.is_cleaning(partition.log)
+    assert len(records_of(partition.log)) == 60
+    config = IncrementalAlterConfigsRequest.AlterableConfig(name="cleanup.policy", config_operation=0, value="delete")
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=2, resource_name="t", configs=[config])
+    ask(node, IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+    pass_backoff(node, clock, times=5)
+    assert not node.cleaner.is_cleaning(partition.log)
+    assert len(records_of(partition.log)) == 60
+    assert not [path for path in files.written_state() if path.endswith((".cleaned", ".swap"))]
     node.stop()
 
 
