@@ -176,7 +176,7 @@ def code_of(pending: Pending[object]) -> object:
 
 def join_request(group: str, member_id: str = "", *, instance_id: str | None = None) -> JoinGroupRequest:
     """A consumer joins with one protocol."""
-    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\x01\0\0\0\x01\0\x01t\0\0\0\0")
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\x01\0\x01t\0\0\0\0")
     return JoinGroupRequest(
         group_id=group,
         session_timeout_ms=10_000,

@@ -60,9 +60,9 @@ def upgrade(
     """A ConsumerGroupHeartbeat (member epoch 0) came to a classic group: make it a consumer group.
 
     An empty one is simply replaced. Raises KafkaError(GROUP_ID_NOT_FOUND) where the policy, the protocol type, the size
-    or what the members said forbid it; nothing has changed then. Otherwise every parked request is told
-    REBALANCE_IN_PROGRESS. The heartbeat goes to the new group afterwards, in the same step; where that is refused, the
-    new group and the records are to be dropped, and the replies are still to be given.
+    or what the members said forbid it. `classic` does not change. The heartbeat goes to the new group afterwards, in
+    the same step; where that is refused, the new group and the records are to be dropped. Where it is not, every
+    request that is parked in `classic` is to be told REBALANCE_IN_PROGRESS.
     """
     consumer = ConsumerGroup(classic.group_id, settings, topics, new_id=new_id)
     if classic.is_empty:
@@ -85,8 +85,7 @@ def upgrade(
         consumer.begin_session(member, now)
         consumer.timers.came_by(member.member_id, classic.members[member.member_id].connection)
     LOG.info("group %r: %d classic members go on in the consumer protocol at epoch %d", group_id, len(members), epoch)
-    effects = classic.answer_waiters(ErrorCode.REBALANCE_IN_PROGRESS)
-    effects.records.extend(classic.tombstones())
+    effects = Effects(records=classic.tombstones())
     effects.join(step.effects)
     return consumer, effects
 

@@ -195,12 +195,19 @@ class Shard:
         return self._classic(group_id)
 
     def _run(self, group: Group, before: Effects, step: Effects, now: Now) -> None:
-        """Put a group that a request made in its place, unless the machine refused and wants nothing kept."""
-        if self.groups.get(group.group_id) is not group:
+        """Put a group that a request made in its place, unless the machine refused and wants nothing kept.
+
+        Whoever waits in a classic group that is upgraded is asked to join anew. Kafka does so in a refused upgrade too,
+        and then no deadline ends a member that had waited for longer than its session and does not come.
+        """
+        replaced = self.groups.get(group.group_id)
+        if replaced is not group:
             if not step.records:
-                self.when_durable(group.group_id, release([*before.replies, *step.replies]))
+                self.when_durable(group.group_id, release(step.replies))
                 return
             self.groups[group.group_id] = group
+            if isinstance(replaced, ClassicGroup):
+                before.join(replaced.answer_waiters(ErrorCode.REBALANCE_IN_PROGRESS))
         before.join(step)
         self._finish(group, before, now)
 

@@ -15,7 +15,7 @@ from ottla.broker.groups.conversion import downgrade, upgrade
 from ottla.broker.groups.effects import Caller, Effects, Now
 from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.api.heartbeat import HeartbeatRequest
-from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.protocol.api.join_group import JoinGroupRequest
 from ottla.protocol.api.leave_group import LeaveGroupRequest
 from ottla.protocol.api.sync_group import SyncGroupRequest
 from ottla.protocol.consumer_protocol import (
@@ -139,18 +139,6 @@ def test_a_classic_member_goes_on_until_it_gives_up_and_the_new_one_takes_over(t
     assert n.assigned == {topics.id_of("t"): frozenset([2, 3])}
     assert classic_beat(group, classic.member_id, 2) is ErrorCode.NONE
     assert group.state == "Stable"
-
-
-def test_an_upgrade_ends_a_rebalance_that_is_under_way(topics: FakeTopics) -> None:
-    settings = GroupSettings()
-    classic = Classic(settings)
-    parked = classic.group.join(join(metadata=subscription(topics=("t", "u"))), 3, CALLER, "second", NOW)
-    assert not parked.replies
-    _, effects = upgrade(classic.group, settings, topics, NOW)
-    ((waiter, response),) = effects.replies
-    assert waiter == "second"
-    assert isinstance(response, JoinGroupResponse)
-    assert response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ from ottla.broker.groups.home import RELOAD_INTERVAL_MS
 from ottla.broker.groups.shard import GROUPS_PER_STEP
 from ottla.broker.metadata.image import GROUP_RESOURCE
 from ottla.broker.node import Node
+from ottla.broker.pending import Pending
 from ottla.config.topic import TopicConfig
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest
@@ -353,6 +354,50 @@ def test_a_topic_that_is_deleted_and_made_again_while_its_groups_are_unloaded_ha
     files.heal(full)
     pass_time(node, clock, 30 * RELOAD_INTERVAL_MS)
     assert committed(node, "g") == -1
+
+
+# Upgrades ------------------------------------------------------------------------------------------------------------
+
+
+def followed(node: Node) -> tuple[JoinGroupResponse, Pending[object]]:
+    """Two members in CompletingRebalance: the leader, which is to bring the assignment, and whose follower waits."""
+    leader = join(node, "g")
+    begin(node, sync_request("g", leader).replace(assignments=[]), SYNC_VERSION)
+    follower = begin(node, join_request("g"), 3)
+    again = settled(node, begin(node, join_request("g", leader.member_id), 3), JoinGroupResponse)
+    joined = settled(node, follower, JoinGroupResponse)
+    synced = begin(node, sync_request("g", joined).replace(assignments=[]), SYNC_VERSION)
+    node.settle()
+    assert not synced.done
+    return again, synced
+
+
+def upgrading_heartbeat(**fields: Any) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(**{**HEARTBEAT, "group_id": "g", **fields})
+
+
+def test_an_upgrade_asks_those_who_wait_to_join_anew(life: Life) -> None:
+    node, _, _ = life
+    _, parked = followed(node)
+    upgraded = settled(node, begin(node, upgrading_heartbeat(), 1), ConsumerGroupHeartbeatResponse)
+    assert upgraded.error_code == ErrorCode.NONE
+    assert settled(node, parked, SyncGroupResponse).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_an_upgrade_that_is_refused_leaves_no_member_that_never_expires(life: Life) -> None:
+    node, _, clock = life
+    leader, parked = followed(node)
+    for _ in range(4):  # the follower waits for longer than its session
+        pass_time(node, clock, 5_000)
+        begin(node, heartbeat("g", leader), HEARTBEAT_VERSION)
+    refused = begin(node, upgrading_heartbeat(subscribed_topic_names=None, subscribed_topic_regex="("), 1)
+    assert code_of(refused) is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert not parked.done
+    begin(node, sync_request("g", leader).replace(assignments=[]), SYNC_VERSION)
+    for _ in range(4):  # the follower does not come back
+        pass_time(node, clock, 5_000)
+        begin(node, heartbeat("g", leader), HEARTBEAT_VERSION)
+    assert [member.member_id for member in describe(node, "g").members] == [leader.member_id]
 
 
 # Connections, timers, topics -----------------------------------------------------------------------------------------
