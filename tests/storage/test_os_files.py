@@ -21,6 +21,9 @@ LINUX = sys.platform == "linux"
 on_linux = pytest.mark.skipif(not LINUX, reason="asks the Linux page cache")
 
 
+DROPS = 100
+
+
 def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
@@ -252,6 +255,19 @@ def resident_file(path: Path, size: int) -> int:
     return os.open(path, os.O_RDWR)
 
 
+def drop_from_page_cache(path: Path) -> None:
+    """Advise the kernel to have none of the file in memory. That binds nobody, so who relies on it asks `DROPS` times.
+
+    What the kernel has in hand stays, for which its moving pages together to make large free ones is enough; and a
+    read that may not wait starts reading ahead, which may come true before it has looked again. Beside `echo 1 >
+    /proc/sys/vm/compact_memory` all of the file was there after 3 of 1,500 drops, and some of it after 5 more.
+    """
+    fd = os.open(path, os.O_RDWR)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
 @on_linux
 @pytest.mark.parametrize("method", ["cachestat", "mincore", "sample"])
 @pytest.mark.parametrize(("position", "length"), [(0, 1), (0, 1 << 20), (4095, 2), (5000, 300_000), (7, 0)])
@@ -274,18 +290,24 @@ def test_what_was_dropped_from_the_page_cache_is_not_resident(tmp_path: Path, me
 
     if lives_in_memory(tmp_path):
         pytest.skip("what lives in memory cannot be dropped from it")
-    fd = resident_file(tmp_path / "a", 1 << 20)
-    os.fsync(fd)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as mapped:
-        probe = ResidencyProbe(method)
-        address = address_of(mapped)
-        assert not probe.is_resident(fd, address, 0, 1 << 20)
-        os.posix_fadvise(fd, 0, PAGE_BYTES, os.POSIX_FADV_RANDOM)
-        os.pread(fd, 1, 0)
-        assert probe.is_resident(fd, address, 0, PAGE_BYTES)
-        assert not probe.is_resident(fd, address, 0, 1 << 20)
-    os.close(fd)
+    path = tmp_path / "a"
+    path.write_bytes(b"x" * (1 << 20))
+
+    def told() -> tuple[bool, bool, bool]:
+        """Of all of the dropped file, of the page that was read since, and of all of it again."""
+        drop_from_page_cache(path)
+        fd = os.open(path, os.O_RDONLY)
+        with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as mapped:
+            probe = ResidencyProbe(method)
+            address = address_of(mapped)
+            before = probe.is_resident(fd, address, 0, 1 << 20)
+            os.posix_fadvise(fd, 0, PAGE_BYTES, os.POSIX_FADV_RANDOM)
+            os.pread(fd, 1, 0)
+            answers = before, probe.is_resident(fd, address, 0, PAGE_BYTES), probe.is_resident(fd, address, 0, 1 << 20)
+        os.close(fd)
+        return answers
+
+    assert any(told() == (False, True, False) for _ in range(DROPS))
 
 
 @on_linux
@@ -294,12 +316,12 @@ def test_a_cold_file_has_no_resident_view_until_it_was_read(tmp_path: Path) -> N
         pytest.skip("what lives in memory cannot be dropped from it")
     file = OsFiles().open(tmp_path / "a", create=True)
     file.pwritev([b"x" * 300_000], 0)
-    file.fdatasync()
-    fd = os.open(tmp_path / "a", os.O_RDONLY)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(fd)
-    assert file.resident_view(0, 300_000) is None
-    assert file.pread_nowait(100, 200_000) is None
+
+    def is_cold() -> bool:
+        drop_from_page_cache(tmp_path / "a")
+        return file.resident_view(0, 300_000) is None and file.pread_nowait(100, 200_000) is None
+
+    assert any(is_cold() for _ in range(DROPS))
     file.pread(300_000, 0)
     view = file.resident_view(100, 200_000)
     assert view is not None
