@@ -49,6 +49,9 @@ class FakeTopics:
     def names(self) -> Iterable[str]:
         return self._topics.keys()
 
+    def exists(self, name: str) -> bool:
+        return name in self._topics
+
     def id_of(self, name: str) -> UUID | None:
         return self._topics[name][0] if name in self._topics else None
 

@@ -98,9 +98,10 @@ class Offsets:
     # --- requests --------------------------------------------------------------------------------------------------
 
     def plan_commit(
-        self, request: OffsetCommitRequest, *, now_ms: int, metadata_max_bytes: int
+        self, request: OffsetCommitRequest, *, now_ms: int, metadata_max_bytes: int, exists: Callable[[str], bool]
     ) -> tuple[list[GroupRecord], OffsetCommitResponse]:
-        """The records of a commit that may be made, and its answer; an offset whose text is too long is left out.
+        """The records of a commit that may be made, and its answer; an offset whose text is too long is left out, and
+        so are those of topics that do not exist any more: one may go while the commit waits for `__consumer_offsets`.
 
         As in Kafka the limit of `offset.metadata.max.bytes` counts characters of UTF-16, the offset itself is not
         judged, and a missing text is an empty one. OffsetCommit 2-4 may ask for a retention of its own, version 1 gives
@@ -115,10 +116,13 @@ class Offsets:
         )
         for topic in request.topics:
             results = []
+            is_gone = not exists(topic.name)
             for asked in topic.partitions:
                 metadata = asked.committed_metadata or ""
                 code = ErrorCode.NONE
-                if _utf16_length(metadata) > metadata_max_bytes:
+                if is_gone:
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif _utf16_length(metadata) > metadata_max_bytes:
                     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
                     own_ms = asked.commit_timestamp

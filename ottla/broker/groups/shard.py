@@ -227,15 +227,18 @@ class Shard:
             request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, api_version=version
         )
         group.note_commit(request.member_id, now)
-        settings = self._services.settings
+        services = self._services
         records, response = self.offsets.plan_commit(
-            request, now_ms=now.wall_ms, metadata_max_bytes=settings.offset_metadata_max_bytes
+            request,
+            now_ms=now.wall_ms,
+            metadata_max_bytes=services.settings.offset_metadata_max_bytes,
+            exists=services.topics.exists,
         )
         self._log.check_records(records, most_bytes(records), in_one_batch=True)
         if records:
             self.groups[group_id] = group
             self._replay_offsets(records)
-            self._services.counters.offset_commits += len(records)
+            services.counters.offset_commits += len(records)
         self._finish(group, Effects(records, [(waiter, response)]), now)
 
     def delete_offsets(self, request: OffsetDeleteRequest, waiter: Waiter) -> None:

@@ -24,6 +24,9 @@ class TopicView(Protocol):
     def names(self) -> Iterable[str]:
         """The names of all topics, internal ones too."""
 
+    def exists(self, name: str) -> bool:
+        """Whether there is a topic of that name."""
+
     def id_of(self, name: str) -> UUID | None:
         """The id of a topic, None when there is none of that name."""
 
@@ -48,6 +51,10 @@ class CatalogTopics:
     def names(self) -> Iterable[str]:
         """The names of all topics."""
         return self._catalog.topics.keys()
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a topic of that name."""
+        return name in self._catalog.topics
 
     def id_of(self, name: str) -> UUID | None:
         """The id of a topic, or None."""

@@ -335,6 +335,18 @@ def test_a_topic_that_is_deleted_and_made_again_while_the_groups_load_has_no_off
     assert committed(node, "g") == -1
 
 
+def test_a_first_commit_that_crosses_the_deletion_of_its_topic_leaves_no_offset_to_a_new_one_of_its_name() -> None:
+    node, _, _ = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    begin(node, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 5)
+    crossing = begin(node, commit_request("g", {0: 77}), COMMIT_VERSION)
+    answer = settled(node, crossing, OffsetCommitResponse)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    make_topic(node, "t")
+    assert committed(node, "g") == -1
+    assert group_ids(node) == set()
+
+
 @pytest.mark.parametrize("unloaded_by", ["a commit before", "the deletion itself"])
 def test_a_topic_that_is_deleted_and_made_again_while_its_groups_are_unloaded_has_no_offset(unloaded_by: str) -> None:
     node, files, clock = start_node(ottla_acks_all="sync", log_dirs="/data,/other")
