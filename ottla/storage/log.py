@@ -379,8 +379,11 @@ class Log(LogState):
                 yield from self._names_synced()
         except (OSError, KafkaError) as error:
             logger.warning("%s: retention stopped: %s", self.name, error)
+        except GeneratorExit:
+            self._after_retention.clear()  # the broker has stopped: nobody is told, and nothing is made in its place
+            raise
         finally:
-            self.is_retaining = False
+            self._retention_ended()
         return gone
 
     def _first_to_stay(self, now_ms: int) -> int:

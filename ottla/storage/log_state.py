@@ -90,6 +90,7 @@ class LogState:
         self.reader = LogReader(self.segment_list, End(log_end_offset, active.base_offset, active.size_bytes))
         self.due_unlinks: list[retention.DueUnlink] = []
         self.is_retaining = False
+        self._after_retention: list[Callable[[], None]] = []
         self._health = health
         self._is_of_clients = topic not in layout.INTERNAL_TOPICS
         self.index_cache = index_cache
@@ -250,6 +251,23 @@ class LogState:
         if place.offset > self.high_watermark:
             self.high_watermark = place.offset
             self.reader.high_watermark = place
+
+    # -- retention
+
+    def call_after_retention(self, callback: Callable[[], None]) -> None:
+        """Call back when no retention is under way, at once if none is: of a log that was closed, it ends with the step
+        that a thread has in hand, and until then may write under the path that the log had.
+        """
+        if self.is_retaining:
+            self._after_retention.append(callback)
+        else:
+            callback()
+
+    def _retention_ended(self) -> None:
+        self.is_retaining = False
+        waiting, self._after_retention = self._after_retention, []
+        for callback in waiting:
+            callback()
 
     # -- leader epochs
 

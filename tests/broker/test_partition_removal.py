@@ -185,3 +185,33 @@ def test_what_a_worker_tells_after_a_stop_changes_nothing() -> None:
     stopped = len(files.history)
     settled()
     assert files.history[stopped:] == []
+
+
+def test_a_name_is_free_when_retention_that_was_under_way_has_let_go_of_the_directory() -> None:
+    """What a worker writes for it under the old path would be the new topic's: a snapshot of others' producers."""
+    node, files, _ = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "t", retention_bytes="0", segment_bytes="1024")
+    partition = node.catalog.topics["t"].partitions[0]
+    assert partition is not None
+    client = Exchange(node)
+    for sequence in range(3):
+        value = batch(1, value=b"v" * 900, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        client.send(produce_request("t", value), 9)
+        node.turn.end()
+        node.settle()
+    partition.log.unsynced.snapshot_offset = -1
+    steps = partition.log.retention_steps(node.clock.wall_ms())
+    write_snapshot = next(steps)
+    answers = delete(node, "t")
+    node.settle()
+    node.catalog.create_topics([NewTopic("t")], answers.append)
+    node.settle()
+    assert (node.catalog.topics, answers) == ({}, [])
+    with pytest.raises(FileNotFoundError) as gone:
+        write_snapshot()
+    with pytest.raises(StopIteration):
+        steps.throw(gone.value)
+    node.settle()
+    assert [outcome.error_code for told in answers for outcome in told] == [ErrorCode.NONE] * 2
+    assert node.catalog.topics["t"].partitions[0] is not None
+    assert not [name for name in files.list_directory(DATA / "t-0") if name.endswith(".snapshot")]
