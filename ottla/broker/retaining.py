@@ -30,7 +30,7 @@ def _advance(
     partition: Partition,
     who: str,
     steps: Generator[Callable[[], None], None, list[Segment]],
-    error: OSError | None,
+    error: Exception | None,
     done: Callable[[Sequence[Segment]], None],
 ) -> None:
     """Let it go on after a sync, and have the next one done."""
@@ -45,15 +45,19 @@ def _advance(
             partition.wake_watchers()
         done(deleted)
         return
+    except Exception:  # a bug, said with its traceback: whoever waits goes on with other logs
+        logger.exception("bug: the retention of %s ended", partition.log.name)
+        done([])
+        return
 
-    def guarded() -> OSError | None:
+    def guarded() -> Exception | None:
         try:
             work()
-        except OSError as failure:
+        except Exception as failure:  # it belongs to the generator, which knows what it means
             return failure
         return None
 
-    def synced(failure: OSError | None, _: BaseException | None) -> None:
+    def synced(failure: Exception | None, _: BaseException | None) -> None:
         # In a turn of its own, also where workers answer on the spot.
         now_ms = node.clock.monotonic_ms()
         node.timers.at(now_ms, lambda: _advance(node, partition, who, steps, failure, done))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -18,6 +19,7 @@ from ottla.protocol.records.record import Record
 from ottla.storage.append import AppendEntry
 from ottla.storage.checkpoint import read_offsets
 from ottla.storage.layout import TopicPartition
+from ottla.storage.log import Log
 
 
 class Ignore:
@@ -25,6 +27,21 @@ class Ignore:
 
     def appended(self, index: int, result: object) -> None:
         assert result.error_code == 0  # type: ignore[attr-defined]  # an AppendResult
+
+
+class AsThreads:
+    """Runs everything on the spot, and tells of every error as threads do."""
+
+    def run(self, work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
+        try:
+            result = work()
+        except Exception as error:  # whatever it is belongs to `done`
+            done(None, error)
+        else:
+            done(result, None)
+
+    def close(self) -> None:
+        """Nothing to end."""
 
 
 def create(node: Node, name: str, partitions: int = 1, **configs: str) -> None:
@@ -217,3 +234,27 @@ def test_what_a_worker_does_for_a_chore_is_counted_apart() -> None:
     assert counters.steps > 0
     assert counters.worker_us > 0
     assert counters.last_wall_ms > 0
+
+
+def test_a_bug_in_a_step_of_retention_is_said_and_retention_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A step that was not done is not taken for done, and no log waits for it for ever."""
+    node, _, clock = start_node(log_retention_check_interval_ms=10_000)
+    for name in ("a", "b"):
+        create(node, name, segment_bytes="1024", retention_bytes="2000")
+        append(node, name, 20, clock.wall_ms())
+    first, second = (node.catalog.partition(name, 0) for name in ("a", "b"))
+    assert first is not None
+    assert second is not None
+
+    def bug(log: Log) -> None:
+        if log is first.log:
+            raise ValueError("a file that was closed")
+
+    monkeypatch.setattr(Log, "_sync_names", bug)
+    monkeypatch.setattr(node, "workers", AsThreads())
+    pass_time(node, clock, 30_000)
+    assert first.log.log_start_offset == 0
+    assert "a file that was closed" in caplog.text
+    assert second.log.log_start_offset > 0
