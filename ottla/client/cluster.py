@@ -21,6 +21,7 @@ from ottla.client.connections import Connections
 from ottla.client.errors import ClientClosed, ClientTimeout, ConnectionLost, NoBrokersAvailable, UnsupportedByBroker
 from ottla.client.metrics import ConnectionMetrics
 from ottla.client.options import ClientOptions
+from ottla.client.shared_tasks import outcome_of
 from ottla.client.structs import BrokerAddress
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -135,7 +136,7 @@ class Cluster:
         tasks = [task for task in (self._refreshing, self._stale_refresh) if task is not None]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, self._connections.close(), return_exceptions=True)
+        await asyncio.gather(*tasks, *self._connections.end(), return_exceptions=True)
 
     async def finish_requests(self, limit_s: float) -> None:
         """Before `close`: let requests that have no answer leave, for so long at most."""
@@ -181,7 +182,7 @@ class Cluster:
             if self._is_closed:
                 raise ClientClosed("the client is closed")
             self._refreshing = asyncio.create_task(self._ask_metadata(), name="ottla-metadata")
-        await asyncio.shield(self._refreshing)
+        await outcome_of(self._refreshing)
 
     def want(self, topics: Iterable[str]) -> None:
         """Ask for topics from now on, and at once for those that are not known."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ottla.client.connection import Connection, connect
 from ottla.client.errors import ClientClosed, ConnectionLost, KafkaError, NoBrokersAvailable
 from ottla.client.metrics import ConnectionMetrics
 from ottla.client.options import ClientOptions
+from ottla.client.shared_tasks import outcome_of
 from ottla.client.structs import BrokerAddress
 
 _NodeKey = tuple[int, int] | tuple[str, int]
@@ -39,8 +41,8 @@ class Connections:
         self._nodes: dict[_NodeKey, _Node] = {}
         self._is_closed = False
 
-    async def close(self) -> None:
-        """End every connection and every attempt at once."""
+    def end(self) -> list[asyncio.Future[Any]]:
+        """End every connection and every attempt now; return what is done once they have ended."""
         self._is_closed = True
         dialling = [node.dialling for node in self._nodes.values() if node.dialling is not None]
         for task in dialling:
@@ -48,7 +50,7 @@ class Connections:
         open_connections = [node.connection for node in self._nodes.values() if node.connection is not None]
         for connection in open_connections:
             connection.close()
-        await asyncio.gather(*dialling, *(connection.closed for connection in open_connections), return_exceptions=True)
+        return [*dialling, *(connection.closed for connection in open_connections)]
 
     async def finish(self, limit_s: float) -> None:
         """Let what was written leave every connection, for so long at most; use none of them after that."""
@@ -114,7 +116,7 @@ class Connections:
             attempt = connect(host, port, self._options, self._metrics)
             node.dialling = asyncio.create_task(attempt, name=f"ottla-dial-{host}:{port}")
             node.dialling.add_done_callback(lambda task: self._on_dialled(node, task))
-        return await asyncio.shield(node.dialling)
+        return await outcome_of(node.dialling)
 
     def _on_dialled(self, node: _Node, task: asyncio.Task[Connection]) -> None:
         node.dialling = None

@@ -36,12 +36,13 @@ class IdentityKeeper:
         """Get the first id."""
         self.current = await self._cluster.retry(self._ask, timeout_ms)
 
-    async def close(self) -> None:
-        """Stop asking."""
+    def stop(self) -> list[asyncio.Task[None]]:
+        """Stop asking; return what was under way."""
         self._is_closed = True
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
+        if self._renewing is None:
+            return []
+        self._renewing.cancel()
+        return [self._renewing]
 
     def change(self, queue: PartitionQueue, *, by_epoch: bool) -> None:
         """Let a queue go on under another identity, once nothing of it is in flight.

@@ -75,11 +75,15 @@ class PartitionReader(Generic[K, V]):
         if self._is_closed:
             return
         self._is_closed = True
+        self._current = None  # what is at hand is nobody's now: it was not committed
         self._wake_readers()
-        if self._fetcher is not None and self._cluster is not None:
-            await self._fetcher.close()
-            await self._cluster.close()
-        close_all(self._interceptors)
+        try:
+            if self._fetcher is not None:
+                await self._fetcher.close()
+        finally:
+            if self._cluster is not None:
+                await self._cluster.close()
+            close_all(self._interceptors)
 
     # Assignment -------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from ottla.client.options import Servers, read_options
 from ottla.client.partitioner import Partitioner
 from ottla.client.producer_options import ProducerKeywords, ProducerOptions
 from ottla.client.sender import Sender
+from ottla.client.shared_tasks import outcome_of
 from ottla.client.structs import ProducerRecord, RecordMetadata
 from ottla.protocol.records.builder import BatchBuilder
 
@@ -117,15 +118,23 @@ class Producer:
                 limit_ms = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
                 await self._cluster.finish_requests(limit_ms / 1000)
         finally:
-            for opening in self._opening.values():
-                opening.cancel()
-            await self._sender.close()
-            for batch in list(self._unfinished):
-                batch.fail(ClientClosed("the producer was closed before the record was delivered"))
-                self._on_finished(batch)
-            await self._cluster.close()
-            close_all(self._interceptors)
+            self._give_up()
+            try:
+                await self._sender.close()
+            finally:
+                await self._cluster.close()
+                close_all(self._interceptors)
         self._raise_failure()
+
+    def _give_up(self) -> None:
+        """Send nothing more, and tell all who wait. Waits for nothing, so that a cancelled `close` does it, too."""
+        assert self._sender is not None
+        self._sender.stop()
+        for opening in self._opening.values():
+            opening.cancel()
+        for batch in list(self._unfinished):
+            batch.fail(ClientClosed("the producer was closed before the record was delivered"))
+            self._on_finished(batch)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -413,7 +422,7 @@ class Producer:
         if opening is None:
             opening = self._opening[topic] = asyncio.create_task(self._learn_topic(topic), name=f"ottla-topic-{topic}")
             opening.add_done_callback(lambda _: self._opening.pop(topic, None))
-        return await asyncio.shield(opening)
+        return await outcome_of(opening)
 
     async def _learn_topic(self, topic: str) -> list[PartitionQueue]:
         assert self._cluster is not None

@@ -82,15 +82,19 @@ class Sender:
         if self._is_idempotent:
             await self._identity.start(timeout_ms)
 
-    async def close(self) -> None:
-        """Stop sending. What was not finished is left to the producer."""
+    def stop(self) -> None:
+        """Send nothing more. What was not finished is left to the producer."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
+
+    async def close(self) -> None:
+        """Stop, and end the tasks."""
+        self.stop()
         tasks = list(self._connecting.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, self._identity.close(), return_exceptions=True)
+        await asyncio.gather(*tasks, *self._identity.stop(), return_exceptions=True)
 
     def activate(self, queue: PartitionQueue) -> None:
         """Look after a queue that has a batch now, and come back when the batch has lingered."""

@@ -142,12 +142,13 @@ class Participation:
 
     async def close(self) -> None:
         """Commit, tell the listener, leave the group, as the options say."""
-        await self._end(is_closing=True)
-        await self._positions.close()
-        tasks = list(self._background)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await self._end(is_closing=True)
+        finally:  # also of a close that is cancelled
+            tasks = list(self._background)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*self._positions.stop(), *tasks, return_exceptions=True)
 
     # Commits ----------------------------------------------------------------------------------------------------
 

@@ -52,12 +52,12 @@ class StartPositions:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def close(self) -> None:
-        """Stop."""
+    def stop(self) -> list[asyncio.Task[None]]:
+        """Cancel what is under way, and return it."""
         tasks = list(self._running)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        return tasks
 
     async def _ask(self, asked: list[tuple[AssignedPartition, int]]) -> None:
         failure: KafkaError | None = None

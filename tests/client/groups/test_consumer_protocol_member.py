@@ -227,16 +227,12 @@ async def test_a_member_that_gets_nothing_hears_of_that(group, make):
         assert heard.events == [("assigned", [])]
 
 
-async def test_a_topic_that_was_created_anew_is_another_one(group, make, monkeypatch):
-    from uuid import UUID
-
-    import kit.fake_broker
-
+async def test_a_topic_that_was_created_anew_is_another_one(group, make):
     heard = Heard()
     async with make(auto_offset_reset="earliest", metadata_max_age_ms=5) as consumer, reading(consumer):
         await joined(consumer, heard)
-        monkeypatch.setattr(kit.fake_broker, "_id", lambda name: UUID(int=99))
-        await until(lambda: consumer._cluster.topics["t"].topic_id == UUID(int=99))
+        group.cluster.make_anew("t", 0, 0, 0, 0)
+        await until(lambda: consumer._cluster.topics["t"].topic_id == group.cluster.id_of("t"))
         group._sent_target = None
         await until(lambda: len(heard.events) == 3)
         assert heard.events == [("assigned", ALL), ("revoked", ALL), ("assigned", ALL)]
