@@ -22,6 +22,9 @@ from kit.audit.ledger import Ledger, Place
 from kit.audit.producers import END_S, QUICK_CONFLUENT
 
 POLL_S = 0.04
+"""Short, because who is idle shows within `clients.DRAIN_S`. Where kafka-python 3.0's poll ends while its JoinGroup is
+under way and the answer comes before the next one, it throws the assignment away and joins again: one rebalance more,
+which no promise of the audit is about (what was read and committed must be true, not soon)."""
 MOST_RECORDS = 400
 
 
