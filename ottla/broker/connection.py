@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
 import socket
 import struct
 from collections import deque
@@ -29,7 +28,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from ottla.broker.buffers import FIRST_BYTES, LARGE_FRAME_BYTES
 from ottla.broker.context import Peer
-from ottla.broker.sending import NO_DESCRIPTOR, has_unread, send, unmapped_bytes
+from ottla.broker.sending import NO_DESCRIPTOR, send, unmapped_bytes
 from ottla.broker.slot import CloseConnection, Slot
 
 if TYPE_CHECKING:
@@ -201,14 +200,6 @@ class Connection(asyncio.BufferedProtocol):
             start = self._start_frames(piece, 0, nbytes)
             if start < nbytes and self._closing is None:
                 self._keep(piece[start:nbytes])
-            if (
-                (turn.is_pipelined or turn.was_pipelined)
-                and not (self._own or self._pause or self._closing)
-                and self._fd != NO_DESCRIPTOR
-                and has_unread(self._fd)
-            ):
-                self._buffers.keep_arena(start)
-                self._read_more(self._fd)
         finally:
             turn.end(self._end_turn)
 
@@ -280,17 +271,6 @@ class Connection(asyncio.BufferedProtocol):
         return f"{host}:{self.peer.port} on {self.peer.listener}"
 
     # -- frames ---------------------------------------------------------------------------------------------------
-
-    def _read_more(self, fd: int) -> None:
-        """Read what the client of a pipeline has sent meanwhile; a turn that the loop ends has it look once more."""
-        self._piece = piece = self._buffers.arena_piece()
-        try:
-            nbytes = os.readv(fd, [piece])
-        except OSError:  # lost: the loop meets it again, and the end of the stream too
-            nbytes = 0
-        if nbytes:
-            self._shared.metrics.bytes_received += nbytes
-            self._buffers.keep_arena(self._run_piece(nbytes))
 
     def _run_piece(self, nbytes: int) -> int:
         """Start what came into the arena, and keep what is left over; how many bytes the turn looks at in place."""

@@ -8,10 +8,8 @@ waiting is never overtaken.
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
-import termios
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,19 +22,6 @@ JOIN_BYTES = 16 << 10
 MAX_PIECES = 1024
 """Of one `writev` (IOV_MAX)."""
 NO_DESCRIPTOR = -1
-
-
-_UNREAD = bytearray(4)
-_NOTHING = bytes(4)
-
-
-def has_unread(fd: int) -> bool:
-    """Whether a read would find something: a read that finds nothing is an exception, at three times the price."""
-    try:
-        fcntl.ioctl(fd, termios.FIONREAD, _UNREAD)
-    except OSError:  # lost: the loop meets it
-        return False
-    return _UNREAD != _NOTHING
 
 
 def send(transport: asyncio.Transport, fd: int, replies: list[Buffer], size_bytes: int) -> bool:

@@ -46,8 +46,6 @@ from ottla.storage.rewrite import rewrite
 
 _CHECKED: Final = slice(21, None)
 """The bytes of a batch that its checksum covers: from its attributes on."""
-_REFUSED_ATTRIBUTES: Final = 0xFFF8
-"""All bits but those of the codec."""
 _fast = tuple.__new__  # a named tuple without the detour over its own constructor: half the price
 
 
@@ -114,8 +112,8 @@ def take_in(  # noqa: PLR0915  (one loop without calls: what it says below)
                 raise wrong_shape(records, rules)
             if crc32c(records[_CHECKED]) != crc:
                 raise Refused(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match its bytes")
-            # One comparison for the common case: a known codec other than zstd, and none of the bits that are refused.
-            if attributes & _REFUSED_ATTRIBUTES or attributes > LAST_PLAIN_CODEC:
+            # Nothing to ask of the common case: a known codec other than zstd, and none of the bits that are refused.
+            if attributes and not 0 < attributes <= LAST_PLAIN_CODEC:
                 check_attributes(attributes, api_version)
             if base_ms < earliest_ms or max_ms > latest_ms or max_ms < base_ms:
                 check_timestamps(base_ms, max_ms, rules, now_ms)

@@ -27,7 +27,7 @@ from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, NotResident, Reader, walk
 from ottla.storage.sparse_index import CorruptIndex, IndexCache
 from ottla.storage.time_index import NO_TIMESTAMP, TimeIndex
 
-INDEX_ENTRIES_BEHIND: Final = 64
+INDEX_ENTRIES_BEHIND: Final = 256
 """Entries of an index that may wait in memory for being written (docs/decisions: index files)."""
 _LOOK: Final = struct.Struct(">qi4xb6xi")
 """The front of a batch's header: base offset, batch length, magic, last offset delta."""

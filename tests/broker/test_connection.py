@@ -182,6 +182,9 @@ def test_the_only_connection_that_sends_ends_its_turns_itself_until_another_one_
     sends = transport.sends
     feed(connection, frame(b"alone"))
     assert transport.sends == sends + 1
+    feed(connection, frame(b"a pipeline") + frame(b"of two"))
+    sends += 1
+    assert transport.sends == sends + 1
     feed(other, frame(b"me too"))
     feed(connection, frame(b"together"))
     assert (transport.sends, other_transport.sends) == (sends + 1, 0)
@@ -210,28 +213,6 @@ def test_what_a_socket_does_not_take_at_once_follows_in_order_by_the_transport(s
         assert taken.startswith(frame(b"small"))
         assert transport.written.endswith(frame(b"behind it"))
         assert taken + transport.written == frame(b"small") + data + frame(b"behind it")
-
-
-def test_the_only_connection_that_sends_reads_on_before_its_turn_of_a_pipeline_ends(shell: Shell) -> None:
-    near, far = socket.socketpair()
-    with near, far:
-        near.setblocking(False)
-        far.setblocking(False)
-        shell.connections.sends_maps = True
-        connection = shell.connections.protocol("PLAINTEXT")
-        connection.connection_made(FakeTransport(raw=near))
-        for _ in range(READS_ALONE + 1):
-            shell.feed(connection, frame(b"before"))
-        far.recv(1 << 16)
-        far.send(frame(b"3") + frame(b"4")[:2])
-        feed(connection, frame(b"1") + frame(b"2"))
-        assert far.recv(1 << 16) == frame(b"1") + frame(b"2") + frame(b"3")
-        feed(connection, frame(b"4")[2:] + frame(b"5"))
-        shell.end_turns()
-        assert far.recv(1 << 16) == frame(b"4") + frame(b"5")
-        far.close()
-        feed(connection, frame(b"6") + frame(b"7"))  # the end of the stream is left to the loop
-        assert shell.echo.seen[-1] == b"7"
 
 
 def test_replies_behind_a_pending_one_wait_and_then_leave_in_order(shell: Shell) -> None:
