@@ -18,9 +18,12 @@ READY = re.compile(r"listening on (?:\S+://)?(\S+):(\d+)")
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 RETENTION_INTERVAL_MS = 24 * 60 * 60 * 1000
-"""Of a broker that is not told otherwise. Tests write records stamped 2023, so that what they read is the same every
-day; by those stamps they are old enough to go at the first look for old segments. Kafka's interval of 5 minutes is
-shorter than a run: the test that was between its writing and its reading just then found only some of its records."""
+"""How often a broker that is not told otherwise looks for old segments and for groups that nobody needs.
+
+Tests write records stamped 2023, so that what they read is the same every day; by those stamps they are old enough to go
+at the first look. Kafka's intervals of 5 and 10 minutes are shorter than a run: the test that was between its writing
+and its reading just then found only some of its records.
+"""
 
 
 class BrokerDidNotStart(AssertionError):
@@ -46,6 +49,7 @@ class BrokerProcess:
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "log.dirs": str(directory),
             "log.retention.check.interval.ms": str(RETENTION_INTERVAL_MS),
+            "offsets.retention.check.interval.ms": str(RETENTION_INTERVAL_MS),
             **(overrides or {}),
         }
         self.environment = dict(environment or {})
