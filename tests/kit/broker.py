@@ -20,9 +20,9 @@ STOP_TIMEOUT_S = 60.0
 RETENTION_INTERVAL_MS = 24 * 60 * 60 * 1000
 """How often a broker that is not told otherwise looks for old segments and for groups that nobody needs.
 
-Tests write records stamped 2023, so that what they read is the same every day; by those stamps they are old enough to go
-at the first look. Kafka's intervals of 5 and 10 minutes are shorter than a run: the test that was between its writing
-and its reading just then found only some of its records.
+Tests write records stamped 2023, so that what they read is the same every day; by those stamps they are old enough to
+go at the first look. Kafka's intervals of 5 and 10 minutes are shorter than a run: the test that was between its
+writing and its reading just then found only some of its records.
 """
 
 
