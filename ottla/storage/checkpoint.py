@@ -80,8 +80,11 @@ def read_rows(files: Files, path: Path) -> list[tuple[int, list[str]]]:
 
 def write_rows(files: Files, path: Path, rows: Sequence[str]) -> None:
     """Replace a checkpoint; durable when this returns. Raises OSError."""
-    text = "\n".join([str(VERSION), str(len(rows)), *rows, ""])
-    files.write_atomically(path, text.encode("utf-8"))
+    files.write_atomically(path, _encode(rows))
+
+
+def _encode(rows: Sequence[str]) -> bytes:
+    return "\n".join([str(VERSION), str(len(rows)), *rows, ""]).encode("utf-8")
 
 
 def parse_int(path: Path, line: int, what: str, text: str, least: int, most: int) -> int:
@@ -109,7 +112,12 @@ def read_offsets(files: Files, path: Path) -> dict[TopicPartition, int]:
 
 def write_offsets(files: Files, path: Path, offsets: Mapping[TopicPartition, int]) -> None:
     """Replace the checkpoint by these rows, sorted; durable when this returns. Raises OSError."""
-    write_rows(files, path, [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())])
+    files.write_atomically(path, encode_offsets(offsets))
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """The bytes of a checkpoint with these rows, sorted."""
+    return _encode([f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())])
 
 
 def _shown(text: str) -> str:

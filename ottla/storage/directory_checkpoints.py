@@ -11,28 +11,34 @@ A row is a promise about a log's bytes, and is taken back before other bytes com
 another life of the partition begins, `lower` before a log that was cut is appended to. What the rows are made of is
 said by `log_checkpoints.py`, the bytes of a file by `checkpoint.py`.
 
-Any thread may call what is here; rows are replaced under the guard of the directory.
+Any thread may call what is here. A guard of its own is held from the making of rows until they are on disk, so the
+broker's thread has to stay away from what writes: a deletion has the rows forgotten by a worker (`forget_doomed`)
+before the name is free, and `forget` finds nothing left to do. The guard of the directory's state is held for the
+rename only, so that nothing is put in its place any more once anybody was told that the directory is offline.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Final
 
 from ottla.storage import missing_offsets
 from ottla.storage.blank_checkpoints import CONSEQUENCES, Blank, meaning_of
-from ottla.storage.checkpoint import BlankFile, BrokenFile, read_offsets, write_offsets
+from ottla.storage.checkpoint import BlankFile, BrokenFile, encode_offsets, read_offsets, write_offsets
 from ottla.storage.directory_status import DirectoryStatus
 from ottla.storage.errors import StorageError
-from ottla.storage.files import Files
+from ottla.storage.files import Files, write_all
 from ottla.storage.layout import (
     CLEANER_OFFSET_CHECKPOINT_FILE,
     INDEX_OFFSET_CHECKPOINT_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
     REPLICATION_OFFSET_CHECKPOINT_FILE,
+    TEMPORARY_SUFFIX,
     TopicPartition,
 )
 
@@ -57,6 +63,9 @@ class DirectoryCheckpoints:
         """Offset by partition, by file name: as read at the start and as last written. Never changed in place."""
         self.has_lost_cleaned = False
         """Whether nobody knows which logs were cleaned, until `keep_cleaned`."""
+        self.guard = threading.RLock()
+        """Held while rows are made and replaced, which waits for the disk."""
+        self._doomed: set[TopicPartition] = set()
         self._never_written: set[str] = set()
         self._files = files
         self._path = path
@@ -106,6 +115,10 @@ class DirectoryCheckpoints:
         """A partition's offset in one of the files, 0 where it has none."""
         return self.rows[name].get(topic_partition, 0)
 
+    def knows(self, topic_partition: TopicPartition) -> bool:
+        """Whether a row of any file is about it."""
+        return any(topic_partition in rows for rows in self.rows.values())
+
     def gaps_before(self, topic_partition: TopicPartition, *, is_compacted: bool, keeps_order: bool) -> int:
         """Below which offset missing ones are no loss, by what the last owner has left (`missing_offsets.py`)."""
         clean_offset = self.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get(topic_partition)
@@ -126,7 +139,7 @@ class DirectoryCheckpoints:
         `make_rows` is called under the guard, so that rows never come from before a `forget` that is already on disk.
         No room makes the directory FULL and any other error OFFLINE, and either is raised.
         """
-        with self._status.guard:
+        with self.guard:
             if self._status.is_offline:
                 return False
             rows = make_rows()
@@ -134,24 +147,38 @@ class DirectoryCheckpoints:
                 self._replace(name, rows)
             return True
 
+    def doom(self, topic_partition: TopicPartition) -> None:
+        """A partition was deleted: `forget_doomed` is to be called before its name is free."""
+        self._doomed.add(topic_partition)
+
+    def forget_doomed(self) -> None:
+        """Durably drop the rows of all partitions that were deleted, at once. Raises OSError."""
+        with self.guard:
+            doomed, self._doomed = self._doomed, set()
+            self._drop(doomed)
+
     def forget(self, topic_partition: TopicPartition) -> None:
         """Durably drop a partition's rows, before another life of it begins: an old recovery point would vouch for
-        new bytes.
+        new bytes. Waits for nothing where there are none, as after `forget_doomed`: none can come back.
 
         Raises OSError.
         """
-        with self._status.guard:
-            for name in _ALL_FILES:
-                if topic_partition in self.rows[name]:
-                    rows = dict(self.rows[name])
-                    del rows[topic_partition]
-                    self._replace(name, rows)
+        self._doomed.discard(topic_partition)
+        if self.knows(topic_partition):
+            with self.guard:
+                self._drop({topic_partition})
+
+    def _drop(self, gone: Set[TopicPartition]) -> None:
+        for name in _ALL_FILES:
+            rows = {one: offset for one, offset in self.rows[name].items() if one not in gone}
+            if len(rows) < len(self.rows[name]):
+                self._replace(name, rows)
 
     def lower(self, topic_partition: TopicPartition, offset: int) -> None:
         """Durably take back the claims that a log is on disk, indexed and clean, beyond `offset`: what is written there
         next is not. Raises OSError.
         """
-        with self._status.guard:
+        with self.guard:
             for name in (
                 RECOVERY_POINT_CHECKPOINT_FILE,
                 CLEANER_OFFSET_CHECKPOINT_FILE,
@@ -165,14 +192,30 @@ class DirectoryCheckpoints:
 
         Durable when this returns. Raises OSError.
         """
-        with self._status.guard:
+        with self.guard:
             self._replace(CLEANER_OFFSET_CHECKPOINT_FILE, starts)
             self.has_lost_cleaned = False
 
     def _replace(self, name: str, rows: Mapping[TopicPartition, int]) -> None:
+        path = self._path / name
+        temporary = path.with_name(name + TEMPORARY_SUFFIX)
         try:
-            write_offsets(self._files, self._path / name, rows)
+            self._write_aside(temporary, encode_offsets(rows))
+            with self._status.guard:
+                if self._status.is_offline:
+                    raise OSError(errno.EIO, "the log directory is offline", str(self._path))
+                self._files.rename(temporary, path)
+            self._files.sync_directory(self._path)
         except OSError as error:
             self._status.mark_failed(error)
             raise
         self.rows[name] = dict(rows)
+
+    def _write_aside(self, temporary: Path, data: bytes) -> None:
+        file = self._files.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            write_all(file, [data], 0)
+            file.fdatasync()
+        finally:
+            file.close()

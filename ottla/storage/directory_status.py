@@ -61,8 +61,8 @@ class DirectoryStatus:
         self.room_bytes = UNKNOWN_ROOM.budget_bytes
         """Bytes that may be appended until the next look; 0 or less: `refusal` has to be asked."""
         self.guard = threading.RLock()
-        """Held while the state changes, and while a checkpoint is replaced: when `mark_offline` returns, none is being
-        written any more.
+        """Held while the state changes, and while a checkpoint is put in its place: when `mark_offline` returns, none
+        will be any more. Never for as long as the disk takes to sync something: the broker's thread wants it, too.
         """
         self._files = files
         self._reserve_bytes = reserve_bytes

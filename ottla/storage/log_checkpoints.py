@@ -218,7 +218,8 @@ class LogCheckpoints:
                 if not home.is_loaded or one in self._failed
             }
             for one, log in list(self._logs.items()):
-                if self._homes.get(one) is home:
+                # In this order: where the home is that of a later life, so is the log.
+                if self._homes.get(one) is home and self._logs.get(one) is log:
                     rows.pop(one, None)
                     offset = offset_of(one, log)
                     if offset is not None:

@@ -245,8 +245,9 @@ class LogManager:
                 index_cache=self._index_cache,
                 progress=partial(self.loading.update, topic_partition),
             )
-            # Where damage cut the log below them they would vouch for what is appended next.
-            home.checkpoints.lower(topic_partition, log.recovery_point)
+            if home.checkpoints.knows(topic_partition):
+                # Where damage cut the log below them they would vouch for what is appended next.
+                home.checkpoints.lower(topic_partition, log.recovery_point)
             return log
         except OSError as error:
             home.mark_failed(error)
@@ -298,8 +299,8 @@ class LogManager:
     def delete_log(self, topic: str, partition: int) -> Callable[[], None]:
         """Close a log and rename its directory to `-delete`; `unlink_due` removes it after `file.delete.delay.ms`.
 
-        Returns what brings the new name to the disk: it blocks, may run in any thread, and one sync serves all that
-        were deleted before it. Both raise OSError.
+        Returns what brings the new name to the disk, and that the checkpoints say nothing of the log: it blocks, may
+        run in any thread, and one call serves all that were deleted before it. Both raise OSError.
 
         The catalog's record of it is synced already. Does nothing for a log that is not open; in an offline directory
         the files stay and are strays at the next start.
@@ -320,7 +321,8 @@ class LogManager:
             home.mark_offline(error)
             raise
         self._removals.add(doomed, self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
-        return partial(home.settle_names, home.name_made())
+        home.checkpoints.doom(topic_partition)
+        return partial(_settle_deletion, home, home.name_made())
 
     def unlink_due(self, now_ms: int) -> int:
         """Remove deleted partitions whose delay is over; returns how many. `now_ms` is monotonic."""
@@ -384,6 +386,12 @@ class LogManager:
                 directory.mark_offline(error)
         self.logs.clear()
         self._homes.clear()
+
+
+def _settle_deletion(home: LogDirectory, name: int) -> None:
+    home.settle_names(name)
+    with contextlib.suppress(OSError):  # the directory knows; and whoever makes the partition anew tries it again
+        home.checkpoints.forget_doomed()
 
 
 def _nothing_to_settle() -> None:

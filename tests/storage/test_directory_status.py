@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import errno
 import logging
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from kit.barging import Barged
-from kit.log_dirs import ONE, World
+from kit.log_dirs import ONE, OTHER_ID, World
 from kit.simulated_files import SimulatedFiles
 
 from ottla.storage.directory_status import DirectoryState
 from ottla.storage.layout import TopicPartition
 from ottla.storage.log_directory import LogDirectory
+from ottla.storage.manager import LogManager
 
 HOME = Path("/data")
 
@@ -214,3 +218,69 @@ def test_a_creation_without_room_makes_the_directory_full_and_is_made_good_later
     assert manager.get("orders", 0) is None
     manager.probe_full()
     assert world.create(manager).log_end_offset == 0
+
+
+class Syncing(SimulatedFiles):
+    """A disk on which `meanwhile` happens, in another thread, while the first file of a name is synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], object] | None = None
+        self.has_waited = False
+
+    def call(self, kind: str, path: Path) -> AbstractContextManager[object]:
+        meanwhile = self.meanwhile
+        if meanwhile is not None and kind == "fdatasync" and path.name.startswith("recovery-point-offset-checkpoint"):
+            self.meanwhile = None
+            thread = threading.Thread(target=meanwhile, daemon=True)
+            thread.start()
+            thread.join(timeout=10)
+            self.has_waited = thread.is_alive()
+        return super().call(kind, path)
+
+
+def offline(manager: LogManager) -> None:
+    manager.directories[0].mark_offline(OSError(errno.EIO, "Input/output error"))
+
+
+def full(manager: LogManager) -> None:
+    manager.directories[0].mark_full(OSError(errno.ENOSPC, "No space left on device"))
+
+
+def refused(manager: LogManager) -> None:
+    manager.directories[0].refusal(of_clients=True)
+
+
+def made(manager: LogManager) -> None:
+    manager.create_log("other", 0, OTHER_ID, manager.logs[TopicPartition("orders", 0)].config)
+
+
+def deleted(manager: LogManager) -> None:
+    manager.delete_log("orders", 0)
+
+
+@pytest.mark.parametrize("meanwhile", [offline, full, refused, made, deleted])
+def test_the_brokers_thread_does_not_wait_for_a_checkpoint_that_another_one_syncs(
+    meanwhile: Callable[[LogManager], None],
+) -> None:
+    files = Syncing()
+    world = World(files)
+    manager = world.manager()
+    manager.open_logs([])
+    world.append(world.create(manager))
+    files.meanwhile = lambda: meanwhile(manager)
+    manager.checkpoints.write_recovery_points()
+    assert files.meanwhile is None
+    assert not files.has_waited
+
+
+def test_nothing_is_put_in_its_place_in_a_directory_that_went_offline_while_it_was_written() -> None:
+    files = Syncing()
+    world = World(files)
+    manager = world.manager()
+    manager.open_logs([])
+    world.append(world.create(manager))
+    files.meanwhile = lambda: offline(manager)
+    manager.checkpoints.write_recovery_points()
+    assert manager.directories[0].is_offline
+    assert not files.exists(ONE / "recovery-point-offset-checkpoint")

@@ -101,7 +101,8 @@ def test_a_clean_offset_that_is_written_while_a_topic_is_made_anew_leaves_the_ne
         manager.delete_log("orders", 1)()
         world.create(manager, 1, OTHER_ID)
 
-    manager.directories[0].guard = barged = Barged(manager.directories[0].guard, make_anew)
+    checkpoints = manager.directories[0].checkpoints
+    checkpoints.guard = barged = Barged(checkpoints.guard, make_anew)
     manager.checkpoints.write_clean_offset(logs[cleaned], 2)
     assert barged.has_happened
     rows = read_offsets(world.files, ONE / "cleaner-offset-checkpoint")
