@@ -293,7 +293,9 @@ class Catalog:
         self._journal.write_snapshot(snapshot)
 
     def end_snapshot(self, snapshot: Snapshot) -> None:
-        """It is on disk: drop what it replaces. Raises OSError."""
+        """It is on disk: drop what it replaces; segments of `metadata_log` are left to retention. Raises OSError,
+        KafkaError.
+        """
         self._journal.end_snapshot(snapshot)
 
     # --- start ---------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker import log_cleaner
-from ottla.broker.retaining import retain
+from ottla.broker.retaining import retain, retain_log
 from ottla.protocol.errors import KafkaError
 from ottla.storage.retention import unlink_files
 
@@ -325,8 +325,13 @@ class Chores:
         snapshot = catalog.begin_snapshot()
         if snapshot is None:
             return False
-        chore = self.chores["metadata snapshot"]
-        return chore.in_worker(lambda: catalog.write_snapshot(snapshot), lambda: catalog.end_snapshot(snapshot))
+        chore, node = self.chores["metadata snapshot"], self._node
+
+        def written() -> None:
+            catalog.end_snapshot(snapshot)
+            retain_log(node, catalog.metadata_log, "a snapshot", lambda _: None)
+
+        return chore.in_worker(lambda: catalog.write_snapshot(snapshot), written)
 
     def _flush_indexes(self, log: Log) -> None:
         log.flush_indexes()

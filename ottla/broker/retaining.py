@@ -2,7 +2,7 @@
 
 A crash may keep any of several renames that were not synced, and a gap in a log cuts off what follows it; so each
 rename is synced before the next. Those syncs are what takes time, and nobody waits for them: requests run between
-two segments. Who may call: the chore, and an operator by HTTP; for each log only one of them gets anything to do.
+two segments. Who may call: the chores, and an operator by HTTP; for each log only one of them gets anything to do.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ottla.broker.node import Node
     from ottla.broker.partition import Partition
+    from ottla.storage.log import Log
     from ottla.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
@@ -21,13 +22,24 @@ logger = logging.getLogger(__name__)
 
 def retain(node: Node, partition: Partition, who: str, done: Callable[[Sequence[Segment]], None]) -> None:
     """Delete what may go; `done` gets the segments, before this returns when there are none."""
+
+    def deleted(segments: Sequence[Segment]) -> None:
+        if segments:
+            partition.wake_watchers()
+        done(segments)
+
     partition.settle()
-    _advance(node, partition, who, partition.log.retention_steps(node.clock.wall_ms()), None, done)
+    retain_log(node, partition.log, who, deleted)
+
+
+def retain_log(node: Node, log: Log, who: str, done: Callable[[Sequence[Segment]], None]) -> None:
+    """The same for a log that nobody watches: that of the metadata."""
+    _advance(node, log, who, log.retention_steps(node.clock.wall_ms()), None, done)
 
 
 def _advance(
     node: Node,
-    partition: Partition,
+    log: Log,
     who: str,
     steps: Generator[Callable[[], None], None, list[Segment]],
     error: Exception | None,
@@ -39,14 +51,12 @@ def _advance(
     except StopIteration as end:
         deleted: list[Segment] = end.value
         if deleted:
-            log = partition.log
             logger.info("%s: %s deleted %d segments, the log starts at %d", log.name, who, len(deleted),
                         log.log_start_offset)  # fmt: skip
-            partition.wake_watchers()
         done(deleted)
         return
     except Exception:  # a bug, said with its traceback: whoever waits goes on with other logs
-        logger.exception("bug: the retention of %s ended", partition.log.name)
+        logger.exception("bug: the retention of %s ended", log.name)
         done([])
         return
 
@@ -60,6 +70,6 @@ def _advance(
     def synced(failure: Exception | None, _: BaseException | None) -> None:
         # In a turn of its own, also where workers answer on the spot.
         now_ms = node.clock.monotonic_ms()
-        node.timers.at(now_ms, lambda: _advance(node, partition, who, steps, failure, done))
+        node.timers.at(now_ms, lambda: _advance(node, log, who, steps, failure, done))
 
     node.workers.run(guarded, synced)

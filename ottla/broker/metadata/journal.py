@@ -218,17 +218,17 @@ class Journal:
         self._files.write_atomically(snapshot.path, snapshot.content)
 
     def end_snapshot(self, snapshot: Snapshot) -> None:
-        """The snapshot is on disk: drop older ones, and segments that none of those kept needs. Raises OSError."""
+        """The snapshot is on disk: drop older ones, and let the log start where the oldest that is kept begins to need
+        it; segments before that go with the log's retention. Raises OSError, KafkaError.
+        """
         self.snapshots_taken += 1
         logger.info("metadata snapshot %s: %d bytes", snapshot.path.name, len(snapshot.content))
         snapshots = list_snapshots(self._files, self.directory)
         for old in snapshots[:-SNAPSHOTS_KEPT]:
             self._files.unlink(self.directory / old.file_name)
-        now_ms = self._clock.wall_ms()
-        self.log.roll(now_ms)
+        self.log.roll(self._clock.wall_ms())
         if len(snapshots) >= SNAPSHOTS_KEPT:
             self.log.delete_records(snapshots[-SNAPSHOTS_KEPT].end_offset)
-            self.log.apply_retention(now_ms)
 
     def _found(self) -> None:
         """Make what a new directory needs; nothing when all is there."""

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
 
+import pytest
 from kit.nodes import DATA, pass_time, start_node
 from kit.topics import create, delete
 
@@ -62,3 +66,39 @@ def test_a_snapshot_that_the_disk_refuses_does_no_harm() -> None:
     node.stop()
     again, _, _ = start_node(files, clock)
     assert set(again.catalog.topics) == {"t", "u"}
+
+
+def test_the_segments_that_a_snapshot_replaces_are_removed_by_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits for a sync of its name, for which the broker's thread has no time."""
+    node, files, clock = start_node(metadata_log_max_record_bytes_between_snapshots=1)
+    in_worker = False
+    run, call = node.workers.run, files.call
+
+    def noting(work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
+        def in_its_thread() -> object:
+            nonlocal in_worker
+            in_worker = True
+            try:
+                return work()
+            finally:
+                in_worker = False
+
+        run(in_its_thread, done)
+
+    syncs: list[bool] = []
+
+    def calling(kind: str, path: Path) -> AbstractContextManager[object]:
+        if kind == "sync_directory" and path == METADATA:
+            syncs.append(in_worker)
+        return call(kind, path)
+
+    for number in range(4):
+        create(node, NewTopic(f"t{number}"))
+        monkeypatch.setattr(node.workers, "run", noting)
+        monkeypatch.setattr(files, "call", calling)
+        pass_time(node, clock, 2_000)
+        monkeypatch.undo()
+    assert node.catalog.snapshots_taken > 3
+    assert node.catalog.metadata_log.segments[0].base_offset > 0
+    assert len(syncs) > 4
+    assert all(syncs)
