@@ -124,6 +124,9 @@ class GroupLog:
 
         With NOT_COORDINATOR when that will never be.
         """
+        if self._is_closed:
+            settled(KafkaError(ErrorCode.NOT_COORDINATOR))
+            return
         write = next(reversed(self._writes), None) if group_id is None else self._newest.get(group_id)
         if write is None:
             settled(None)

@@ -40,6 +40,7 @@ from kit.simulated_files import SimulatedFiles
 from ottla.broker.context import Peer
 from ottla.broker.exposition import Exposition
 from ottla.broker.groups.home import RELOAD_INTERVAL_MS
+from ottla.broker.groups.log_records import RecordTooLarge
 from ottla.broker.groups.shard import GROUPS_PER_STEP
 from ottla.broker.metadata.image import GROUP_RESOURCE
 from ottla.broker.node import Node
@@ -250,6 +251,23 @@ def test_a_record_that_cannot_be_written_leaves_nothing_in_memory(life: Life, mo
     refused = begin(node, commit_request("warm", {0: 9}, retention_ms=(1 << 63) - 1), 3)
     assert code_of(refused) == ErrorCode.UNKNOWN_SERVER_ERROR
     assert log_end(node) == before
+    pass_time(node, clock, 10 * RELOAD_INTERVAL_MS)
+    assert committed(node, "warm") == 1
+
+
+def test_a_group_whose_removal_cannot_be_written_is_not_said_to_be_deleted(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, _, clock = life
+
+    def refuse(*_: object, **__: object) -> list[bytearray]:
+        raise RecordTooLarge("too large")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("ottla.broker.groups.group_log.encode_batches", refuse)
+        pending = begin(node, delete_groups_request("warm"), 2)
+        node.settle()
+    assert code_of(pending) is ErrorCode.NOT_COORDINATOR
     pass_time(node, clock, 10 * RELOAD_INTERVAL_MS)
     assert committed(node, "warm") == 1
 
