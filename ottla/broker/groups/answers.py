@@ -56,13 +56,16 @@ class Parts(Generic[R]):
 
 
 def list_groups(home: GroupHome, request: ListGroupsRequest, pending: Pending[ListGroupsResponse]) -> None:
-    """The groups of all shards; COORDINATOR_LOAD_IN_PROGRESS while one loads. Filters do not mind case."""
+    """The groups of all shards; COORDINATOR_LOAD_IN_PROGRESS while one loads.
+
+    Filters do not mind case, and those of states no blanks around them, as in Kafka.
+    """
     try:
         shards = home.shards()
     except KafkaError as refusal:
         pending.fail(refusal)
         return
-    states = {state.lower() for state in request.states_filter}
+    states = {state.lower().strip() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     response = ListGroupsResponse(groups=[])
     parts = Parts(pending, response)

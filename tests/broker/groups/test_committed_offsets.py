@@ -348,6 +348,7 @@ def test_lists_are_filtered_by_state_and_type_whatever_the_case(node: Node) -> N
     assert group_ids(node) == {"offsets-only", "live"}
     assert group_ids(node, states_filter=["stable"]) == {"live"}
     assert group_ids(node, states_filter=["EMPTY", "Dead"]) == {"offsets-only"}
+    assert group_ids(node, states_filter=[" Stable"]) == {"live"}
     assert group_ids(node, types_filter=["CLASSIC"]) == {"offsets-only", "live"}
     assert group_ids(node, types_filter=["consumer"]) == set()
     assert group_ids(node, types_filter=["nonsense"]) == set()
