@@ -255,7 +255,11 @@ class Segment:
 
     def whole_batches(self, position: int, stop: int, limit: int, read: Reader) -> tuple[int, int]:
         """Where the last batch ends that lies between `position` and `stop`, and the offset behind it; (position, -1)
-        for none.
+        for none. Short of `stop` before damage on the way: what is sound is read first.
+
+        Raises:
+            NotResident: by a reader that does not wait.
+            CorruptBatch: what stands at `position` is no batch.
         """
         start = max(position, self.floor_by_position(stop))
         try:
@@ -268,12 +272,16 @@ class Segment:
     @staticmethod
     def _whole_batches(position: int, start: int, stop: int, limit: int, read: Reader) -> tuple[int, int]:
         end, next_offset = start, -1
-        for at, header in walk(read, start, limit):
-            if next_offset < 0:
-                next_offset = header.base_offset
-            if at + header.size_bytes > stop:
-                break
-            end, next_offset = at + header.size_bytes, header.next_offset
+        try:
+            for at, header in walk(read, start, limit):
+                if next_offset < 0:
+                    next_offset = header.base_offset
+                if at + header.size_bytes > stop:
+                    break
+                end, next_offset = at + header.size_bytes, header.next_offset
+        except CorruptBatch:
+            if start > position or end == position:
+                raise
         return (end, next_offset) if end > position else (position, -1)
 
     def quick_cut(self, position: int, stop: int, limit: int) -> tuple[int, int] | None:

@@ -163,6 +163,22 @@ def test_damage_on_the_way_is_a_corrupt_message() -> None:
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
+@pytest.mark.parametrize("is_cold", [False, True])
+@pytest.mark.parametrize("hit", range(1, 12))
+def test_what_lies_before_damage_is_read_wherever_the_limit_falls(hit: int, is_cold: bool) -> None:
+    log = filled(12, **{"segment.bytes": "8192"})
+    whole = log.read(0, 1 << 20, end_offset=36).read_blocking()
+    damage_at, header = list(iter_batches(whole))[hit]
+    file = log.files.open(DIRECTORY / "00000000000000000000.log", writable=True)
+    file.pwritev([b"\xff" * 20], damage_at)
+    log.files.cold = ["*.log"] if is_cold else []
+    for max_bytes in range(damage_at, damage_at + header.size_bytes):
+        log.reader.forget_hints()
+        assert log.read(0, max_bytes, end_offset=36).read_blocking() == whole[:damage_at]
+    with pytest.raises(KafkaError):
+        log.read(header.base_offset, 100, end_offset=36).read_blocking()
+
+
 @pytest.mark.parametrize("field", ["offset", "position"])
 @pytest.mark.parametrize("bit", range(1, 12))
 def test_an_index_entry_with_a_flipped_bit_hides_no_record(field: str, bit: int) -> None:
