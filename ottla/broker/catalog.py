@@ -280,8 +280,7 @@ class Catalog:
     def make_missing(self) -> int:
         """Make the directories that a full disk did not let be made; returns how many partitions came to life."""
         made = self._creation.make_missing()
-        if made:
-            self._note_directories()
+        self._note_directories()
         return made
 
     def begin_snapshot(self) -> Snapshot | None:
@@ -354,6 +353,7 @@ class Catalog:
 
         def made(results: list[TopicOutcome]) -> None:
             self._note_change(deleted=())
+            self._note_directories()
             done(results)
 
         self._creation.create(outcomes, made)
@@ -395,7 +395,12 @@ class Catalog:
             self.on_topics_changed(deleted)
 
     def _note_directories(self) -> None:
-        """Write down partitions that were made in another directory than was planned."""
+        """Write down partitions that were made in another directory than was planned: were it away at the next start,
+        they would be made anew where they were planned, and be empty.
+        """
+        if not self._creation.are_elsewhere:
+            return
+        self._creation.are_elsewhere = False
 
         def noted(error: KafkaError | None) -> None:
             if error is not None:

@@ -60,6 +60,8 @@ class PartitionCreation:
         """Names of the topics of creations that are not answered yet."""
         self._waiting: list[Callable[[], None]] = []
         """Creations of topics of the same names."""
+        self.are_elsewhere = False
+        """Whether partitions were made in another directory than the metadata say, until the catalog has seen to it."""
 
     def create(self, outcomes: list[TopicOutcome], done: Outcomes) -> None:
         """Make the partitions that synced `outcomes` speak of and that are not there, and their topics.
@@ -143,4 +145,6 @@ class PartitionCreation:
             logger.error("%s-%d is offline, its directory cannot be made: %s", topic.name, index, error)
             return False
         self._missing.discard(TopicPartition(topic.name, index))
+        home = self._log_manager.directory_of(topic.name, index)
+        self.are_elsewhere |= home is None or home.id != state.directories[0]
         return True

@@ -11,7 +11,7 @@ import pytest
 from kit.nodes import DATA, pass_time, start_node
 from kit.topics import codes, create
 
-from ottla.broker.catalog import NewPartitions, NewTopic
+from ottla.broker.catalog import NewPartitions, NewTopic, TopicOutcome
 from ottla.broker.node import Node
 from ottla.broker.partition_creation import PARTITIONS_PER_STEP
 from ottla.protocol.errors import ErrorCode
@@ -50,6 +50,19 @@ def test_directories_that_a_full_disk_did_not_let_be_made_are_made_when_there_is
     pass_time(node, clock, 6_000)
     assert node.catalog.partition("t", 1) is not None
     assert node.catalog.image.topics["t"].partitions[1].leader_epoch == 0
+
+
+def test_the_metadata_say_where_a_partition_is_that_was_made_elsewhere_than_was_planned() -> None:
+    """Were the disk away on which it is, a start would take the other one's word and make it anew, empty."""
+    node, _, _ = start_node(log_dirs="/one,/two")
+    answers: list[list[TopicOutcome]] = []
+    node.catalog.create_topics([NewTopic("t")], answers.append)
+    planned, other = node.log_manager.directories
+    planned.mark_full(OSError(errno.ENOSPC, "No space left on device"))
+    node.settle()
+    assert codes(answers[0]) == [ErrorCode.NONE]
+    assert node.log_manager.directory_of("t", 0) is other
+    assert node.catalog.image.topics["t"].partitions[0].directories == (other.id,)
 
 
 def test_partitions_are_made_and_removed_some_at_a_time_and_a_name_is_free_once_all_are_gone() -> None:
