@@ -160,15 +160,22 @@ def test_the_programs_own_error_is_the_one_to_be_seen(cluster):
         fail()
 
 
-def test_senders_wait_for_room_and_then_hear_that_there_is_none(cluster):
+NO_ROOM = {"buffer_memory": 10_000, "batch_size": 0, "linger_ms": 0}
+
+
+def test_senders_wait_for_room(cluster):
+    (partition,) = cluster.add_topic("t")
+    with Producer(cluster.bootstrap, **NO_ROOM) as producer:
+        for _ in range(200):
+            producer.send("t", bytes(5000))
+    assert partition.values == [bytes(5000)] * 200
+
+
+def test_senders_hear_that_room_did_not_come(cluster):
     cluster.add_topic("t")
-    limits = {"buffer_memory": 10_000, "max_block_ms": 300, "batch_size": 0, "linger_ms": 0}
-    producer = Producer(cluster.bootstrap, **limits)
-    producer.start()
-    for _ in range(200):
-        producer.send("t", bytes(5000))
-    producer.flush()
     cluster.handlers[ProduceRequest] = lambda request, version: SILENCE
+    producer = Producer(cluster.bootstrap, max_block_ms=300, **NO_ROOM)
+    producer.start()
 
     def send_on():
         for _ in range(200):
