@@ -364,12 +364,14 @@ class Log(LogState):
         gone: list[Segment] = []
         self.is_retaining = True
         try:
-            before = self._first_to_stay(now_ms)
+            config, before = self.config, self._first_to_stay(now_ms)
             if before > self.segment_list[0].base_offset:
                 before = yield from keep_producers(self, before)
                 # The segment that stays may be new: were its name lost, and not that of the last one that goes, the log
                 # would end where it once began.
                 yield from self._names_synced()
+            if self.config is not config:
+                before = min(before, self._first_to_stay(now_ms))  # more may have to be kept now
             for segment in self._start_behind(before):
                 if segment.is_deleted or self.error is not None:
                     break  # cleaned, or closed, since the step before
@@ -421,14 +423,14 @@ class Log(LogState):
     def take_due_files(self, now_ms: int) -> list[Path]:
         """Files of deleted segments whose `file.delete.delay.ms` has passed; the caller unlinks them, in any thread.
 
-        What is not unlinked is found by the next start.
+        Those that a sync has in hand wait for the next time. What is not unlinked is found by the next start.
         """
-        if self.unsynced.ticket is not None:
-            return []  # the sync may still hold their files; the next chore finds them
-        due = [item for item in self.due_unlinks if item.due_ms <= now_ms]
+        ticket = self.unsynced.ticket
+        in_hand = () if ticket is None else ticket.segments()
+        due = [item for item in self.due_unlinks if item.due_ms <= now_ms and item.segment not in in_hand]
         if not due:
             return []
-        self.due_unlinks = [item for item in self.due_unlinks if item.due_ms > now_ms]
+        self.due_unlinks = [item for item in self.due_unlinks if item.due_ms > now_ms or item.segment in in_hand]
         for item in due:
             if item.segment is not None:
                 item.segment.abandon()

@@ -57,6 +57,10 @@ class SyncTicket:
         """Everything below it is covered."""
         return self.end.offset
 
+    def segments(self) -> set[Segment]:
+        """Those whose files it has in hand."""
+        return {*(segment for segment, _, _ in self.dirty), *self.finished}
+
     def run(self) -> None:
         """Block until everything that the ticket covers is on disk. May run in any thread, beside appends.
 

@@ -103,6 +103,22 @@ def test_files_are_renamed_at_once_and_unlinked_after_the_delay() -> None:
     assert not any(name.endswith(".deleted") for name in files.list_directory(DIRECTORY))
 
 
+def test_files_go_although_syncs_follow_each_other_without_a_pause() -> None:
+    """Those that the sync under way has in hand wait for the next time; the others would wait for an idle moment."""
+    files = disk()
+    log = segmented(files, **{"retention.bytes": "0", "retention.ms": "-1", "file.delete.delay.ms": "0"})
+    sync(log)
+    append(log, batch(b"unsynced"))
+    ticket = log.begin_sync()
+    assert ticket is not None
+    log.apply_retention(NOW_MS)
+    assert len(log.segments) == 1
+    assert log.unlink_due(NOW_MS + 1) == 3 + 3 * 4  # the first has no snapshot
+    ticket.run()
+    log.end_sync(ticket)
+    assert log.unlink_due(NOW_MS + 1) == 4
+
+
 def test_the_epochs_begin_at_the_log_start() -> None:
     log = segmented(**{"retention.ms": "-1"})
     log.start_leader_epoch(2)
@@ -258,3 +274,15 @@ def test_a_sync_of_names_that_retention_saw_fail_is_not_tried_again_by_the_group
     for run in (work, ticket.run):
         with pytest.raises(OSError, match="Input/output error"):
             run()
+
+
+def test_a_configuration_that_keeps_more_counts_for_retention_that_has_not_begun_to_delete() -> None:
+    log = segmented(**{"retention.bytes": "0", "retention.ms": "-1"})
+    steps = log.retention_steps(NOW_MS)
+    work = next(steps)
+    log.configure(topic_config({"ottla.acks.all": "page-cache", "retention.bytes": "-1", "retention.ms": "-1"}))
+    work()
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    assert end.value.value == []
+    assert (log.log_start_offset, bases(log)[0]) == (0, 0)
