@@ -66,12 +66,12 @@ class LogReplay:
     def read(self, max_bytes: int) -> LogSlice | None:
         """The next piece, which may have to come from the disk; None when damage was passed over instead.
 
-        Raises OSError.
+        Damage that shows in a worker (the KafkaError of `read_blocking`) is the caller's to `pass_over`. Raises OSError.
         """
         try:
             return self._log.read(self.next_offset, max_bytes, end_offset=self.end_offset, allow_map=False)
         except KafkaError as error:
-            self._pass_over(str(error))
+            self.pass_over(str(error))
             return None
 
     def feed(self, data: bytes) -> None:
@@ -83,9 +83,16 @@ class LogReplay:
                     self._replay_batch(memoryview(data)[position:], header)
                     self.next_offset = header.next_offset
         except CorruptBatch as error:
-            self._pass_over(str(error))
+            self.pass_over(str(error))
         if self.next_offset == start_offset and not self.is_read:
-            self._pass_over(f"nothing could be read at offset {start_offset}")
+            self.pass_over(f"nothing could be read at offset {start_offset}")
+
+    def pass_over(self, reason: str) -> None:
+        """What lies at `next_offset` has no end that could be trusted: go on with the next segment."""
+        bases = [segment.base_offset for segment in self._log.segments if segment.base_offset > self.next_offset]
+        logger.error("%s: cannot be read from offset %d on: %s", self._log.name, self.next_offset, reason)
+        self.skipped["stretches of the log"] += 1
+        self.next_offset = min([*bases, self.end_offset])
 
     def step(self) -> None:
         """Behind the end of the log: decode some of the offsets; `is_done` when none is left."""
@@ -164,10 +171,3 @@ class LogReplay:
             self.skipped[f"records of type {key.record_type}, which this version does not know"] += 1
             return
         self._apply(key, value)
-
-    def _pass_over(self, reason: str) -> None:
-        """What lies at `next_offset` has no end that could be trusted: go on with the next segment."""
-        bases = [segment.base_offset for segment in self._log.segments if segment.base_offset > self.next_offset]
-        logger.error("%s: cannot be read from offset %d on: %s", self._log.name, self.next_offset, reason)
-        self.skipped["stretches of the log"] += 1
-        self.next_offset = min([*bases, self.end_offset])

@@ -1,4 +1,4 @@
-"""The groups of one partition of `__consumer_offsets`: runs their steps, writes what these ask for, keeps their time.
+"""The groups of one partition of `__consumer_offsets`: runs their steps, and writes what these ask for.
 
     request, timer, disconnection, change of topics -> step of a machine -> effects -> one batch -> replies
 
@@ -8,8 +8,7 @@ dead (`on_dead` is called once), everybody who waits gets NOT_COORDINATOR, and a
 
 A reply leaves when the newest records of its group are durable, at once where none are under way.
 
-Which machine serves a group is decided in two places only: `_for_join` and `_for_consumer_heartbeat`; what a group
-turns into after a step, in `_finish`.
+Which machine serves a group, and what a group turns into after a step: `group_table.py`. Their time: `group_timer.py`.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.groups import conversion
 from ottla.broker.groups.classic import NEVER_IDLE_MS, ClassicGroup
 from ottla.broker.groups.consumer import ConsumerGroup
-from ottla.broker.groups.deadlines import Deadlines
 from ottla.broker.groups.effects import Effects, Now
 from ottla.broker.groups.group import Group, GroupType
 from ottla.broker.groups.group_log import GroupLog
+from ottla.broker.groups.group_table import GroupTable
+from ottla.broker.groups.group_timer import GroupTimer
 from ottla.broker.groups.offsets import Offsets, most_bytes
 from ottla.broker.groups.writes import Settled, release
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from ottla.broker.groups.effects import Caller, GroupRecord, Reply, Waiter
     from ottla.broker.groups.services import GroupServices
     from ottla.broker.partition import Partition
-    from ottla.broker.timers import Timer
     from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from ottla.protocol.api.heartbeat import HeartbeatRequest
     from ottla.protocol.api.join_group import JoinGroupRequest
@@ -62,14 +60,14 @@ class Shard:
 
     def __init__(self, partition: Partition, services: GroupServices, on_dead: Callable[[Shard], None]) -> None:
         self.partition = partition
-        self.groups: dict[str, Group] = {}
+        self._table = GroupTable(services)
+        self.groups = self._table.by_id
         self.offsets = Offsets()
         self.is_dead = False
         self._services = services
         self._on_dead = on_dead
         self._log = GroupLog(partition, services, self.die)
-        self._deadlines: Deadlines[str] = Deadlines()
-        self._timer: Timer | None = None
+        self._timer = GroupTimer(services.timers, services.clock, self._on_due)
         self._beginning: Iterator[Group] | None = None
         self._expiry: Iterator[str] | None = None
         self._forgetting: dict[object, Collection[str]] = {}
@@ -82,26 +80,10 @@ class Shard:
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)
             self.offsets.replay(key, value)
-            if value is not None and key.group not in self.groups:
-                self.groups[key.group] = self._classic(key.group)
-        elif isinstance(key, GroupMetadataKey):
-            self._replay_group(key.group, GroupType.CLASSIC, key, value)
+            if value is not None:
+                self._table.replay_owner(key.group)
         else:
-            group_id: str = getattr(key, "group_id")  # noqa: B009  # every key of a consumer group has it
-            self._replay_group(group_id, GroupType.CONSUMER, key, value)
-
-    def _replay_group(self, group_id: str, kind: GroupType, key: Struct, value: Struct | None) -> None:
-        group = self.groups.get(group_id)
-        if value is None:
-            if group is None or group.type is not kind:
-                return
-            if isinstance(key, (GroupMetadataKey, ConsumerGroupMetadataKey)):
-                del self.groups[group_id]
-                return
-        elif group is None or group.type is not kind:
-            group = self._classic(group_id) if kind is GroupType.CLASSIC else self._consumer(group_id)
-            self.groups[group_id] = group
-        group.replay(key, value)
+            self._table.replay(key, value)
 
     def begin_some(self) -> bool:
         """Everything is replayed: sessions begin, in some groups at a time; whether groups are left over."""
@@ -123,26 +105,26 @@ class Shard:
         """JoinGroup. Raises KafkaError."""
         self._log.check_name(request.group_id, request.protocol_type)
         now = self._begin()
-        group, effects = self._for_join(request)
+        group, effects = self._table.for_join(request)
         step = group.join(request, version, caller, waiter, now)
         self._run(group, effects, step, now)
 
     def sync(self, request: SyncGroupRequest, version: int, caller: Caller, waiter: Waiter) -> None:
         """SyncGroup."""
         now = self._begin()
-        group = self._classic_or_consumer(request.group_id)
+        group = self._table.for_member(request.group_id)
         self._finish(group, group.sync(request, version, caller, waiter, now), now)
 
     def heartbeat(self, request: HeartbeatRequest, version: int, caller: Caller, waiter: Waiter) -> None:
         """Heartbeat."""
         now = self._now()
-        group = self._classic_or_consumer(request.group_id)
+        group = self._table.for_member(request.group_id)
         self._finish(group, group.heartbeat(request, version, caller, waiter, now), now)
 
     def leave(self, request: LeaveGroupRequest, version: int, caller: Caller, waiter: Waiter) -> None:
         """LeaveGroup."""
         now = self._now()
-        group = self._classic_or_consumer(request.group_id)
+        group = self._table.for_member(request.group_id)
         self._finish(group, group.leave(request, version, caller, waiter, now), now)
 
     def consumer_heartbeat(
@@ -151,48 +133,9 @@ class Shard:
         """ConsumerGroupHeartbeat. Raises KafkaError."""
         self._log.check_name(request.group_id)
         now = self._begin()
-        group, effects = self._for_consumer_heartbeat(request, now)
+        group, effects = self._table.for_consumer_heartbeat(request, now)
         step = group.consumer_heartbeat(request, version, caller, waiter, now)
         self._run(group, effects, step, now)
-
-    def _for_join(self, request: JoinGroupRequest) -> tuple[ClassicGroup | ConsumerGroup, Effects]:
-        """The group that a JoinGroup goes to, and what must be written before its step.
-
-        An empty group of the consumer protocol becomes a new one of the classic protocol. A member that names itself
-        must be known, so its group cannot be new.
-        """
-        group = self.groups.get(request.group_id)
-        if isinstance(group, ClassicGroup) or (isinstance(group, ConsumerGroup) and not group.is_empty):
-            return group, Effects()
-        if request.member_id and group is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        return self._classic(request.group_id), Effects(records=[] if group is None else group.tombstones())
-
-    def _for_consumer_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, now: Now
-    ) -> tuple[ConsumerGroup, Effects]:
-        """The group that a ConsumerGroupHeartbeat goes to, and what must be written before its step.
-
-        Raises KafkaError GROUP_ID_NOT_FOUND where there is none and the member does not join, or where the group
-        speaks the classic protocol and may not be upgraded.
-        """
-        group = self.groups.get(request.group_id)
-        if isinstance(group, ConsumerGroup):
-            return group, Effects()
-        if request.member_epoch != 0:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
-        if group is None:
-            return self._consumer(request.group_id), Effects()
-        assert isinstance(group, ClassicGroup)
-        services = self._services
-        return conversion.upgrade(group, services.settings, services.topics, now, new_id=services.new_id)
-
-    def _classic_or_consumer(self, group_id: str) -> ClassicGroup | ConsumerGroup:
-        """The group of a request that only members send; one that is not there answers as an empty one."""
-        group = self.groups.get(group_id)
-        if isinstance(group, (ClassicGroup, ConsumerGroup)):
-            return group
-        return self._classic(group_id)
 
     def _run(self, group: Group, before: Effects, step: Effects, now: Now) -> None:
         """Put a group that a request made in its place, unless the machine refused and wants nothing kept.
@@ -200,12 +143,11 @@ class Shard:
         Whoever waits in a classic group that is upgraded is asked to join anew. Kafka does so in a refused upgrade too,
         and then no deadline ends a member that had waited for longer than its session and does not come.
         """
-        replaced = self.groups.get(group.group_id)
-        if replaced is not group:
+        if self.groups.get(group.group_id) is not group:
             if not step.records:
                 self.when_durable(group.group_id, release(step.replies))
                 return
-            self.groups[group.group_id] = group
+            replaced = self._table.put(group)
             if isinstance(replaced, ClassicGroup):
                 before.join(replaced.answer_waiters(ErrorCode.REBALANCE_IN_PROGRESS))
         before.join(step)
@@ -222,7 +164,7 @@ class Shard:
             if request.generation_id_or_member_epoch >= 0:
                 has_epochs = version >= FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCHS
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if has_epochs else ErrorCode.ILLEGAL_GENERATION)
-            group = self._classic(group_id)
+            group = self._table.new_classic(group_id)
         group.check_commit(
             request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, api_version=version
         )
@@ -236,14 +178,14 @@ class Shard:
         )
         self._log.check_records(records, most_bytes(records), in_one_batch=True)
         if records:
-            self.groups[group_id] = group
+            self._table.put(group)
             self._replay_offsets(records)
             services.counters.offset_commits += len(records)
         self._finish(group, Effects(records, [(waiter, response)]), now)
 
     def delete_offsets(self, request: OffsetDeleteRequest, waiter: Waiter) -> None:
         """OffsetDelete for topics that exist. Raises KafkaError."""
-        group = self.find(request.group_id)
+        group = self._table.find(request.group_id)
         if group.type is GroupType.CLASSIC and not group.is_empty and group.protocol_type != "consumer":
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         records, response = self.offsets.plan_delete(request, group.is_subscribed_to)
@@ -252,16 +194,9 @@ class Shard:
         self._services.counters.offset_deletions += len(records)
         self._finish(group, Effects(records, [(waiter, response)]), self._now())
 
-    def find(self, group_id: str) -> Group:
-        """The group. Raises KafkaError GROUP_ID_NOT_FOUND."""
-        group = self.groups.get(group_id)
-        if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        return group
-
     def delete_group(self, group_id: str) -> None:
         """Remove a group and its offsets. Raises KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
-        group = self.find(group_id)
+        group = self._table.find(group_id)
         group.check_delete()
         tombstones = self.offsets.tombstones(group_id)
         self._log.check_name(group_id)
@@ -272,7 +207,7 @@ class Shard:
     def _remove(self, group: Group, offset_tombstones: list[GroupRecord]) -> None:
         self._replay_offsets(offset_tombstones)
         del self.groups[group.group_id]
-        self._deadlines.cancel(group.group_id)
+        self._timer.forget(group.group_id)
         self._write(group.group_id, [*offset_tombstones, *group.tombstones()])
 
     def _replay_offsets(self, records: Sequence[GroupRecord]) -> None:
@@ -374,29 +309,24 @@ class Shard:
             self._replay_offsets(records)
             self._write(group_id, records)
 
-    def _on_timer(self) -> None:
-        self._timer = None
+    def _on_due(self, group_ids: list[str]) -> None:
         now = self._now()
-        for group_id in self._deadlines.take_due(now.monotonic_ms):
+        for group_id in group_ids:
             group = self.groups.get(group_id)
             if group is not None:
                 self._finish(group, group.on_deadline(now), now)
-        self._plan_timer()
 
     # --- effects -----------------------------------------------------------------------------------------------------
 
     def _finish(self, group: Group, effects: Effects, now: Now) -> None:
         """Write the records of a step, let its replies go when they may, and note when the group is due again."""
-        if isinstance(group, ConsumerGroup) and group.downgrade:
-            group, more = conversion.downgrade(group, now)
-            effects.join(more)
-            self.groups[group.group_id] = group
+        group = self._table.after_step(group, effects, now)
         if effects.records:
             self._write(group.group_id, effects.records, effects.replies)
         elif effects.replies:
             self.when_durable(group.group_id, release(effects.replies))
         if not self.is_dead and self.groups.get(group.group_id) is group:
-            self._plan(group)
+            self._timer.plan(group)
 
     def when_durable(self, group_id: str | None, settled: Settled) -> None:
         """As `GroupLog.when_durable`."""
@@ -406,15 +336,22 @@ class Shard:
         self._count_rebalances(records)
         self._log.write(group_id, records, replies)
 
+    def _count_rebalances(self, records: Sequence[GroupRecord]) -> None:
+        """Rebalances leave a record each: a generation that has its assignment, an epoch of the group."""
+        counters = self._services.counters
+        for key, value in records:
+            if isinstance(key, GroupMetadataKey):
+                counters.classic_rebalances += isinstance(value, GroupMetadataValue) and value.protocol is not None
+            elif isinstance(key, ConsumerGroupMetadataKey):
+                counters.consumer_rebalances += value is not None
+
     def die(self, error: BaseException) -> None:
         """Give everything up: everybody who waits gets NOT_COORDINATOR. Nothing of the log changes."""
         if self.is_dead:
             return
         self.is_dead = True
         logger.error("%s: its groups are unloaded: %s", self.partition.log.name, error)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.close()
         self._log.close(KafkaError(ErrorCode.NOT_COORDINATOR, str(error)))
         for group in list(self.groups.values()):
             release(group.on_unload().replies)(None)
@@ -431,41 +368,3 @@ class Shard:
         """The time, for a step that may write what members brought: they are held to what the log takes now."""
         self._services.settings.record_max_bytes = self._log.record_max_bytes
         return self._now()
-
-    def _plan(self, group: Group) -> None:
-        deadline_ms = group.next_deadline_ms
-        if deadline_ms is None:
-            self._deadlines.cancel(group.group_id)
-        else:
-            self._deadlines.set(group.group_id, deadline_ms)
-            if self._timer is None or deadline_ms < self._timer.deadline_ms:
-                self._plan_timer()
-
-    def _plan_timer(self) -> None:
-        """One timer of the node for the earliest deadline of all groups."""
-        next_ms = self._deadlines.next_ms
-        if self._timer is not None:
-            if next_ms is not None and self._timer.deadline_ms <= next_ms:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if next_ms is not None and not self.is_dead:
-            self._timer = self._services.timers.at(next_ms, self._on_timer)
-
-    # --- small things ------------------------------------------------------------------------------------------------
-
-    def _classic(self, group_id: str) -> ClassicGroup:
-        return ClassicGroup(group_id, self._services.settings, new_id=self._services.new_id)
-
-    def _consumer(self, group_id: str) -> ConsumerGroup:
-        services = self._services
-        return ConsumerGroup(group_id, services.settings, services.topics, new_id=services.new_id)
-
-    def _count_rebalances(self, records: Sequence[GroupRecord]) -> None:
-        """Rebalances leave a record each: a generation that has its assignment, an epoch of the group."""
-        counters = self._services.counters
-        for key, value in records:
-            if isinstance(key, GroupMetadataKey):
-                counters.classic_rebalances += isinstance(value, GroupMetadataValue) and value.protocol is not None
-            elif isinstance(key, ConsumerGroupMetadataKey):
-                counters.consumer_rebalances += value is not None

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.groups.replay import LogReplay
+from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.groups.shard import Shard
@@ -83,7 +84,11 @@ class ShardLoad:
         piece = replay.read(STEP_BYTES)
         if piece is None:
             return 0
-        data = piece.read_blocking()
+        try:
+            data = piece.read_blocking()
+        except KafkaError as damage:
+            replay.pass_over(str(damage))
+            return 0
         replay.feed(data)
         return len(data)
 
@@ -117,10 +122,13 @@ class ShardLoad:
         """A cold piece is in memory."""
         if self._is_over:
             return
-        if error is not None or data is None:
+        if isinstance(error, KafkaError):
+            self._replay.pass_over(str(error))
+        elif error is not None or data is None:
             self._end(error or OSError("nothing was read"))
             return
-        self._replay.feed(data)
+        else:
+            self._replay.feed(data)
         self._plan()
 
     def _await_durable(self) -> None:

@@ -1,0 +1,124 @@
+"""The groups of one shard by their ids, and which machine serves a group.
+
+Three occasions decide on the machine, and all of them stand here: a record that is replayed at a load, a request that
+may make a group or change its protocol, and a step after which only classic members are left. A request's new group is
+`put` in its place by the caller, once its step wants something kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.groups import conversion
+from ottla.broker.groups.classic import ClassicGroup
+from ottla.broker.groups.consumer import ConsumerGroup
+from ottla.broker.groups.effects import Effects, Now
+from ottla.broker.groups.group import Group, GroupType
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.stored.group import ConsumerGroupMetadataKey, GroupMetadataKey
+
+if TYPE_CHECKING:
+    from ottla.broker.groups.services import GroupServices
+    from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+    from ottla.protocol.api.join_group import JoinGroupRequest
+    from ottla.protocol.message import Struct
+
+
+class GroupTable:
+    """`by_id` may be read by everybody; only the shard takes groups out of it."""
+
+    def __init__(self, services: GroupServices) -> None:
+        self.by_id: dict[str, Group] = {}
+        self._services = services
+
+    def find(self, group_id: str) -> Group:
+        """The group. Raises KafkaError GROUP_ID_NOT_FOUND."""
+        group = self.by_id.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        return group
+
+    def put(self, group: Group) -> Group | None:
+        """Let this be the group of its id; the one whose place it takes, if any."""
+        replaced = self.by_id.get(group.group_id)
+        self.by_id[group.group_id] = group
+        return replaced
+
+    def replay(self, key: Struct, value: Struct | None) -> None:
+        """Apply a record of a group at a load."""
+        if isinstance(key, GroupMetadataKey):
+            self._replay(key.group, GroupType.CLASSIC, key, value)
+        else:
+            group_id: str = getattr(key, "group_id")  # noqa: B009  # every key of a consumer group has it
+            self._replay(group_id, GroupType.CONSUMER, key, value)
+
+    def replay_owner(self, group_id: str) -> None:
+        """There is a committed offset of this group, so there is the group: a classic one, if nothing else is known."""
+        if group_id not in self.by_id:
+            self.by_id[group_id] = self.new_classic(group_id)
+
+    def _replay(self, group_id: str, kind: GroupType, key: Struct, value: Struct | None) -> None:
+        group = self.by_id.get(group_id)
+        if value is None:
+            if group is None or group.type is not kind:
+                return
+            if isinstance(key, (GroupMetadataKey, ConsumerGroupMetadataKey)):
+                del self.by_id[group_id]
+                return
+        elif group is None or group.type is not kind:
+            group = self.new_classic(group_id) if kind is GroupType.CLASSIC else self._new_consumer(group_id)
+            self.by_id[group_id] = group
+        group.replay(key, value)
+
+    def for_join(self, request: JoinGroupRequest) -> tuple[ClassicGroup | ConsumerGroup, Effects]:
+        """The group that a JoinGroup goes to, and what must be written before its step.
+
+        An empty group of the consumer protocol becomes a new one of the classic protocol. A member that names itself
+        must be known, so its group cannot be new. Raises KafkaError UNKNOWN_MEMBER_ID.
+        """
+        group = self.by_id.get(request.group_id)
+        if isinstance(group, ClassicGroup) or (isinstance(group, ConsumerGroup) and not group.is_empty):
+            return group, Effects()
+        if request.member_id and group is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return self.new_classic(request.group_id), Effects(records=[] if group is None else group.tombstones())
+
+    def for_consumer_heartbeat(self, request: ConsumerGroupHeartbeatRequest, now: Now) -> tuple[ConsumerGroup, Effects]:
+        """The group that a ConsumerGroupHeartbeat goes to, and what must be written before its step.
+
+        Raises KafkaError GROUP_ID_NOT_FOUND where there is none and the member does not join, or where the group
+        speaks the classic protocol and may not be upgraded.
+        """
+        group = self.by_id.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return group, Effects()
+        if request.member_epoch != 0:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
+        if group is None:
+            return self._new_consumer(request.group_id), Effects()
+        assert isinstance(group, ClassicGroup)
+        services = self._services
+        return conversion.upgrade(group, services.settings, services.topics, now, new_id=services.new_id)
+
+    def for_member(self, group_id: str) -> ClassicGroup | ConsumerGroup:
+        """The group of a request that only members send; one that is not there answers as an empty one."""
+        group = self.by_id.get(group_id)
+        if isinstance(group, (ClassicGroup, ConsumerGroup)):
+            return group
+        return self.new_classic(group_id)
+
+    def after_step(self, group: Group, effects: Effects, now: Now) -> Group:
+        """What a group is after a step: a classic one in its place, if the step asked for that."""
+        if isinstance(group, ConsumerGroup) and group.downgrade:
+            group, more = conversion.downgrade(group, now)
+            effects.join(more)
+            self.by_id[group.group_id] = group
+        return group
+
+    def new_classic(self, group_id: str) -> ClassicGroup:
+        """A group without members, which is not in the table yet."""
+        return ClassicGroup(group_id, self._services.settings, new_id=self._services.new_id)
+
+    def _new_consumer(self, group_id: str) -> ConsumerGroup:
+        services = self._services
+        return ConsumerGroup(group_id, services.settings, services.topics, new_id=services.new_id)
