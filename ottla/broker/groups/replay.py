@@ -66,7 +66,10 @@ class LogReplay:
     def read(self, max_bytes: int) -> LogSlice | None:
         """The next piece, which may have to come from the disk; None when damage was passed over instead.
 
-        Damage that shows in a worker (the KafkaError of `read_blocking`) is the caller's to `pass_over`. Raises OSError.
+        Damage that shows only then, as a KafkaError of `read_blocking`, is the caller's to `pass_over`.
+
+        Raises:
+            OSError: the disk failed.
         """
         try:
             return self._log.read(self.next_offset, max_bytes, end_offset=self.end_offset, allow_map=False)

@@ -33,6 +33,7 @@ from kit.nodes import DATA, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.groups.home import LOAD_AT_START_BYTES, RELOAD_INTERVAL_MS, java_hash
+from ottla.broker.groups.shard_load import STEP_BYTES
 from ottla.broker.node import Node
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.api.list_groups import ListGroupsRequest
@@ -238,6 +239,31 @@ def test_damage_in_the_middle_is_passed_over_and_said(damaged_byte: int, caplog:
     assert committed(node, "late19") == 7
     assert node.metrics.groups.skipped_records == 1
     assert f"{OFFSETS_TOPIC}-0" in caplog.text
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+@pytest.mark.parametrize("size_bytes", [LOAD_AT_START_BYTES // 2, 3 * LOAD_AT_START_BYTES])
+def test_damage_is_passed_over_be_it_cold_or_not_within_the_start_or_after_it(size_bytes: int, is_cold: bool) -> None:
+    """Where a piece ends: the look-up for the next one comes upon it, in a worker where the bytes are cold."""
+    node, files, clock = start_node(offsets_topic_segment_bytes=size_bytes - 20_000)
+    make_topic(node, "t", 4)
+    filler = dict.fromkeys(range(4), 7)
+    assert commit(node, "early", {0: 7}) == ErrorCode.NONE
+    log = node.catalog.topics[OFFSETS_TOPIC].partitions[0].log
+    while log.size_bytes < size_bytes:
+        assert commit(node, "g" * 1000, filler) == ErrorCode.NONE
+    assert commit(node, "late", {0: 7}) == ErrorCode.NONE
+    node.stop()
+    damage_at = max(position for position, _ in iter_batches(files.read_bytes(LOG_FILE)) if position <= STEP_BYTES)
+    file = files.open(LOG_FILE, writable=True)
+    file.pwritev([b"\xff" * 20], damage_at)
+    file.fdatasync()
+    file.close()
+    files.cold = ["*.log"] if is_cold else []
+    node, _, _ = start_node(files, clock, offsets_topic_segment_bytes=size_bytes - 20_000)
+    pass_time(node, clock, 100, step_ms=1)
+    assert (committed(node, "early"), committed(node, "late")) == (7, 7)
+    assert node.metrics.groups.skipped_records == 1
 
 
 def test_the_oldest_kind_of_offset_key_is_the_same_offset() -> None:
