@@ -99,6 +99,8 @@ class Cluster:
         self._connections = Connections(options, self.metrics)
         self._known = _Snapshot()
         self._wanted: set[str] = set()
+        """What is asked for; `_in_use` of that lasts until `forget`, the rest was only asked about."""
+        self._in_use: set[str] = set()
         self._wants_all = False
         self._knows_all = False
         self._is_stale = False
@@ -164,6 +166,7 @@ class Cluster:
     def forget(self, topic: str) -> None:
         """Drop what is known of a topic and stop asking for it."""
         self._wanted.discard(topic)
+        self._in_use.discard(topic)
         self.topics.pop(topic, None)
 
     async def refresh(self, topics: Iterable[str] = ()) -> None:
@@ -186,7 +189,9 @@ class Cluster:
 
     def want(self, topics: Iterable[str]) -> None:
         """Ask for topics from now on, and at once for those that are not known."""
-        self._wanted.update(topics)
+        topics = set(topics)
+        self._in_use |= topics
+        self._wanted |= topics
         if not self._wanted <= self.topics.keys():
             self._refresh_in_background(is_urgent=True)
 
@@ -277,7 +282,8 @@ class Cluster:
         try:
             return await self.retry(look, timeout_ms)
         except BaseException:
-            self.forget(name)  # or every later request would ask for it again, and perhaps create it
+            if name not in self._in_use:
+                self.forget(name)  # or every later request would ask for it again, and perhaps create it
             raise
 
     async def _ask_metadata(self) -> None:

@@ -327,6 +327,8 @@ async def connect(host: str, port: int, options: ClientOptions, metrics: Connect
         raise ClientTimeout(f"{address} did not accept a connection within {limit_ms} ms") from None
     except OSError as failed:
         raise ConnectionLost(f"cannot connect to {address}: {failed.strerror or failed}") from None
+    except (ValueError, OverflowError) as failed:  # brokers tell addresses, and not all that they tell can be one
+        raise ConnectionLost(f"{address!r} is no address: {failed}") from None
     try:
         connection.versions = await _negotiate(connection, limit_ms)
     except BaseException:

@@ -101,7 +101,8 @@ class Connections:
             address = brokers.get(key[0])
             if address is None or node.connection.address != f"{address.host}:{address.port}":
                 node.connection.close("the broker has moved or left the cluster")
-                del self._nodes[key]
+                if node.dialling is None:  # or nobody would know of the connection that comes of it
+                    del self._nodes[key]
 
     async def _dial(self, key: _NodeKey, host: str, port: int) -> Connection:
         if self._is_closed:

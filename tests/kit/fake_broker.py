@@ -289,6 +289,10 @@ class FakeCluster:
             _, partitions = self._find(topic.topic, topic.topic_id)
             data = []
             for asked in topic.partitions:
+                if asked.partition >= len(partitions):
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic.topic else ErrorCode.UNKNOWN_TOPIC_ID
+                    data.append(FetchResponse.PartitionData(partition_index=asked.partition, error_code=code))
+                    continue
                 partition = partitions[asked.partition]
                 code, records = ErrorCode.NONE, b""
                 if partition.leader != node:
