@@ -79,10 +79,11 @@ class CallerCalls:
                 if inspect.iscoroutine(result):
                     result.close()
                 raise TypeError("a blocking consumer's listener must not be async")
-        except BaseException as raised:
+        except Exception as raised:
             done.set_exception(raised)
-            if not isinstance(raised, Exception):
-                raise
+        except BaseException as raised:  # an interrupt is the caller's: it would end the loop's thread
+            done.set_exception(RuntimeError(f"interrupted by {type(raised).__name__}"))
+            raise
         else:
             done.set_result(None)
         finally:

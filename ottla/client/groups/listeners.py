@@ -7,6 +7,7 @@ not stop the rebalance; the poll raises it when that is done.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -77,7 +78,10 @@ class ListenerCalls:
             result = method(list(partitions))
             if inspect.isawaitable(result):
                 await result
-        except Exception as raised:  # whatever a program's own code raises
+        except (Exception, asyncio.CancelledError) as raised:  # whatever a program's own code raises
+            own = asyncio.current_task()
+            if isinstance(raised, asyncio.CancelledError) and own is not None and own.cancelling():
+                raise  # this is not of the listener's making
             logger.exception("the rebalance listener's %s failed", name)
             failure = RebalanceListenerFailed(
                 f"the rebalance listener's {name} raised {type(raised).__name__}: {raised}"

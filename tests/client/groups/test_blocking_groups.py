@@ -231,3 +231,18 @@ print("done")
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
     assert group.committed == {("t", 0): (10, "", -1), ("t", 1): (10, "", -1)}
     assert group.count(LeaveGroupRequest) == 1
+
+
+def test_an_interrupt_in_the_listener_ends_the_poll_and_not_the_client(group, make):
+    class Interrupted(RebalanceListener):
+        def on_assigned(self, partitions):
+            raise KeyboardInterrupt
+
+    with make() as consumer:
+        consumer.subscribe(["t"], listener=Interrupted())
+        with pytest.raises(KeyboardInterrupt):
+            poll_until(consumer, lambda: False)
+        assert consumer._thread._thread.is_alive()
+        with pytest.raises(RebalanceListenerFailed, match="KeyboardInterrupt"):
+            poll_until(consumer, lambda: False)
+        assert next(consumer).value == b"0"

@@ -493,3 +493,19 @@ async def test_without_a_group_id_there_is_no_group(group, consumer_of):
         for refused in (consumer.commit(), consumer.committed(("t", 0))):
             with pytest.raises(KafkaError, match="no group_id"):
                 await refused
+
+
+async def test_a_listener_that_ends_in_a_cancellation_of_its_own_is_one_that_raises(group, consumer_of):
+    """As when it awaits a task that somebody has cancelled: the member itself lives on."""
+
+    class Failing(RebalanceListener):
+        async def on_assigned(self, partitions):
+            raise asyncio.CancelledError
+
+    async with consumer_of() as consumer:
+        consumer.subscribe(["t"], listener=Failing())
+        with pytest.raises(RebalanceListenerFailed, match="on_assigned raised CancelledError"):
+            await consumer.getmany(timeout_ms=60_000)
+        before = group.count(BEAT)
+        assert await consumer.getmany(timeout_ms=60_000)
+        await until(lambda: group.count(BEAT) > before)
