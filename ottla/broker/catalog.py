@@ -285,7 +285,8 @@ class Catalog:
 
     def begin_snapshot(self) -> Snapshot | None:
         """A snapshot to be written if one is due: `write_snapshot` in any thread, then `end_snapshot`."""
-        return self._journal.begin_snapshot() if self._journal.snapshot_is_due else None
+        may_write = self._journal.log.takes_writes
+        return self._journal.begin_snapshot() if may_write and self._journal.snapshot_is_due else None
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
         """Bring it to the disk. Blocks, may run in any thread. Raises OSError."""

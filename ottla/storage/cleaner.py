@@ -240,7 +240,7 @@ class LogCleaning:
             self._require_wanted(group)
         except CleaningAborted:
             cleaned.discard()
-            if self._log.error is None:
+            if self._log.takes_writes:
                 # What is on disk as `.swap` would be put in its place by a start.
                 yield from self._synced(self._sync_names, [])
             raise
@@ -312,7 +312,7 @@ class LogCleaning:
 
     def _finish_now(self, waiting: Sequence[Segment], cleaned: CleanedSegment) -> None:
         """The broker stops in the middle of a swap: what is left takes two syncs, and a start would have to do it."""
-        if self._log.error is None:
+        if self._log.takes_writes:
             try:
                 for segment in waiting:
                     segment_swap.retire(self._log, segment, cleaned, self._now_ms)
@@ -338,8 +338,8 @@ class LogCleaning:
             raise CleaningAborted(f"{self._log.name} is not to be compacted any more")
 
     def _require_unchanged(self, segments: Sequence[Segment]) -> None:
-        if self._log.error is not None:
-            raise CleaningAborted(f"{self._log.name}: {self._log.error}")
+        if not self._log.takes_writes:
+            raise CleaningAborted(f"{self._log.name}: {self._log.error or 'its directory is offline'}")
         if any(segment.is_deleted for segment in segments):
             raise CleaningAborted(f"{self._log.name}: segments were deleted meanwhile")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from ottla.storage.files import Files
@@ -58,9 +59,9 @@ class DelayedRemovals:
         with self._guard:
             return self._due[0][0] if self._due else None
 
-    def remove_due(self, now_ms: int) -> int:
+    def remove_due(self, now_ms: int, may_remove: Callable[[Path], bool] = lambda _: True) -> int:
         """Remove what is due; returns how many directories went. One that cannot be removed is logged and left to the
-        next start.
+        next start, as are those that must not be: `may_remove(directory)` says so, of a disk that has failed.
         """
         removed = 0
         while True:
@@ -68,6 +69,8 @@ class DelayedRemovals:
                 if not self._due or self._due[0][0] > now_ms:
                     return removed
                 _, directory = heapq.heappop(self._due)
+            if not may_remove(directory):
+                continue
             try:
                 remove_tree(self._files, directory)
                 removed += 1

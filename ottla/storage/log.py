@@ -359,7 +359,7 @@ class Log(LogState):
         Throw in the OSError with which it failed. Appends and reads go on between the steps; while it is not through
         another one deletes nothing.
         """
-        if self.error is not None or self.is_retaining:
+        if not self.takes_writes or self.is_retaining:
             return []
         gone: list[Segment] = []
         self.is_retaining = True
@@ -373,8 +373,8 @@ class Log(LogState):
             if self.config is not config:
                 before = min(before, self._first_to_stay(now_ms))  # more may have to be kept now
             for segment in self._start_behind(before):
-                if segment.is_deleted or self.error is not None:
-                    break  # cleaned, or closed, since the step before
+                if segment.is_deleted or not self.takes_writes:
+                    break  # cleaned, or closed, since the step before, or its directory failed
                 self._drop(segment, now_ms)
                 gone.append(segment)
                 # One by one: of several renames a crash may keep any, and a gap would cut off all that follows it.
@@ -414,7 +414,7 @@ class Log(LogState):
         """Let the log start behind the segments that end at `before` at most, which are to go. Raises KafkaError."""
         segments = self.segment_list.to_list()
         count = sum(following.base_offset <= before for following in segments[1:])
-        if not count or self.error is not None:
+        if not count or not self.takes_writes:
             return []
         # First what readers may see, and its checkpoints, then the files.
         self._move_start(segments[count].base_offset)
@@ -425,6 +425,8 @@ class Log(LogState):
 
         Those that a sync has in hand wait for the next time. What is not unlinked is found by the next start.
         """
+        if not self.takes_writes:
+            return []
         ticket = self.unsynced.ticket
         in_hand = () if ticket is None else ticket.segments()
         due = [item for item in self.due_unlinks if item.due_ms <= now_ms and item.segment not in in_hand]

@@ -121,6 +121,11 @@ class LogState:
         return f"{self.topic}-{self.partition}"
 
     @property
+    def takes_writes(self) -> bool:
+        """Whether anything may be changed on its disk: neither it nor another log of its directory has failed."""
+        return self.error is None and not self._health.is_offline
+
+    @property
     def is_shown_synced(self) -> bool:
         """Whether all that the log promises to keep through a power cut is on disk."""
         return self.synced_offset == self.log_end_offset or not self._is_synced_before_shown
@@ -129,7 +134,7 @@ class LogState:
 
     def flush_indexes(self) -> None:
         """Bring the active segment's index files up to date: they are written behind. For a chore."""
-        if self.error is None:
+        if self.takes_writes:
             try:
                 self.segment_list.active.flush_indexes()
             except OSError as error:

@@ -326,7 +326,8 @@ class LogManager:
 
     def unlink_due(self, now_ms: int) -> int:
         """Remove deleted partitions whose delay is over; returns how many. `now_ms` is monotonic."""
-        return self._removals.remove_due(now_ms)
+        offline = {directory.path for directory in self.directories if directory.is_offline}
+        return self._removals.remove_due(now_ms, lambda directory: directory.parent not in offline)
 
     def next_unlink_ms(self) -> int | None:
         """When `unlink_due` has something to do (monotonic), None if nothing waits."""

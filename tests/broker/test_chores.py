@@ -258,3 +258,24 @@ def test_a_bug_in_a_step_of_retention_is_said_and_retention_goes_on(
     assert first.log.log_start_offset == 0
     assert "a file that was closed" in caplog.text
     assert second.log.log_start_offset > 0
+
+
+def test_chores_write_nothing_more_into_a_directory_that_is_offline() -> None:
+    """Everything that they do at some time is due: nothing of it is worth another write on a disk that failed."""
+    node, files, clock = start_node(
+        log_retention_check_interval_ms=10_000,
+        metadata_log_max_snapshot_interval_ms=10_000,
+    )
+    create(node, "old", segment_bytes="1024", retention_bytes="2000", file_delete_delay_ms="30000")
+    create(node, "gone", file_delete_delay_ms="30000")
+    append(node, "old", 20, clock.wall_ms())
+    pass_time(node, clock, 11_000)
+    append(node, "old", 20, clock.wall_ms())
+    append(node, "gone", 1, clock.wall_ms())
+    node.catalog.delete_topics(["gone"], lambda _: None)
+    node.settle()
+    node.log_manager.directories[0].mark_offline(OSError(errno.EIO, "Input/output error"))
+    files.history.clear()
+    pass_time(node, clock, 7_200_000, step_ms=10_000)
+    changing = {"pwritev", "rename", "truncate", "unlink", "make_directory", "remove_directory", "sync_directory"}
+    assert [(kind, str(path)) for kind, path in files.history if kind in changing] == []
