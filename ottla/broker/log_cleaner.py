@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.cleaner_figures import CleanerFigures, CleaningTold
 from ottla.broker.disk import InlineWorkers
-from ottla.protocol.records.errors import CorruptBatch
 from ottla.storage.cleanable import Assessment, LogToAssess, assess
 from ottla.storage.cleaner import CleaningAborted, LogCleaning, Uncleanable, Work
 from ottla.storage.layout import TopicPartition
@@ -77,8 +76,13 @@ class _Candidate:
             if self.is_asked and not self.found.cleanable_bytes and self.is_first_round:
                 self.state = replace(self.state, clean_offset=None)
                 self.found = assess(self.state, now_ms)
-        except (OSError, CorruptBatch) as error:
+        except (OSError, ValueError) as error:  # ValueError: CorruptBatch, or an index that was closed
             self.error = str(error)
+
+    @property
+    def is_as_found(self) -> bool:
+        """Whether all of its segments are still there: files of those that went are closed some time after."""
+        return not any(segment.is_deleted for segment in self.state.segments)
 
 
 @dataclass(slots=True)
@@ -172,7 +176,7 @@ class LogCleaner:
                     if told is not None and is_asked:
                         told.state, told.message = "failed", str(log.error)
                     continue
-                if log in self.uncleanable or not (is_asked or is_enabled):
+                if not log.takes_writes or log in self.uncleanable or not (is_asked or is_enabled):
                     continue
                 if not is_asked and self._not_before_ms.get(log, now_ms) > now_ms:
                     continue
@@ -213,7 +217,7 @@ class LogCleaner:
         figures.max_dirty_ratio = max((found.dirty_ratio for _, found in assessed), default=0.0)
         figures.max_overdue_ms = max((found.overdue_ms for _, found in assessed), default=0)
         for one in candidates:
-            if one.error and one.log.error is None:
+            if one.error and one.log.error is None and one.is_as_found:
                 self._give_up(one.log, one.error)
         for one, found in assessed:
             if one.is_asked and self._begin_asked(one, found):
@@ -245,7 +249,7 @@ class LogCleaner:
 
     def _begin(self, one: _Candidate, found: Assessment) -> None:
         log, node = one.log, self._node
-        if log.error is not None or any(segment.is_deleted for segment in one.state.segments):
+        if log.error is not None or not one.is_as_found:
             self._plan(0, self._look_now)
             return
         cleaning = LogCleaning(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -341,3 +343,40 @@ def test_the_log_goes_on_after_a_restart_where_it_was_clean(tmp_path: Path) -> N
     pass_backoff(again, clock)
     assert again.cleaner.figures.cleanings == 0
     again.stop()
+
+
+def test_a_log_in_a_directory_that_is_offline_is_not_read_again_and_again() -> None:
+    node, files, clock = start_node()
+    partition = topic(node)
+    produce(node, partition, [1] * 60)
+    node.log_manager.directories[0].mark_offline(OSError(errno.EIO, "Input/output error"))
+    files.history.clear()
+    pass_backoff(node, clock, times=3)
+    assert node.cleaner.figures.failed == 0
+    assert not [path for call, path in files.history if call.startswith("pread") or call in ("open", "unlink")]
+
+
+def test_segments_that_go_while_a_worker_looks_at_their_log_do_not_make_it_uncleanable() -> None:
+    node, files, clock = start_node()
+    configs = {"cleanup.policy": "compact,delete", "file.delete.delay.ms": "0", "max.compaction.lag.ms": "60000"}
+    produce(node, topic(node, *configs.items()), [1] * 60)
+    node.stop()
+    node, _, clock = start_node(files, clock)  # what the segments' first records say is not known any more
+    partition = node.catalog.topics["t"].partitions[0]
+    assert partition is not None
+    run = node.workers.run
+
+    def late(work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
+        node.workers.run = run  # type: ignore[method-assign]  # the first piece of work only
+        partition.log.delete_records(30)
+        partition.log.apply_retention(node.clock.wall_ms())
+        partition.log.unlink_due(node.clock.wall_ms() + 1)
+        run(work, done)
+
+    clock.advance(BACKOFF_MS)
+    node.workers.run = late  # type: ignore[method-assign]  # a worker that is slow to begin
+    node.cleaner.step()
+    assert node.workers.run == run
+    assert node.cleaner.uncleanable == {}
+    pass_backoff(node, clock)
+    assert node.cleaner.figures.cleanings == 1
