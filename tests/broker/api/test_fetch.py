@@ -277,6 +277,33 @@ def test_a_cold_read_that_fails_is_a_storage_error_of_its_partition_alone(
     assert len(data[1].records) > 0
 
 
+@pytest.mark.parametrize("version", [0, 3, 4, 12])
+def test_a_read_that_retention_overtakes_gives_what_it_found_and_the_next_hears_of_it(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, files, clock = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "t", retention_bytes="1")
+    partition = node.catalog.topics["t"].partitions[0]
+    for _ in range(3):
+        put(node)
+        partition.log.roll(clock.wall_ms())
+    jobs: list[Callable[[], None]] = []
+    files.cold = ["*.log"]
+    client = Exchange(node)
+    with monkeypatch.context() as patch:
+        patch.setattr(node.workers, "run", lambda work, done: jobs.append(lambda: done(work(), None)))
+        client.send(fetch_request("t", 0), version)
+        node.settle()
+        assert client.replies() == []
+        assert [segment.base_offset for segment in partition.log.apply_retention(clock.wall_ms())] == [0, 1]
+        jobs.pop()()
+        node.settle()
+    data = partitions(client.reply())[0]
+    assert (data.error_code, len(data.records or b"") > 0) == (0, True)
+    assert partitions(client.ask(fetch_request("t", 0), version))[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert len(partitions(client.ask(fetch_request("t", 2), version))[0].records or b"") > 0
+
+
 @pytest.mark.parametrize("version", [0, 4, 12])
 @pytest.mark.parametrize("is_cold", [True, False])
 def test_damage_is_told_of_its_partition_alone_be_it_cold_or_not(is_cold: bool, version: int) -> None:
