@@ -44,8 +44,9 @@ class LeaderEpochs:
         """Where the first epoch begins that the file lacks; None when it lacks none."""
         if self._entries is self._written:
             return None
-        known = set(self._written)
-        return next((entry.start_offset for entry in self._entries if entry not in known), None)
+        # By epoch: where the log start has moved meanwhile, the first one begins elsewhere and is no other for it.
+        known = {entry.epoch for entry in self._written}
+        return next((entry.start_offset for entry in self._entries if entry.epoch not in known), None)
 
     def note(self, epoch: int, start_offset: int) -> None:
         """As `assign`, in memory: `write` brings it to the disk."""

@@ -12,7 +12,7 @@ from kit.logs import DIRECTORY, NOW_MS, append, batch, disk, open_test_log, stor
 from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage import layout
+from ottla.storage import layout, leader_epochs
 from ottla.storage.log import Log
 
 
@@ -60,6 +60,24 @@ def test_without_timestamps_the_file_tells_the_age() -> None:
     log = segmented(files, step_ms=0, **{"retention.ms": "1000"})
     assert log.apply_retention(NOW_MS + 900) == []
     assert len(log.apply_retention(NOW_MS + 1100)) == 5
+
+
+def test_records_that_are_deleted_while_the_epochs_are_written_hold_no_recovery_point_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stop would find it short of the log end, and not be clean."""
+    log = open_test_log(disk(), {"ottla.acks.all": "page-cache"})
+    log.start_leader_epoch(3)
+    append(log, batch(b"1"), batch(b"2"))
+    write = leader_epochs.write_leader_epochs
+
+    def write_and_delete(*args: object) -> None:
+        write(*args)  # type: ignore[arg-type]
+        log.delete_records(1)
+
+    monkeypatch.setattr(leader_epochs, "write_leader_epochs", write_and_delete)
+    sync(log)
+    assert (log.log_start_offset, log.recovery_point) == (1, 2)
 
 
 def test_nothing_above_the_high_watermark_goes() -> None:
