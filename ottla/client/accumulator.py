@@ -45,10 +45,10 @@ class Batch:
         "expiry",
         "is_closed",
         "is_finished",
-        "is_observed",
         "linger_until",
         "log_append_time_ms",
         "maybe_appended",
+        "observed",
         "opened_at",
         "outcome",
         "parts",
@@ -79,8 +79,8 @@ class Batch:
         self.is_closed = False
         """No more records; set when it is full and when it is first sent."""
         self.is_finished = False
-        self.is_observed = False
-        """Somebody has awaited a delivery of it, so its error is known to the program."""
+        self.observed: set[int] = set()
+        """The places of records whose failure the program has heard from their deliveries."""
         self.maybe_appended = False
         """An attempt ended without a clear answer: the broker may have it."""
         self.base_offset = -1
@@ -90,6 +90,11 @@ class Batch:
         """What the records travel in instead, after the batch was found too large."""
         self.deliveries: list[Delivery] | None = None
         """Every record's delivery, kept only where an interceptor wants to hear of each."""
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether the program has heard of each of its records that it failed."""
+        return len(self.observed) == self.record_count
 
     def finish(self, base_offset: int, log_append_time_ms: int) -> None:
         """Tell the deliveries that the broker has the records."""
@@ -109,6 +114,7 @@ class Batch:
 
     def _end(self) -> None:
         self.is_finished = True
+        self.builder.body = bytearray()  # deliveries keep the batch; the records shall not stay with it
         if self.expiry is not None:
             self.expiry.cancel()
             self.expiry = None
@@ -155,8 +161,8 @@ class Delivery:
         if not self.done():
             raise asyncio.InvalidStateError("the record is still on its way")
         batch = self._batch
-        batch.is_observed = True
         if batch.error is not None:
+            batch.observed.add(self._place)
             raise batch.error
         return self.place
 

@@ -27,12 +27,12 @@ from ottla.client.producer_options import ProducerKeywords, ProducerOptions
 from ottla.client.sender import Sender
 from ottla.client.shared_tasks import outcome_of
 from ottla.client.structs import ProducerRecord, RecordMetadata
+from ottla.client.unseen_failures import UnseenFailures
 from ottla.protocol.records.builder import BatchBuilder
 
 _HEADER_ALLOWANCE_BYTES = 61
 _PLAIN_ALLOWANCE_BYTES = 40
 _LARGEST_TIMESTAMP_MS = 2**63 - 1
-_REMEMBERED_FAILURES = 100
 _HURRIED_CLOSE_MS = 10_000
 """How long records may still take to be delivered when the program leaves the context by an error."""
 
@@ -71,7 +71,7 @@ class Producer:
         self._buffered_bytes = 0
         self._room: deque[asyncio.Future[None]] = deque()
         self._unfinished: dict[Batch, None] = {}
-        self._failures: deque[Batch] = deque(maxlen=_REMEMBERED_FAILURES)
+        self._failures: UnseenFailures[Batch] = UnseenFailures(lambda batch: batch.is_observed)
         self._opening: dict[str, asyncio.Task[list[PartitionQueue]]] = {}
         self._waiting_flushes = 0
         self._cluster: Cluster | None = None
@@ -353,7 +353,7 @@ class Producer:
         batch.reserved_bytes = 0
         batch.sealed = None
         if batch.error is not None:
-            self._failures.append(batch)
+            self._failures.add(batch)
         if batch.deliveries is not None:
             for delivery in batch.deliveries:
                 tell_acknowledgement(self._interceptors, delivery.place, batch.error)
@@ -409,10 +409,9 @@ class Producer:
         self._sender.wake()
 
     def _raise_failure(self) -> None:
-        failures = [batch for batch in self._failures if not batch.is_observed]
-        self._failures.clear()
-        if failures and failures[0].error is not None:
-            raise failures[0].error
+        failed = self._failures.take()
+        if failed is not None and failed.error is not None:
+            raise failed.error
 
     # Topics -----------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ import contextlib
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Unpack
@@ -24,12 +23,12 @@ from ottla.client.errors import BufferExhausted, ClientClosed, ClientTimeout, Ka
 from ottla.client.options import Servers
 from ottla.client.producer_options import ProducerKeywords
 from ottla.client.structs import ProducerRecord, RecordMetadata
+from ottla.client.unseen_failures import UnseenFailures
 
 _INBOX_BYTES = 256 * 1024
 """How much may wait to be handed over before senders wait."""
 _RECORD_BYTES = 100
 """What a record weighs in the inbox beside its key and value, so that empty ones are bounded too."""
-_REMEMBERED_FAILURES = 100
 _HURRIED_CLOSE_MS = 10_000
 
 
@@ -86,7 +85,7 @@ class Producer(ProducerMethods):
         self._is_draining = False
         self._is_closing = False
         self._draining: asyncio.Task[None] | None = None
-        self._refused: deque[Delivery] = deque(maxlen=_REMEMBERED_FAILURES)
+        self._refused: UnseenFailures[Delivery] = UnseenFailures(lambda delivery: delivery._is_observed)
 
     def send(
         self,
@@ -188,10 +187,9 @@ class Producer(ProducerMethods):
             raise BufferExhausted(f"buffer_memory stayed full for {self._max_block_ms} ms")
 
     def _raise_refused(self) -> None:
-        refused = [delivery for delivery in self._refused if not delivery._is_observed]
-        self._refused.clear()
-        if refused and refused[0]._error is not None:
-            raise refused[0]._error
+        refused = self._refused.take()
+        if refused is not None and refused._error is not None:
+            raise refused._error
 
     # In the loop thread -----------------------------------------------------------------------------------------
 
@@ -213,7 +211,7 @@ class Producer(ProducerMethods):
                     delivery._inner = await self._inner._put_told(delivery._record)
                 except Exception as refused:  # whatever it is, who sent the record has to hear it
                     delivery._error = refused
-                    self._refused.append(delivery)
+                    self._refused.add(delivery)
 
     async def _drained(self) -> None:
         """Wait until all that was sent before is in batches."""
