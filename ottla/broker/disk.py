@@ -78,8 +78,9 @@ class SyncRound:
                 self.error = error
                 self.failed_index = index
                 return
-            except ValueError as error:  # a closed file: a bug, but whoever waits must hear of it
-                self.error = OSError(f"sync of {ticket}: {error}")
+            except Exception as error:  # a bug (a closed file, say), but whoever waits must hear of it
+                LOG.exception("bug: a sync failed")
+                self.error = OSError(f"a bug: {error}")
                 self.failed_index = index
                 return
             finally:
@@ -160,7 +161,7 @@ class GroupSyncer(ABC):
         waiting, queue.waiting = queue.waiting, {}
         waits: list[tuple[Log, SyncTicket, list[SyncCallback]]] = []
         for log, callbacks in waiting.items():
-            ticket = None if log.error is not None else log.begin_sync()
+            ticket = self._begin(log)
             if ticket is not None:
                 waits.append((log, ticket, callbacks))
                 continue
@@ -169,6 +170,16 @@ class GroupSyncer(ABC):
             queue.is_running = True
             queue.running = {log: callbacks for log, _, callbacks in waits}
             self._submit(queue, SyncRound(waits))
+
+    @staticmethod
+    def _begin(log: Log) -> SyncTicket | None:
+        """None when the log has failed, or all of it is on disk."""
+        try:
+            return log.begin_sync()
+        except Exception as error:  # a bug, but the other logs of the round are to be synced, and who waits is told
+            LOG.exception("bug: a sync of %s could not begin", log.name)
+            log.fail(OSError(f"a bug: {error}"))
+            return None
 
     def _finish(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
         queue.is_running = False

@@ -17,6 +17,8 @@ from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsRespo
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.append import AppendEntry, AppendResult
+from ottla.storage.log import Log
+from ottla.storage.sync import SyncTicket
 
 
 def appends_of(node: Node, topic: str, index: int = 0) -> list[int]:
@@ -288,3 +290,37 @@ def test_a_bug_in_one_partitions_answers_keeps_no_other_batch_beyond_the_turn() 
     assert sound.log.log_end_offset == 1
     node.settle()
     assert first(client.reply()).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("where", ["beginning", "running"])
+def test_a_bug_in_one_logs_sync_leaves_nobody_of_the_round_without_an_answer(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that ended with it would answer no round of the directory any more."""
+    node, _, _ = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    make_topic(node, "u")
+    log = node.catalog.topics["t"].partitions[0].log  # type: ignore[union-attr]
+    begin = type(log).begin_sync
+
+    def bug(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    def with_bug(one: Log) -> SyncTicket | None:
+        if one is log and where == "beginning":
+            bug()
+        ticket = begin(one)
+        if one is log and ticket is not None:
+            ticket._steps = [bug]
+        return ticket
+
+    monkeypatch.setattr(type(log), "begin_sync", with_bug)
+    client = Exchange(node)
+    client.send(produce_request("t", batch(1)), 9)
+    client.send(produce_request("u", batch(1)), 9)
+    node.turn.end()
+    node.settle()
+    answers = [first(reply).error_code for _, reply in client.replies()]
+    assert answers[0] == ErrorCode.KAFKA_STORAGE_ERROR
+    assert len(answers) == 2
+    assert "a bug" in str(log.error)
