@@ -300,6 +300,7 @@ class Chores:
     def _probe(self) -> bool:
         manager = self._node.log_manager
         if not any(not one.is_online and not one.is_offline for one in manager.directories):
+            self._make_missing()  # no disk was at fault: the process lacked descriptors, say
             return False
         return self.chores["full directories"].in_worker(manager.probe_full, self._make_missing)
 

@@ -22,6 +22,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from ottla.storage.disk_errors import is_full, is_passing
 from ottla.storage.files import Files, write_all
 from ottla.storage.layout import TEMPORARY_SUFFIX
 from ottla.storage.reserve import UNKNOWN_ROOM, RoomLevel, judge
@@ -33,7 +34,6 @@ PROBE_BYTES: Final = 1 << 20
 """
 
 _PROBE_FILE: Final = "ottla-probe" + TEMPORARY_SUFFIX
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class DirectoryState(Enum):
@@ -102,10 +102,12 @@ class DirectoryStatus:
             self._tell(DirectoryState.OFFLINE, is_told=is_told)
 
     def mark_failed(self, error: OSError) -> None:
-        """The one or the other, by what the error says. Not for a failed sync, which is always OFFLINE."""
-        if error.errno in _NO_ROOM:
+        """The one or the other, by what the error says, or neither: a process that lacks descriptors or memory has a
+        sound disk. Not for a failed sync, which is always OFFLINE.
+        """
+        if is_full(error):
             self.mark_full(error)
-        else:
+        elif not is_passing(error):
             self.mark_offline(error)
 
     def probe(self) -> bool:
@@ -126,8 +128,7 @@ class DirectoryStatus:
                 file.close()
                 self._files.unlink(probe)
         except OSError as error:
-            if error.errno not in _NO_ROOM:
-                self.mark_offline(error)
+            self.mark_failed(error)
             return False
         with self.guard:
             self._no_room_error = None

@@ -315,7 +315,7 @@ class OsFiles(Files):
 
     def write_atomically(self, path: Path, data: bytes) -> None:
         temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = self.open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
         try:
             left = memoryview(data)
             while left:
@@ -415,7 +415,7 @@ class OsFiles(Files):
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def sync_directory(self, path: Path) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = self.open_descriptor(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         except OSError as error:
@@ -428,7 +428,9 @@ class OsFiles(Files):
         return lock_file(path)
 
     def open_descriptor(self, path: Path, flags: int) -> int:
-        """Open for an `OsFile`; when the process has no descriptor left, half of those that can go are closed first."""
+        """Open a file or directory; when the process has no descriptor left, half of those that can go are closed
+        first.
+        """
         try:
             return os.open(path, flags, 0o644)
         except OSError as error:

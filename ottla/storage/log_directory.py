@@ -26,6 +26,7 @@ from ottla.storage.directory_format import (
     write_format,
 )
 from ottla.storage.directory_status import DirectoryStatus
+from ottla.storage.disk_errors import is_passing
 from ottla.storage.errors import StorageError
 from ottla.storage.files import Files, Lock
 from ottla.storage.kafka_uuid import random_uuid
@@ -172,7 +173,8 @@ class LogDirectory(DirectoryStatus):
                 try:
                     self._files.sync_directory(self.path)
                 except OSError as error:
-                    self._names_error = error
+                    if not is_passing(error):
+                        self._names_error = error
                     raise
                 self._names_synced = made
 
@@ -185,5 +187,6 @@ class LogDirectory(DirectoryStatus):
         try:
             self.sync_names(upto)
         except OSError as error:
-            self.mark_offline(error)
+            if not is_passing(error):  # else the next one of a name serves this one, too
+                self.mark_offline(error)
             raise

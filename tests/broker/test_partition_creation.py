@@ -52,6 +52,16 @@ def test_directories_that_a_full_disk_did_not_let_be_made_are_made_when_there_is
     assert node.catalog.image.topics["t"].partitions[1].leader_epoch == 0
 
 
+def test_a_partition_that_the_process_lacked_descriptors_for_is_made_when_there_are_some() -> None:
+    node, files, clock = start_node()
+    lacking = files.fail("open", "*t-1/*", errno.EMFILE, times=None)
+    assert codes(create(node, NewTopic("t", partitions=2))) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert node.log_manager.directories[0].is_online
+    files.heal(lacking)
+    pass_time(node, clock, 6_000)
+    assert node.catalog.partition("t", 1) is not None
+
+
 def test_the_metadata_say_where_a_partition_is_that_was_made_elsewhere_than_was_planned() -> None:
     """Were the disk away on which it is, a start would take the other one's word and make it anew, empty."""
     node, _, _ = start_node(log_dirs="/one,/two")

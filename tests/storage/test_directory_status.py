@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -284,3 +285,25 @@ def test_nothing_is_put_in_its_place_in_a_directory_that_went_offline_while_it_w
     manager.checkpoints.write_recovery_points()
     assert manager.directories[0].is_offline
     assert not files.exists(ONE / "recovery-point-offset-checkpoint")
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_process_without_descriptors_or_memory_blames_no_disk(code: int) -> None:
+    files = SimulatedFiles()
+    world = World(files)
+    manager = world.manager()
+    manager.open_logs([])
+    world.append(world.create(manager))
+    (home,) = manager.directories
+    files.fail("open", "*", code, times=None)
+    manager.checkpoints.write_recovery_points()
+    with pytest.raises(OSError, match=os.strerror(code)):
+        world.create(manager, 1)
+    assert home.is_online
+    home.mark_full(OSError(errno.ENOSPC, "No space left on device"))
+    assert not home.probe()
+    files.heal()
+    assert home.probe()
+    manager.checkpoints.write_recovery_points()
+    assert world.create(manager, 1).log_end_offset == 0
+    assert files.read_bytes(ONE / "recovery-point-offset-checkpoint") == b"0\n1\norders 0 3\n"
