@@ -11,19 +11,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
 from ottla.client.accumulator import Batch, Delivery, PartitionQueue
 from ottla.client.cluster import Cluster
-from ottla.client.errors import BufferExhausted, ClientClosed, KafkaError, RecordTooLarge
+from ottla.client.errors import ClientClosed, KafkaError, RecordTooLarge
 from ottla.client.interceptors import before_sending, close_all, tell_acknowledgement
 from ottla.client.metrics import ProducerMetrics
 from ottla.client.options import Servers, read_options
 from ottla.client.partitioner import Partitioner
 from ottla.client.producer_options import ProducerKeywords, ProducerOptions
+from ottla.client.room import Room
 from ottla.client.sender import Sender
 from ottla.client.shared_tasks import outcome_of
 from ottla.client.structs import ProducerRecord, RecordMetadata
@@ -54,7 +54,6 @@ class Producer:
         self._batch_bytes = self._options.batch_size
         self._linger_s = self._options.linger_ms / 1000
         self._max_request_bytes = self._options.max_request_size
-        self._buffer_bytes = self._options.buffer_memory
         self._max_block_ms = self._options.max_block_ms
         self._delivery_timeout_s = self._options.delivery_timeout_ms / 1000
         self._partitioner = Partitioner(self._options.partitioner, ignores_keys=self._options.partitioner_ignore_keys)
@@ -68,8 +67,7 @@ class Producer:
         """Those of topics that rest, and those that the last answer did not tell of, too: a broker may be behind. Their
         sequences are kept, since to begin again at 0 under the same producer id would make the broker take new records
         for old ones."""
-        self._buffered_bytes = 0
-        self._room: deque[asyncio.Future[None]] = deque()
+        self._room = Room(self._options.buffer_memory, self._options.max_block_ms, self._hurry)
         self._unfinished: dict[Batch, None] = {}
         self._failures: UnseenFailures[Batch] = UnseenFailures(lambda batch: batch.is_observed)
         self._opening: dict[str, asyncio.Task[list[PartitionQueue]]] = {}
@@ -130,6 +128,7 @@ class Producer:
         """Send nothing more, and tell all who wait. Waits for nothing, so that a cancelled `close` does it, too."""
         assert self._sender is not None
         self._sender.stop()
+        self._room.close()
         for opening in self._opening.values():
             opening.cancel()
         for batch in list(self._unfinished):
@@ -223,14 +222,17 @@ class Producer:
         queues = self._queues.get(topic)
         if queues is None:
             queues = await self._open_topic(topic)
+            self._refuse_if_closed()
         if headers:
             bound = BatchBuilder.upper_bound(key, value, headers)
         else:
             bound = _PLAIN_ALLOWANCE_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
-        if bound > self._max_request_bytes - _HEADER_ALLOWANCE_BYTES or bound > self._buffer_bytes:
+        room = self._room
+        if bound > self._max_request_bytes - _HEADER_ALLOWANCE_BYTES or bound > room.capacity_bytes:
             raise RecordTooLarge(f"{topic}: a record of up to {bound} bytes, above max_request_size or buffer_memory")
-        if self._buffered_bytes + bound > self._buffer_bytes:
-            await self._await_room(bound)
+        if not room.is_at_hand(bound):
+            await room.await_turn(bound)
+            self._refuse_if_closed()
             queues = self._queues.get(topic) or await self._open_topic(topic)  # it may have been idle for too long
         if partition is None:
             partition = self._partitioner.choose(topic, key, len(queues))
@@ -261,7 +263,7 @@ class Producer:
         added = len(builder.body) - before
         batch.record_count = place + 1
         batch.reserved_bytes += added
-        self._buffered_bytes += added
+        room.used_bytes += added
         if builder.size_bytes >= queue.batch_bytes:
             self._sender.close_batch(batch)
             is_full = True
@@ -270,8 +272,7 @@ class Producer:
             batch.deliveries.append(delivery)
         if is_full:
             self._sender.wake()
-            # A program that sends in a loop lets answers in once per batch, or nothing would leave before the end.
-            await asyncio.sleep(0)
+            room.owes_a_break = True
         return delivery
 
     async def send_and_wait(
@@ -314,9 +315,9 @@ class Producer:
         return {
             **self._cluster.metrics.snapshot(now),
             **self._metrics.snapshot(now),
-            "buffer-total-bytes": self._buffer_bytes,
-            "buffer-available-bytes": self._buffer_bytes - self._buffered_bytes,
-            "waiting-threads": len(self._room),
+            "buffer-total-bytes": self._room.capacity_bytes,
+            "buffer-available-bytes": self._room.capacity_bytes - self._room.used_bytes,
+            "waiting-threads": self._room.waiting,
             "requests-in-flight": self._sender.requests_in_flight,
             "metadata-age": now - self._cluster.asked_at,
         }
@@ -349,8 +350,7 @@ class Producer:
     def _on_finished(self, batch: Batch) -> None:
         """Give back the memory of a batch, and let those in who wait for it."""
         self._unfinished.pop(batch, None)
-        self._buffered_bytes -= batch.reserved_bytes
-        batch.reserved_bytes = 0
+        freed_bytes, batch.reserved_bytes = batch.reserved_bytes, 0
         batch.sealed = None
         if batch.error is not None:
             self._failures.add(batch)
@@ -358,35 +358,18 @@ class Producer:
             for delivery in batch.deliveries:
                 tell_acknowledgement(self._interceptors, delivery.place, batch.error)
             batch.deliveries = None
-        while self._room:
-            waiter = self._room.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+        self._room.give_back(freed_bytes)
 
     def _on_split(self, batch: Batch) -> None:
         """Look after the parts of a batch instead of it."""
         self._unfinished.pop(batch, None)
         self._unfinished |= dict.fromkeys(batch.parts)
-        self._buffered_bytes += sum(part.reserved_bytes for part in batch.parts) - batch.reserved_bytes
+        self._room.used_bytes += sum(part.reserved_bytes for part in batch.parts) - batch.reserved_bytes
         batch.reserved_bytes = 0
         batch.sealed = None
         batch.deliveries = None
 
-    async def _await_room(self, bound: int) -> None:
-        assert self._sender is not None
-        self._hurry(1)
-        try:
-            async with asyncio.timeout(self._max_block_ms / 1000):
-                while self._buffered_bytes + bound > self._buffer_bytes:
-                    waiter: asyncio.Future[None] = self._loop.create_future()
-                    self._room.append(waiter)
-                    await waiter
-        except TimeoutError:
-            raise BufferExhausted(
-                f"buffer_memory of {self._buffer_bytes} bytes stayed full for {self._max_block_ms} ms"
-            ) from None
-        finally:
-            self._hurry(-1)
+    def _refuse_if_closed(self) -> None:
         if self._is_closed:
             raise ClientClosed("the producer is closed")
 
