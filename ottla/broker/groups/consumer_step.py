@@ -123,8 +123,8 @@ class ConsumerStep:
         """Begin a new epoch where the members (`is_changed`) or the topics changed, and give it a target."""
         state = self._state
         if is_changed or self._watch.epoch != self._topics.epoch or self._is_refresh_due():
-            is_new_here = self._watch.epoch == NEVER_LOOKED
-            is_changed = self._match_expressions() or is_changed or (is_new_here and not self._covers_all())
+            looks_through = self._watch.epoch == NEVER_LOOKED and state.group_epoch == state.assignment_epoch
+            is_changed = self._match_expressions() or is_changed or (looks_through and not self._covers_all())
             metadata_hash = self.metadata_hash()
             if is_changed or metadata_hash != state.metadata_hash:
                 self.write(epoch_record(state.group_id, state.group_epoch + 1, metadata_hash))

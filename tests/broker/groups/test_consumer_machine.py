@@ -434,6 +434,17 @@ def test_members_that_went_without_an_epoch_leave_partitions_that_are_given_out_
     assert sizes(a) == [4]
 
 
+def test_a_start_before_a_new_epoch_has_its_target_makes_no_further_epoch(group: GroupUnderTest) -> None:
+    stays, goes = Member(group, "a").join(), Member(group, "b").join()
+    settle(stays, goes)
+    group.accepted(heartbeat("b", -1))
+    epoch = group.group.durable.group_epoch
+    group.restart()
+    stays.keep_up()
+    assert group.group.durable.group_epoch == epoch
+    assert stays.epoch == epoch
+
+
 def test_a_start_alone_makes_no_new_epoch(topics: FakeTopics, group: GroupUnderTest) -> None:
     a, b = Member(group, "a").join(), Member(group, "b").join()
     settle(a, b)
