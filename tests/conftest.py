@@ -27,6 +27,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One broker for all tests of a worker that need none of their own: use topic names of your own.
 
     `OTTLA_TEST_BOOTSTRAP=127.0.0.1:9092` puts another broker in its place, Apache Kafka for one: it judges the tests.
+    It must not delete old records meanwhile (kit/broker.py says why); `scripts/interop/apache-kafka` starts one so.
     """
     peer = os.environ.get("OTTLA_TEST_BOOTSTRAP")
     if peer:
