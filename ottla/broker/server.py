@@ -97,6 +97,7 @@ class Server:
         self._servers: list[asyncio.AbstractServer] = []
         self._http: HttpServer | None = None
         self._is_accepting = False
+        self._is_open = False
 
     @property
     def node(self) -> Node:
@@ -117,6 +118,7 @@ class Server:
         started_ns = time.perf_counter_ns()
         loop = asyncio.get_running_loop()
         raise_file_limit()
+        self._is_open = False
         sockets = [(listener, bind(listener, self.config)) for listener in self.config.listeners]
         try:
             node = self._node = Node(
@@ -132,6 +134,11 @@ class Server:
         except BaseException:
             for _, bound in sockets:
                 bound.close()
+            if self._timers is not None:
+                self._timers.stop()
+            if self._is_open:  # cancelled, say, when the logs were just opened: somebody may want to start again
+                self.node.stop()
+                self._node = None
             if self._http is not None:
                 await self._http.stop()
             raise
@@ -166,6 +173,7 @@ class Server:
             except BaseException as error:  # it belongs to whoever awaits
                 loop.call_soon_threadsafe(tell, error)
             else:
+                self._is_open = True
                 loop.call_soon_threadsafe(tell, None)
 
         thread = threading.Thread(target=work, name="start")

@@ -125,3 +125,24 @@ async def test_a_start_after_a_clean_stop_is_not_ended_halfway(tmp_path: Path) -
         await starting
     assert server.node.log_manager.was_clean
     await server.stop()
+
+
+async def test_a_start_that_is_cancelled_gives_the_directories_back(tmp_path: Path) -> None:
+    crashed_broker(tmp_path)
+    await stopped(config(tmp_path))
+    server = Server(config(tmp_path))
+    with held_opening() as go_on:
+        starting = asyncio.ensure_future(server.start())
+        assert (await probe(server, "/livez"))[0] == 200
+        starting.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+    await stopped(config(tmp_path))
+
+
+async def stopped(settings: BrokerConfig) -> None:
+    """A whole life; StorageError when somebody else has the directories."""
+    server = Server(settings)
+    await server.start()
+    await server.stop()
