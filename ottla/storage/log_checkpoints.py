@@ -20,6 +20,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.storage.disk_errors import is_passing
 from ottla.storage.index_syncs import IndexSyncs
 from ottla.storage.layout import (
     CLEANER_OFFSET_CHECKPOINT_FILE,
@@ -92,7 +93,10 @@ class LogCheckpoints:
             try:
                 self._index_syncs.run(logs)
             except (OSError, ValueError) as error:
-                home.mark_offline(error if isinstance(error, OSError) else OSError(str(error)))
+                if isinstance(error, OSError) and is_passing(error):
+                    logger.warning("%s: index files are synced another time: %s", home.path, error)
+                else:
+                    home.mark_offline(error if isinstance(error, OSError) else OSError(str(error)))
         self._write_index_offsets()
 
     def _write_index_offsets(self) -> None:

@@ -149,6 +149,23 @@ def test_an_index_that_cannot_be_synced_takes_the_directory_offline_though_its_s
     assert manager.directories[0].is_offline
 
 
+def test_index_files_that_no_descriptor_is_left_for_are_synced_another_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_syncs, "BEHIND_BYTES", 1)
+    manager = world.manager()
+    manager.open_logs([])
+    world.append(world.create(manager))
+    assert isinstance(world.files, SimulatedFiles)
+    lacking = world.files.fail("fdatasync", "*.index", errno.EMFILE, times=None)
+    manager.checkpoints.sync_indexes()
+    assert manager.directories[0].is_online
+    assert read_offsets(world.files, ONE / "ottla-index-offset-checkpoint") == {}
+    world.files.heal(lacking)
+    manager.checkpoints.sync_indexes()
+    assert read_offsets(world.files, ONE / "ottla-index-offset-checkpoint") == {TopicPartition("orders", 0): 0}
+
+
 def test_an_unchanged_checkpoint_is_not_written_again(world: World) -> None:
     manager = world.manager()
     world.append(world.create(manager))
