@@ -110,6 +110,11 @@ class AssignedPartition:
         """Whether something was fetched that the program has not had."""
         return self.cursor < len(self.decoded) or bool(self.fetched)
 
+    @property
+    def is_nowhere(self) -> bool:
+        """Whether there is no position, and nothing to look one up by."""
+        return self.position < 0 and self.reset_to is None and not self.awaits_committed
+
     def move(self, offset: int, *, reset_to: int | None = None, epoch: int = NO_EPOCH) -> None:
         """Go to an offset, or (-1) to one that is still to be looked up; `epoch` is that of the record before it."""
         self.generation += 1

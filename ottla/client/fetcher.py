@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -27,7 +27,7 @@ from ottla.client.errors import (
     PartitionFailure,
 )
 from ottla.client.metrics import ConsumerMetrics
-from ottla.client.offsets import list_offsets
+from ottla.client.offsets import OffsetAndTimestamp, list_offsets
 from ottla.client.structs import TopicPartition
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode
@@ -298,7 +298,9 @@ class Fetcher:
                 del aborted[: len(starting)]
                 assigned.add(FetchedBatch(view[position : position + header.size_bytes], header, starting))
         except CorruptBatch as corrupt:
-            if not assigned.has_data:
+            if assigned.has_data:  # told once that is read; the same bytes need not be fetched in a circle till then
+                assigned.not_before = self._loop.time() + self._cluster.options.retry_pause_s(1)
+            else:
                 self._fail(assigned, CorruptRecords(assigned.partition, assigned.fetch_offset, str(corrupt)))
             return
         if assigned.fetch_offset == wanted_from:
@@ -362,24 +364,31 @@ class Fetcher:
 
     async def _look_up(self, asked: list[tuple[AssignedPartition, int]]) -> None:
         times = {assigned.partition: assigned.reset_to for assigned, _ in asked if assigned.reset_to is not None}
+        waiting = {assigned.partition: (assigned, generation) for assigned, generation in asked}
+
+        def on_found(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> None:
+            for partition, place in found.items():
+                assigned, generation = waiting.pop(partition)
+                if assigned.generation != generation:
+                    continue
+                if place is None:
+                    assigned.is_resolving = False
+                    self._fail(assigned, ClientTimeout(f"{partition}: the broker knows no such offset"))
+                else:
+                    assigned.move(place.offset)
+            self._on_data()
+            self.wake()
+
         try:
-            found = await list_offsets(
-                self._cluster, times, isolation_level=self._isolation_level, timeout_ms=self._timeout_ms
+            await list_offsets(
+                self._cluster,
+                times,
+                isolation_level=self._isolation_level,
+                timeout_ms=self._timeout_ms,
+                on_found=on_found,
             )
         except KafkaError as failed:
-            for assigned, generation in asked:
+            for assigned, generation in waiting.values():
                 if assigned.generation == generation:
                     assigned.is_resolving = False
                     self._fail(assigned, failed)
-            return
-        for assigned, generation in asked:
-            if assigned.generation != generation:
-                continue
-            place = found[assigned.partition]
-            if place is None:
-                assigned.is_resolving = False
-                self._fail(assigned, ClientTimeout(f"{assigned.partition}: the broker knows no such offset"))
-            else:
-                assigned.move(place.offset)
-        self._on_data()
-        self.wake()

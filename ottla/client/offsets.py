@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ottla.client.cluster import Cluster, is_worth_retrying
@@ -32,12 +32,18 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 async def list_offsets(
-    cluster: Cluster, timestamps: Mapping[TopicPartition, int], *, isolation_level: int = 0, timeout_ms: int
+    cluster: Cluster,
+    timestamps: Mapping[TopicPartition, int],
+    *,
+    isolation_level: int = 0,
+    timeout_ms: int,
+    on_found: Callable[[Mapping[TopicPartition, OffsetAndTimestamp | None]], None] | None = None,
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
     """Return, per partition, the first record with that timestamp (in ms) or later, None where there is none.
 
-    `LATEST`, `EARLIEST` and `MAX_TIMESTAMP` may stand for a timestamp. Raises the broker's KafkaError, and the last
-    one or ClientTimeout when `timeout_ms` is over.
+    `LATEST`, `EARLIEST` and `MAX_TIMESTAMP` may stand for a timestamp. `on_found` hears what was found as it comes, so
+    that a partition whose leader is away holds up nobody who can do with the others. Raises the broker's KafkaError,
+    and the last one or ClientTimeout when `timeout_ms` is over.
     """
     found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
 
@@ -47,10 +53,13 @@ async def list_offsets(
         topics = {partition.topic for partition in missing}
         if any(cluster.leader_of(*partition) < 0 for partition in missing):
             await cluster.refresh(topics)
-        for partition, time in missing.items():
-            by_leader[_leader(cluster, partition)][partition] = time
-        asked = (_ask_leader(cluster, leader, times, isolation_level) for leader, times in by_leader.items())
         failures: list[KafkaError] = []
+        for partition, time in missing.items():
+            try:
+                by_leader[_leader(cluster, partition)][partition] = time
+            except KafkaError as leaderless:
+                failures.append(leaderless)
+        asked = (_ask_leader(cluster, leader, times, isolation_level) for leader, times in by_leader.items())
         for outcome in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(outcome, KafkaError):
                 failures.append(outcome)
@@ -58,6 +67,8 @@ async def list_offsets(
                 raise outcome
             else:
                 found.update(outcome[0])
+                if on_found is not None:
+                    on_found(outcome[0])
                 failures += outcome[1]
         if failures:
             cluster.mark_stale()

@@ -378,9 +378,11 @@ class PartitionReader(Generic[K, V]):
                 self._raise_failure(assigned)
 
     def _raise_failure(self, assigned: AssignedPartition) -> None:
-        """Raise what is the matter once; the partition is asked again after that, unless the program seeks."""
+        """Raise what is the matter; the partition is asked again after that, if it is known where."""
         if assigned.failure is not None:
             failure, assigned.failure = assigned.failure, None
+            if assigned.is_nowhere:
+                self._miss_position(assigned)
             self._started()[1].wake()
             raise failure
 
