@@ -82,6 +82,9 @@ class Producer(ProducerMethods):
         """Guards what follows; notified when the inbox was emptied, and at the end."""
         self._inbox: list[Delivery] = []
         self._inbox_bytes = 0
+        self._handed_over = 0
+        """How many records were put into the inbox, of which `_taken` are in batches or refused."""
+        self._taken = 0
         self._is_draining = False
         self._is_closing = False
         self._draining: asyncio.Task[None] | None = None
@@ -117,12 +120,15 @@ class Producer(ProducerMethods):
                 self._await_room()
             if self._is_closing:
                 raise ClientClosed("the producer is closed")
+            if not self._is_draining:  # woken first: an interrupt in between leaves nothing that nobody looks after
+                try:
+                    thread.loop.call_soon_threadsafe(self._start_draining)
+                except RuntimeError:  # the loop ended
+                    raise ClientClosed("the program is ending") from None
+                self._is_draining = True
             self._inbox.append(delivery)
             self._inbox_bytes += _weigh(record)
-            must_wake = not self._is_draining
-            self._is_draining = True
-        if must_wake:
-            thread.loop.call_soon_threadsafe(self._start_draining)
+            self._handed_over += 1
         return delivery
 
     def send_and_wait(
@@ -198,24 +204,28 @@ class Producer(ProducerMethods):
             self._draining = asyncio.create_task(self._drain(), name="ottla-inbox")
 
     async def _drain(self) -> None:
-        """Put what is in the inbox into batches, in order, until it is empty."""
-        while True:
-            with self._changed:
-                taken, self._inbox, self._inbox_bytes = self._inbox, [], 0
-                self._is_draining = bool(taken)
-                self._changed.notify_all()
-            if not taken:
-                return
+        """Put what is in the inbox into batches, in order; what came meanwhile is the next one's work."""
+        with self._changed:
+            taken, self._inbox, self._inbox_bytes = self._inbox, [], 0
+            self._changed.notify_all()
+        try:
             for delivery in taken:
                 try:
                     delivery._inner = await self._inner._put_told(delivery._record)
                 except Exception as refused:  # whatever it is, who sent the record has to hear it
                     delivery._error = refused
                     self._refused.add(delivery)
+        finally:
+            self._taken += len(taken)
+            with self._changed:
+                self._is_draining = bool(self._inbox)
+                if self._is_draining:
+                    self._draining = asyncio.create_task(self._drain(), name="ottla-inbox")
 
     async def _drained(self) -> None:
-        """Wait until all that was sent before is in batches."""
-        while self._is_draining:
+        """Wait until all that was sent before is in batches; others may send on."""
+        sent = self._handed_over
+        while self._taken < sent:
             self._start_draining()
             assert self._draining is not None
             await asyncio.wait([self._draining])

@@ -1,0 +1,102 @@
+"""The blocking producer's inbox: who waits for what was sent waits for nothing else, and no record stays in it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from kit.fake_broker import SILENCE, FakeCluster
+
+from ottla.client import ClientClosed
+from ottla.client.blocking import Producer
+from ottla.protocol.api.metadata import MetadataRequest
+
+RUN_LIMIT_S = 60
+QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2}
+TOO_MANY = 2000
+
+
+@pytest.fixture
+def cluster():
+    """A fake cluster in a loop of its own thread, since the tests' thread waits."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    running = FakeCluster()
+    asyncio.run_coroutine_threadsafe(running.__aenter__(), loop).result(RUN_LIMIT_S)
+    yield running
+    asyncio.run_coroutine_threadsafe(running.__aexit__(), loop).result(RUN_LIMIT_S)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(RUN_LIMIT_S)
+    loop.close()
+
+
+def test_flush_does_not_wait_for_what_is_sent_after_it(cluster):
+    cluster.add_topic("t")
+    with Producer(cluster.bootstrap, **QUICK) as producer:
+        producer.send_and_wait("t", b"first")
+        put, flush = producer._inner._put_told, producer._inner.flush
+        sent_until_flushed = []
+        sent = 1
+
+        async def put_and_send_another(record):
+            nonlocal sent
+            if not sent_until_flushed and sent < TOO_MANY:
+                sent += 1
+                producer.send("t", b"another")  # as another thread would that never stops
+            await asyncio.sleep(0)
+            return await put(record)
+
+        async def flush_and_tell():
+            sent_until_flushed.append(sent)
+            await flush()
+
+        producer._inner._put_told, producer._inner.flush = put_and_send_another, flush_and_tell
+        producer.send("t", b"one")
+        producer.flush()
+        assert sent_until_flushed[0] < TOO_MANY
+
+
+def test_an_interrupt_while_the_loop_is_woken_leaves_no_record_behind(cluster):
+    (partition,) = cluster.add_topic("t")
+    with Producer(cluster.bootstrap, **QUICK) as producer:
+        producer.send_and_wait("t", b"first")
+        loop = producer._thread.loop
+        producer._thread.loop = Interrupting(loop)
+        with pytest.raises(KeyboardInterrupt):
+            producer.send("t", b"interrupted")
+        producer._thread.loop = loop
+        delivery = producer.send("t", b"next")
+        while not delivery.done():  # nothing but the sending may be what hands it over
+            threading.Event().wait(0)
+        assert delivery.result().offset == 1
+    assert partition.values == [b"first", b"next"]
+
+
+class Interrupting:
+    """A loop whose waker is interrupted."""
+
+    def __init__(self, loop):
+        self._loop = loop
+
+    def call_soon_threadsafe(self, *_):
+        raise KeyboardInterrupt
+
+    def __getattr__(self, name):
+        return getattr(self._loop, name)
+
+
+def test_a_record_for_a_topic_that_is_looked_for_again_hears_of_the_close(cluster):
+    cluster.add_topic("t")
+    producer = Producer(cluster.bootstrap, metadata_max_idle_ms=0, metadata_max_age_ms=1, **QUICK)
+    producer.start()
+    producer.send_and_wait("t", b"first")
+    while producer._inner._queues:
+        threading.Event().wait(0.001)
+    cluster.handlers[MetadataRequest] = lambda _request, _version: SILENCE
+    delivery = producer.send("t", b"second")
+    with pytest.raises(ClientClosed):
+        producer.close(timeout_ms=1)
+    with pytest.raises(ClientClosed):
+        delivery.result()
