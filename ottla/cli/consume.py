@@ -254,8 +254,14 @@ class _Reading:
             ends: dict[TopicPartition, int] = {}
             while True:
                 polled = await consumer.getmany(timeout_ms=POLL_MS, max_records=self._left)
-                for records in polled.values():
-                    self._write(records)
+                unwritten = dict(polled)
+                try:
+                    for partition, records in polled.items():
+                        self._write(records)
+                        del unwritten[partition]
+                finally:  # the end of the group's consumer commits how far was read: that is what was written
+                    for partition, records in unwritten.items():
+                        consumer.seek(partition, records[0].offset)
                 if self._left is not None and self._left <= 0:
                     return
                 if not polled and reader_is_gone():
