@@ -253,6 +253,10 @@ class _Partitions:
         """What is assigned now."""
         return self._consumer.assignment()
 
+    def holdings(self) -> Mapping[TopicPartition, object]:
+        """What is assigned now, each with an object that is another one when it was given up and came back."""
+        return dict(self._consumer._partitions)
+
     def replace(self, wanted: Iterable[TopicPartition]) -> None:
         """Own these and no others."""
         self._consumer._replace_assignment(wanted, awaits_committed=True)

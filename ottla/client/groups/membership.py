@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,6 +23,9 @@ class Partitions(Protocol):
 
     def owned(self) -> list[TopicPartition]:
         """What is assigned now."""
+
+    def holdings(self) -> Mapping[TopicPartition, object]:
+        """What is assigned now, each with an object that is another one when it was given up and came back."""
 
     def replace(self, wanted: Iterable[TopicPartition]) -> None:
         """Own these and no others; those that stay keep position and pause, new ones have no position yet."""

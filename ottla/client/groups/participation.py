@@ -166,7 +166,10 @@ class Participation:
         if not offsets:
             return
 
+        held = self._partitions.holdings()
+
         async def attempt() -> None:
+            self._refuse_what_is_gone(offsets, held)
             identity = NOBODY
             if self._subscription is not None:
                 if self._identity is None:
@@ -192,6 +195,14 @@ class Participation:
             now = self._loop.time()
             self._metrics.commit_latency_ms.add((now - begun_at) * 1000, now)
         tell_commit(self._options.interceptors, offsets)
+
+    def _refuse_what_is_gone(self, offsets: Iterable[TopicPartition], held: Mapping[TopicPartition, object]) -> None:
+        """Raise CommitFailed if partitions were given up since a commit began: others may have read on from there."""
+        holds = self._partitions.holdings()
+        gone = [one for one in offsets if one in held and holds.get(one) is not held[one]]
+        if self._subscription is not None and gone:
+            reason = f"{gone[0].topic}-{gone[0].partition} was taken away while it was committed"
+            raise CommitFailed(ErrorCode.ILLEGAL_GENERATION, reason)
 
     async def committed(
         self, partitions: Sequence[TopicPartition], timeout_ms: int

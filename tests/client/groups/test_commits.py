@@ -16,6 +16,7 @@ from ottla.client import (
     RebalanceListener,
     TopicPartition,
 )
+from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.api.heartbeat import HeartbeatRequest
@@ -315,3 +316,28 @@ async def test_closing_without_a_broker_takes_no_longer_than_its_limit(group, co
         group.silent |= {COMMIT}
         async with asyncio.timeout(30):
             await consumer.close()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_a_commit_that_is_tried_again_is_not_made_in_the_name_of_a_later_membership(group, consumer_of, protocol):
+    """Others may have read the partitions in between, and further than these offsets."""
+    group.target = {"t": [0, 1, 2, 3]}
+    options = {"group_protocol": protocol, "enable_auto_commit": False}
+    async with consumer_of(**options) as consumer:
+        heard = Heard()
+        async with reading(consumer) as found:
+            consumer.subscribe(["t"], listener=heard)
+            await until(lambda: len(found.records) == 40)
+            group.codes[OffsetCommitRequest].extend([ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 100_000)
+            committing = asyncio.create_task(consumer.commit())
+            await until(lambda: group.count(OffsetCommitRequest) > 1)
+            kind = ConsumerGroupHeartbeatRequest if protocol == "consumer" else HeartbeatRequest
+            group.refuse(kind, ErrorCode.UNKNOWN_MEMBER_ID)
+            await until(lambda: [event for event, _ in heard.events] == ["assigned", "lost", "assigned"])
+            group.codes[OffsetCommitRequest].clear()
+            with pytest.raises(CommitFailed):
+                await committing
+            assert group.committed == {}
+            await until(lambda: len(found.records) == 80)
+            await consumer.commit()
+            assert {offset for offset, _, _ in group.committed.values()} == {10}
