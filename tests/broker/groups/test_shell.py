@@ -386,6 +386,32 @@ def test_a_topic_that_is_deleted_and_made_again_while_its_groups_are_unloaded_ha
     assert committed(node, "g") == -1
 
 
+def test_what_a_slow_disk_forgets_in_the_end_is_not_forgotten_again_at_the_next_load() -> None:
+    node, files, clock = start_node(ottla_acks_all="sync", offsets_commit_timeout_ms=500)
+    make_topic(node, "t")
+    assert commit(node, "g", {0: 77}) == ErrorCode.NONE
+    (shard,) = node.groups.home.usable_shards()
+    begin(node, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 5)
+    while not shard.deleted_topics:
+        node.turn.end()
+        node.syncer.run_one()
+    node.turn.end()
+    clock.advance(501)
+    node.timers.run_due(clock.monotonic_ms())
+    assert shard.deleted_topics == {"t"}
+    node.settle()
+    assert not shard.deleted_topics
+    make_topic(node, "t")
+    assert commit(node, "g", {0: 5}) == ErrorCode.NONE
+    full = files.fail("pwritev", error=errno.ENOSPC, times=None)
+    begin(node, commit_request("g", {0: 6}), COMMIT_VERSION)
+    node.settle()
+    assert shard.is_dead
+    files.heal(full)
+    pass_time(node, clock, 30_000)
+    assert committed(node, "g") == 5
+
+
 # Upgrades ------------------------------------------------------------------------------------------------------------
 
 
