@@ -107,6 +107,7 @@ class Catalog:
         self._clock = clock
         self._log_manager = log_manager
         self._syncer = syncer
+        self._workers = workers
         self._make_partition = make_partition
         self._metrics = metrics
         self._new_id = new_id
@@ -142,6 +143,7 @@ class Catalog:
                 self._topic_index,
                 self._log_manager,
                 self._removal,
+                self._workers,
                 self._make_partition,
                 self._later,
             )

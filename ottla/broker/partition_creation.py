@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from ottla.storage.layout import TopicPartition
 
 if TYPE_CHECKING:
+    from ottla.broker.disk import Workers
     from ottla.broker.metadata.image import MetadataImage
     from ottla.broker.metadata.wishes import Outcomes, TopicOutcome
     from ottla.broker.partition import Partition
@@ -45,6 +46,7 @@ class PartitionCreation:
         topics: TopicIndex,
         log_manager: LogManager,
         removal: PartitionRemoval,
+        workers: Workers,
         make_partition: Callable[[str, int, Log], Partition],
         later: Callable[[Callable[[], None]], None] | None,
     ) -> None:
@@ -52,6 +54,7 @@ class PartitionCreation:
         self._topics = topics
         self._log_manager = log_manager
         self._removal = removal
+        self._workers = workers
         self._make_partition = make_partition
         self._later = later
         self._missing: set[TopicPartition] = set()
@@ -75,7 +78,13 @@ class PartitionCreation:
             self._waiting.append(partial(self.create, outcomes, done))
         else:
             self._under_way |= names
-            self._run_some(self._steps(outcomes, names, done))
+            steps = self._steps(outcomes, names, done)
+            former = [one for one in self._wanted(outcomes) if self._log_manager.remembers(one)]
+            if former:
+                # On the broker's thread each checkpoint of a directory would be synced by `create_log`.
+                self._workers.run(partial(self._log_manager.forget, former), lambda *_: self._run_some(steps))
+            else:
+                self._run_some(steps)
 
     def make_missing(self) -> int:
         """Make the directories that could not be made before; returns how many partitions came to life."""
@@ -94,6 +103,14 @@ class PartitionCreation:
         partition = self._make_partition(topic.name, index, log)
         partition.leader_epoch = epoch
         topic.partitions[index] = partition
+
+    def _wanted(self, outcomes: list[TopicOutcome]) -> Iterator[TopicPartition]:
+        """The partitions that are about to be made."""
+        for outcome in outcomes:
+            if outcome.name is not None and not outcome.failed:
+                topic = self._topics.by_name.get(outcome.name)
+                first = 0 if topic is None else len(topic.partitions)
+                yield from (TopicPartition(outcome.name, index) for index in range(first, outcome.partitions))
 
     def _run_some(self, steps: Iterator[None]) -> None:
         """Partitions of one stretch; the next ones when others have had their turn."""

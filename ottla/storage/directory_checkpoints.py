@@ -12,9 +12,9 @@ another life of the partition begins, `lower` before a log that was cut is appen
 said by `log_checkpoints.py`, the bytes of a file by `checkpoint.py`.
 
 Any thread may call what is here. A guard of its own is held from the making of rows until they are on disk, so the
-broker's thread has to stay away from what writes: a deletion has the rows forgotten by a worker (`forget_doomed`)
-before the name is free, and `forget` finds nothing left to do. The guard of the directory's state is held for the
-rename only, so that nothing is put in its place any more once anybody was told that the directory is offline.
+broker's thread stays away from what writes: before a name is used again a worker has its rows forgotten, and `forget`
+finds nothing left to do. The guard of the directory's state is held for the rename only, so that nothing is put in its
+place any more once anybody was told that the directory is offline.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from __future__ import annotations
 import errno
 import logging
 import threading
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from pathlib import Path
 from typing import Final
 
@@ -65,7 +65,6 @@ class DirectoryCheckpoints:
         """Whether nobody knows which logs were cleaned, until `keep_cleaned`."""
         self.guard = threading.RLock()
         """Held while rows are made and replaced, which waits for the disk."""
-        self._doomed: set[TopicPartition] = set()
         self._never_written: set[str] = set()
         self._files = files
         self._path = path
@@ -147,26 +146,20 @@ class DirectoryCheckpoints:
                 self._replace(name, rows)
             return True
 
-    def doom(self, topic_partition: TopicPartition) -> None:
-        """A partition was deleted: `forget_doomed` is to be called before its name is free."""
-        self._doomed.add(topic_partition)
-
-    def forget_doomed(self) -> None:
-        """Durably drop the rows of all partitions that were deleted, at once. Raises OSError."""
-        with self.guard:
-            doomed, self._doomed = self._doomed, set()
-            self._drop(doomed)
-
-    def forget(self, topic_partition: TopicPartition) -> None:
-        """Durably drop a partition's rows, before another life of it begins: an old recovery point would vouch for
-        new bytes. Waits for nothing where there are none, as after `forget_doomed`: none can come back.
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Durably drop the rows of partitions, before another life of them begins: an old recovery point would vouch
+        for new bytes. Waits for nothing where there are none: after `settle` none comes back.
 
         Raises OSError.
         """
-        self._doomed.discard(topic_partition)
-        if self.knows(topic_partition):
+        if any(self.knows(one) for one in partitions):
             with self.guard:
-                self._drop({topic_partition})
+                self._drop(frozenset(partitions))
+
+    def settle(self) -> None:
+        """Wait for whatever is being written: it may have a row of a log that was deleted since its rows were made."""
+        with self.guard:
+            pass
 
     def _drop(self, gone: Set[TopicPartition]) -> None:
         for name in _ALL_FILES:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -273,13 +273,25 @@ class LogManager:
                 try:
                     stray = set_aside(self._files, home, topic_partition, reason)
                     if self._homes.get(topic_partition) is None:
-                        home.checkpoints.forget(topic_partition)
+                        home.checkpoints.forget([topic_partition])
                 except OSError as error:
                     home.mark_failed(error)
                     continue
                 loaded.strays.append(stray)
 
     # -- creating and deleting
+
+    def remembers(self, topic_partition: TopicPartition) -> bool:
+        """Whether a checkpoint speaks of a partition."""
+        return any(directory.checkpoints.knows(topic_partition) for directory in self._not_offline())
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Have no checkpoint speak of partitions that were deleted, before others of their names are made, which
+        waits for the disk where one does. May run in any thread.
+        """
+        for directory in self._not_offline():
+            with contextlib.suppress(OSError):  # the directory knows, and `create_log` tries it again
+                directory.checkpoints.forget(partitions)
 
     def create_log(
         self, topic: str, partition: int, topic_id: UUID, config: TopicConfig, *, directory_id: UUID | None = None
@@ -299,8 +311,8 @@ class LogManager:
     def delete_log(self, topic: str, partition: int) -> Callable[[], None]:
         """Close a log and rename its directory to `-delete`; `unlink_due` removes it after `file.delete.delay.ms`.
 
-        Returns what brings the new name to the disk, and that the checkpoints say nothing of the log: it blocks, may
-        run in any thread, and one call serves all that were deleted before it. Both raise OSError.
+        Returns what brings the new name to the disk: it blocks, may run in any thread, and one sync serves all that
+        were deleted before it. Both raise OSError.
 
         The catalog's record of it is synced already. Does nothing for a log that is not open; in an offline directory
         the files stay and are strays at the next start.
@@ -321,7 +333,6 @@ class LogManager:
             home.mark_offline(error)
             raise
         self._removals.add(doomed, self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
-        home.checkpoints.doom(topic_partition)
         return partial(_settle_deletion, home, home.name_made())
 
     def unlink_due(self, now_ms: int) -> int:
@@ -336,7 +347,7 @@ class LogManager:
     def _make(self, wanted: WantedLog, home: LogDirectory) -> Log:
         path = home.path / partition_directory_name(wanted.topic, wanted.partition)
         try:
-            home.checkpoints.forget(wanted.topic_partition)
+            home.checkpoints.forget([wanted.topic_partition])
             clear_name(self._files, home, wanted.topic_partition)
             if not self._files.is_directory(path):
                 self._files.make_directory(path)
@@ -391,8 +402,7 @@ class LogManager:
 
 def _settle_deletion(home: LogDirectory, name: int) -> None:
     home.settle_names(name)
-    with contextlib.suppress(OSError):  # the directory knows; and whoever makes the partition anew tries it again
-        home.checkpoints.forget_doomed()
+    home.checkpoints.settle()
 
 
 def _nothing_to_settle() -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from kit.nodes import DATA, pass_time, start_node
-from kit.topics import codes, create
+from kit.topics import codes, create, delete
 
 from ottla.broker.catalog import NewPartitions, NewTopic, TopicOutcome
 from ottla.broker.node import Node
 from ottla.broker.partition_creation import PARTITIONS_PER_STEP
 from ottla.protocol.errors import ErrorCode
+from ottla.storage.layout import TopicPartition
 
 
 def test_partitions_go_to_the_directory_that_holds_the_fewest() -> None:
@@ -217,3 +219,34 @@ def test_a_topic_that_is_deleted_while_it_is_made_can_be_made_again() -> None:
         "t-0",
         "t-1",
     }
+
+
+def test_the_checkpoints_rows_of_a_former_life_go_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, files, _ = start_node()
+    create(node, NewTopic("t", partitions=3))
+    node.log_manager.checkpoints.write_recovery_points()
+    delete(node, "t")
+    one = TopicPartition("t", 0)
+    assert node.log_manager.remembers(one)
+    in_worker = False
+    call = files.call
+
+    def noting(work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
+        nonlocal in_worker
+        in_worker = True
+        result = work()
+        in_worker = False
+        done(result, None)
+
+    syncs: list[bool] = []
+
+    def calling(kind: str, path: Path) -> AbstractContextManager[object]:
+        if kind == "fdatasync" and "checkpoint" in path.name:
+            syncs.append(in_worker)
+        return call(kind, path)
+
+    monkeypatch.setattr(node.workers, "run", noting)
+    monkeypatch.setattr(files, "call", calling)
+    assert codes(create(node, NewTopic("t", partitions=3))) == [ErrorCode.NONE]
+    assert syncs == [True], "one file had rows, and one write serves all partitions"
+    assert not node.log_manager.remembers(one)

@@ -15,6 +15,7 @@ from kit.barging import Barged
 from kit.log_dirs import ONE, OTHER_ID, World
 from kit.simulated_files import SimulatedFiles
 
+from ottla.storage.checkpoint import read_offsets
 from ottla.storage.directory_status import DirectoryState
 from ottla.storage.layout import TopicPartition
 from ottla.storage.log_directory import LogDirectory
@@ -224,8 +225,10 @@ def test_a_creation_without_room_makes_the_directory_full_and_is_made_good_later
 class Syncing(SimulatedFiles):
     """A disk on which `meanwhile` happens, in another thread, while the first file of a name is synced."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience_s: float = 10) -> None:
         super().__init__()
+        self.patience_s = patience_s
+        self.thread: threading.Thread | None = None
         self.meanwhile: Callable[[], object] | None = None
         self.has_waited = False
 
@@ -233,10 +236,10 @@ class Syncing(SimulatedFiles):
         meanwhile = self.meanwhile
         if meanwhile is not None and kind == "fdatasync" and path.name.startswith("recovery-point-offset-checkpoint"):
             self.meanwhile = None
-            thread = threading.Thread(target=meanwhile, daemon=True)
-            thread.start()
-            thread.join(timeout=10)
-            self.has_waited = thread.is_alive()
+            self.thread = threading.Thread(target=meanwhile, daemon=True)
+            self.thread.start()
+            self.thread.join(self.patience_s)
+            self.has_waited = self.thread.is_alive()
         return super().call(kind, path)
 
 
@@ -307,3 +310,26 @@ def test_a_process_without_descriptors_or_memory_blames_no_disk(code: int) -> No
     manager.checkpoints.write_recovery_points()
     assert world.create(manager, 1).log_end_offset == 0
     assert files.read_bytes(ONE / "recovery-point-offset-checkpoint") == b"0\n1\norders 0 3\n"
+
+
+def test_a_row_that_was_on_its_way_when_a_log_was_deleted_is_none_of_a_later_life() -> None:
+    files = Syncing(patience_s=0.2)
+    world = World(files)
+    manager = world.manager()
+    manager.open_logs([])
+    world.append(world.create(manager))
+    one = TopicPartition("orders", 0)
+
+    def make_anew() -> None:
+        manager.delete_log("orders", 0)()
+        if manager.remembers(one):
+            manager.forget([one])
+        world.create(manager, topic_id=OTHER_ID)
+
+    files.meanwhile = make_anew
+    manager.checkpoints.write_recovery_points()
+    assert files.has_waited, "the name is not free before the row is written, and can be seen"
+    assert files.thread is not None
+    files.thread.join()
+    assert manager.logs[one].topic_id == OTHER_ID
+    assert read_offsets(files, ONE / "recovery-point-offset-checkpoint") == {}
