@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Self, Unpack
 
 from ottla.client.blocking.caller_calls import CallerCalls, ListenerInCaller
 from ottla.client.blocking.twins import ConsumerMethods
 from ottla.client.consumer_options import ConsumerKeywords
+from ottla.client.errors import ClientClosed
 from ottla.client.groups.listeners import RebalanceListener
 from ottla.client.options import Servers
 from ottla.client.structs import ConsumerRecord, K, TopicPartition, V
@@ -93,7 +95,15 @@ class Consumer(ConsumerMethods[K, V]):
                 record = self._inner._take_decoded()
                 if record is not None:
                     return record
-            return self._await(self._inner.getone(), self._callbacks.serve)
+            taken: list[ConsumerRecord[K, V]] = []
+
+            async def take() -> ConsumerRecord[K, V]:
+                record = await self._inner.getone()
+                taken.append(record)
+                return record
+
+            with self._handing_back(taken):
+                return self._await(take(), self._callbacks.serve)
 
     def getmany(
         self, *partitions: tuple[str, int], timeout_ms: int = 0, max_records: int | None = None
@@ -109,10 +119,35 @@ class Consumer(ConsumerMethods[K, V]):
         if not self._reading.acquire(timeout=timeout_ms / 1000):
             return {}
         try:
-            reading = self._inner.getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
-            return self._await(reading, self._callbacks.serve)
+            taken: list[ConsumerRecord[K, V]] = []
+
+            async def take() -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
+                found = await self._inner.getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
+                taken.extend(records[0] for records in found.values())
+                return found
+
+            with self._handing_back(taken):
+                return self._await(take(), self._callbacks.serve)
         finally:
             self._reading.release()
+
+    @contextmanager
+    def _handing_back(self, taken: list[ConsumerRecord[K, V]]) -> Iterator[None]:
+        """Read the first records of partitions, and what follows them, again, if an interrupt keeps them from the
+        program: they would be lost to it, and committed."""
+
+        def hand_back() -> None:
+            for record in taken:
+                with suppress(ValueError, ClientClosed):  # not assigned any more, or closed
+                    self._inner.seek((record.topic, record.partition), record.offset)
+
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            self._call(hand_back)  # behind the cancellation, so that what was to be taken is
+            raise
 
     def _refuse_in_listener(self) -> None:
         if self._callbacks.is_running_here:
