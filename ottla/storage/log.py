@@ -27,6 +27,7 @@ from ottla.protocol.records.checksum import crc32c
 from ottla.storage import retention, timestamp_lookup, truncation
 from ottla.storage.append import AppendEntry, AppendResult
 from ottla.storage.append_plan import PlannedBatch, SegmentRun
+from ottla.storage.disk_errors import is_passing
 from ottla.storage.files import IOV_MAX
 from ottla.storage.intake import take_in
 from ottla.storage.layout import TopicPartition
@@ -446,7 +447,8 @@ class Log(LogState):
         try:
             yield self._sync_names
         except OSError as error:
-            self.fail(error)
+            if not is_passing(error):  # else the next attempt begins with it
+                self.fail(error)
             raise
 
     def _sync_names(self) -> None:

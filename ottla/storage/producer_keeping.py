@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.storage import layout
-from ottla.storage.disk_errors import is_full
+from ottla.storage.disk_errors import is_full, is_passing
 from ottla.storage.files import File
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def keep_producers(log: LogState, offset: int) -> Generator[Callable[[], None], 
     Less than `offset` where a sync is under way that the snapshot waits for: the next attempt finds it. On a full disk,
     which takes no snapshot, segments go all the same: they are what makes room.
 
-    Raises OSError: the disk failed, and so has the log.
+    Raises OSError: the disk failed, and so has the log; or the process lacks descriptors or memory: another time.
     """
     unsynced = log.unsynced
     if not len(log.producers) or unsynced.snapshot_offset >= offset:
@@ -53,7 +53,8 @@ def keep_producers(log: LogState, offset: int) -> Generator[Callable[[], None], 
         if is_full(error):
             logger.warning("%s: no room for a producer snapshot: %s", log.name, error)
             return offset
-        log.fail(error)
+        if not is_passing(error):
+            log.fail(error)
         raise
     return min(offset, unsynced.snapshot_offset)
 

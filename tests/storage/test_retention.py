@@ -304,3 +304,19 @@ def test_a_configuration_that_keeps_more_counts_for_retention_that_has_not_begun
         next(steps)
     assert end.value.value == []
     assert (log.log_start_offset, bases(log)[0]) == (0, 0)
+
+
+@pytest.mark.parametrize("call", ["sync_directory", "open"])
+def test_retention_that_lacks_a_descriptor_goes_on_another_time(call: str) -> None:
+    files = disk()
+    log = open_test_log(files, {"retention.bytes": "0", "retention.ms": "-1"})
+    for sequence in range(3):
+        once(log, sequence)
+        log.roll(NOW_MS)
+        sync(log)
+    log.unsynced.snapshot_offset = -1  # it did not survive: one is written first
+    lacking = files.fail(call, "*", errno.EMFILE, times=None)
+    assert log.apply_retention(NOW_MS) == []
+    assert log.error is None
+    files.heal(lacking)
+    assert len(log.apply_retention(NOW_MS)) == 3
