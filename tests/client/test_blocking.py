@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from kit.fake_broker import SILENCE, FakeCluster, Fault
+from kit.threaded_cluster import threaded
 
 import ottla.client
 from ottla.client import (
@@ -35,17 +35,8 @@ QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2}
 
 @pytest.fixture
 def cluster():
-    """A fake cluster in a loop of its own thread, since the tests' thread waits."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    running = FakeCluster(brokers=2)
-    asyncio.run_coroutine_threadsafe(running.__aenter__(), loop).result(RUN_LIMIT_S)
-    yield running
-    asyncio.run_coroutine_threadsafe(running.__aexit__(), loop).result(RUN_LIMIT_S)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(RUN_LIMIT_S)
-    loop.close()
+    with threaded(FakeCluster(brokers=2)) as running:
+        yield running
 
 
 def run(code, *arguments):

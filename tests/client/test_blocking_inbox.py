@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from kit.fake_broker import SILENCE, FakeCluster
+from kit.threaded_cluster import threaded
 
 from ottla.client import ClientClosed
 from ottla.client.blocking import Producer
@@ -19,17 +20,8 @@ TOO_MANY = 2000
 
 @pytest.fixture
 def cluster():
-    """A fake cluster in a loop of its own thread, since the tests' thread waits."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    running = FakeCluster()
-    asyncio.run_coroutine_threadsafe(running.__aenter__(), loop).result(RUN_LIMIT_S)
-    yield running
-    asyncio.run_coroutine_threadsafe(running.__aexit__(), loop).result(RUN_LIMIT_S)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(RUN_LIMIT_S)
-    loop.close()
+    with threaded(FakeCluster()) as running:
+        yield running
 
 
 def test_flush_does_not_wait_for_what_is_sent_after_it(cluster):

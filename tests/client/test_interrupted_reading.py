@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-
 import pytest
 from kit.fake_broker import FakeCluster
 from kit.fake_group import FakeGroup
+from kit.threaded_cluster import threaded
 
 from ottla.client.blocking import Consumer
 from ottla.protocol.records.batch import Record, encode_batch
@@ -22,20 +20,13 @@ READS = {
 
 @pytest.fixture
 def group():
-    """A coordinator in a loop of its own thread, with a topic of one partition with ten records."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
+    """A coordinator, with a topic of one partition with ten records."""
     cluster = FakeCluster()
     (partition,) = cluster.add_topic("t")
     partition.batches.append(bytes(encode_batch([Record(n, n, None, b"%d" % n) for n in range(10)])))
     partition.end = 10
-    asyncio.run_coroutine_threadsafe(cluster.__aenter__(), loop).result(RUN_LIMIT_S)
-    yield FakeGroup(cluster)
-    asyncio.run_coroutine_threadsafe(cluster.__aexit__(), loop).result(RUN_LIMIT_S)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(RUN_LIMIT_S)
-    loop.close()
+    with threaded(cluster):
+        yield FakeGroup(cluster)
 
 
 def interrupted_once_it_is_there(consumer):

@@ -13,6 +13,8 @@ from kit.simulated_files import SimulatedFiles
 from ottla.storage import index_syncs
 from ottla.storage.checkpoint import read_offsets
 from ottla.storage.layout import TopicPartition
+from ottla.storage.log import Log
+from ottla.storage.manager import LogManager
 from ottla.storage.segment import Segment
 
 
@@ -109,14 +111,20 @@ def test_a_clean_offset_that_is_written_while_a_topic_is_made_anew_leaves_the_ne
     assert rows == ({} if cleaned else {TopicPartition("orders", 0): 2})
 
 
-def test_index_files_that_were_synced_while_their_topic_was_made_anew_are_not_the_new_ones(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def with_due_indexes(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[LogManager, Log]:
+    """A log whose index files are to be synced next."""
     monkeypatch.setattr(index_syncs, "BEHIND_BYTES", 1)
     manager = world.manager()
     manager.open_logs([])
     log = world.create(manager)
     world.append(log)
+    return manager, log
+
+
+def test_index_files_that_were_synced_while_their_topic_was_made_anew_are_not_the_new_ones(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager, log = with_due_indexes(world, monkeypatch)
     sync = log.segment_list.active.sync_written_indexes
 
     def sync_and_make_anew(_: Segment) -> int:
@@ -134,11 +142,7 @@ def test_an_index_that_cannot_be_synced_takes_the_directory_offline_though_its_s
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second sync, by the next ticket, would not be told: the index would be trusted for good."""
-    monkeypatch.setattr(index_syncs, "BEHIND_BYTES", 1)
-    manager = world.manager()
-    manager.open_logs([])
-    log = world.create(manager)
-    world.append(log)
+    manager, log = with_due_indexes(world, monkeypatch)
 
     def roll_and_fail(_: Segment) -> int:
         log.roll(world.clock.wall_ms())
@@ -152,10 +156,7 @@ def test_an_index_that_cannot_be_synced_takes_the_directory_offline_though_its_s
 def test_index_files_that_no_descriptor_is_left_for_are_synced_another_time(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_syncs, "BEHIND_BYTES", 1)
-    manager = world.manager()
-    manager.open_logs([])
-    world.append(world.create(manager))
+    manager, _ = with_due_indexes(world, monkeypatch)
     assert isinstance(world.files, SimulatedFiles)
     lacking = world.files.fail("fdatasync", "*.index", errno.EMFILE, times=None)
     manager.checkpoints.sync_indexes()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 import threading
@@ -10,6 +9,7 @@ import threading
 import pytest
 from kit.fake_broker import FakeCluster
 from kit.fake_group import FakeGroup
+from kit.threaded_cluster import threaded
 
 from ottla.client import (
     ClientClosed,
@@ -31,20 +31,13 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @pytest.fixture
 def group():
-    """A coordinator in a loop of its own thread, with a topic of two partitions with ten records each."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
+    """A coordinator, with a topic of two partitions with ten records each."""
     cluster = FakeCluster()
     for partition in cluster.add_topic("t", 0, 0):
         partition.batches.append(bytes(encode_batch([Record(n, n, None, b"%d" % n) for n in range(10)])))
         partition.end = 10
-    asyncio.run_coroutine_threadsafe(cluster.__aenter__(), loop).result(RUN_LIMIT_S)
-    yield FakeGroup(cluster)
-    asyncio.run_coroutine_threadsafe(cluster.__aexit__(), loop).result(RUN_LIMIT_S)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(RUN_LIMIT_S)
-    loop.close()
+    with threaded(cluster):
+        yield FakeGroup(cluster)
 
 
 @pytest.fixture
