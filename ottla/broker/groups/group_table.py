@@ -49,7 +49,7 @@ class GroupTable:
         if isinstance(key, GroupMetadataKey):
             self._replay(key.group, GroupType.CLASSIC, key, value)
         else:
-            group_id: str = getattr(key, "group_id")  # noqa: B009  # every key of a consumer group has it
+            group_id: str = getattr(key, "group_id")  # noqa: B009  (Struct declares none; these keys have it)
             self._replay(group_id, GroupType.CONSUMER, key, value)
 
     def replay_owner(self, group_id: str) -> None:

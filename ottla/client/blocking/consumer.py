@@ -143,9 +143,9 @@ class Consumer(ConsumerMethods[K, V]):
 
         try:
             yield
-        except Exception:
+        except Exception:  # the read's own refusal: it has taken nothing
             raise
-        except BaseException:
+        except BaseException:  # an interrupt, which may come when something was taken
             self._call(hand_back)  # behind the cancellation, so that what was to be taken is
             raise
 
