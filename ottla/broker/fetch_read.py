@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 PartitionData = FetchResponse.PartitionData
 
 READ_COMMITTED = 1
+NO_EPOCH = -1
 FIRST_VERSION_WITH_MAX_BYTES = 3
 FIRST_WITH_STORAGE_ERROR = 6
 FIRST_VERSION_WITH_ZSTD = 10
@@ -186,7 +187,7 @@ class FetchRead:
 
     def _check_epoch(self, target: FetchTarget, partition: Partition) -> None:
         epoch = target.current_leader_epoch
-        if epoch >= 0 and epoch != partition.leader_epoch:
+        if epoch not in (NO_EPOCH, partition.leader_epoch):
             raise KafkaError(
                 ErrorCode.FENCED_LEADER_EPOCH if epoch < partition.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
             )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.append import AppendResult
+from ottla.storage.leader_epochs import UNDEFINED_EPOCH
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -325,7 +326,14 @@ class Partition:
         return self.log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one, allow_map=allow_map)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest epoch not above `epoch`, where it ended), never beyond what may be seen; (-1, -1) when unknown."""
+        """(largest epoch not above `epoch`, where it ended), never beyond what may be seen; (-1, -1) when unknown.
+
+        The leader's own epoch begins at the log end as long as it has no record, as if the log knew it.
+        """
+        latest = self.log.epochs.latest
+        if latest < self.leader_epoch and (latest < epoch <= self.leader_epoch or epoch < latest == UNDEFINED_EPOCH):
+            is_before = epoch < self.leader_epoch and latest != UNDEFINED_EPOCH
+            return latest if is_before else epoch, self.high_watermark
         found, end_offset = self.log.end_offset_for_epoch(epoch)
         return found, min(end_offset, self.high_watermark)
 

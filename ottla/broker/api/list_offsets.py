@@ -83,7 +83,7 @@ def _find(asked: ListOffsetsRequest.ListOffsetsPartition, topic: str, context: C
         node.catalog.topics.get(topic), asked.partition_index, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )
     epoch = asked.current_leader_epoch
-    if epoch >= 0 and epoch != partition.leader_epoch:
+    if epoch not in (NO_EPOCH, partition.leader_epoch):
         raise KafkaError(
             ErrorCode.FENCED_LEADER_EPOCH if epoch < partition.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
         )

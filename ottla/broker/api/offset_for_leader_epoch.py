@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.broker.context import Context
 
 EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
+NO_EPOCH = -1
 
 
 def handle(request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForLeaderEpochResponse:
@@ -41,10 +42,10 @@ def _answer(
     except KafkaError as error:
         return EpochEndOffset(error_code=error.code, partition=asked.partition)
     current = asked.current_leader_epoch
-    if 0 <= current < partition.leader_epoch:
-        return EpochEndOffset(error_code=ErrorCode.FENCED_LEADER_EPOCH, partition=asked.partition)
-    if current > partition.leader_epoch:
-        return EpochEndOffset(error_code=ErrorCode.UNKNOWN_LEADER_EPOCH, partition=asked.partition)
+    if current not in (NO_EPOCH, partition.leader_epoch):
+        is_old = current < partition.leader_epoch
+        code = ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
+        return EpochEndOffset(error_code=code, partition=asked.partition)
     partition.settle()
     epoch, end_offset = partition.end_offset_for_epoch(asked.leader_epoch)
     return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -96,19 +96,40 @@ def test_unknown_partitions_and_epochs_are_refused(node: Node) -> None:
         (0, 0, (0, 0, 10)),
         (3, -1, (0, -1, -1)),
         (0, 4, (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)),
+        (0, -2, (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)),
     ],
 )
 def test_where_an_epoch_ended(node: Node, asked: int, current: int, expected: tuple[int, int, int]) -> None:
-    partition = OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
-        partition=0, current_leader_epoch=current, leader_epoch=asked
+    assert epoch_end(node, asked, current=current) == expected
+
+
+def test_the_epoch_of_a_leader_that_took_no_record_is_known_all_the_same() -> None:
+    """Who was told of it by ListOffsets asks where it ended; "unknown" makes Java's consumer reset its position."""
+    node, files, _ = start_node()
+    make_topic(node, "t", 2)
+    Exchange(node).ask(produce_request("t", batch(5)), 9)
+    assert epoch_end(node, 0, partition=1) == (0, 0, 0)
+    for leader_epoch in (1, 2):
+        node, files, _ = start_node(files.crash(random.Random(1)))
+        assert list_offsets(node, -1)[0].leader_epoch == leader_epoch
+    for partition, end_offset in ((0, 5), (1, 0)):
+        assert epoch_end(node, 2, partition=partition) == (0, 2, end_offset)
+        assert epoch_end(node, 3, partition=partition) == (0, -1, -1)
+    assert epoch_end(node, 1) == epoch_end(node, 0) == (0, 0, 5)
+    assert epoch_end(node, 1, partition=1) == (0, 1, 0)
+
+
+def epoch_end(node: Node, asked: int, *, partition: int = 0, current: int = -1) -> tuple[int, int, int]:
+    wanted = OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+        partition=partition, current_leader_epoch=current, leader_epoch=asked
     )
     request = OffsetForLeaderEpochRequest(
-        topics=[OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic="t", partitions=[partition])]
+        topics=[OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic="t", partitions=[wanted])]
     )
     answer = Exchange(node).ask(request, 4)
     assert isinstance(answer, OffsetForLeaderEpochResponse)
     got = answer.topics[0].partitions[0]
-    assert (got.error_code, got.leader_epoch, got.end_offset) == expected
+    return got.error_code, got.leader_epoch, got.end_offset
 
 
 def delete(node: Node, offset: int, *, topic: str = "t", partition: int = 0) -> tuple[int, int]:
