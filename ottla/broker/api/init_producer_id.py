@@ -1,7 +1,8 @@
 """InitProducerId, versions 0-5: a producer id and epoch 0, for idempotent producers.
 
-Without a transactional id each call gives a new id, whatever id the producer says it had (as in Kafka). Ids come from
-blocks that the catalog has synced before (decisions.md 5), so none is given twice, not even after a crash.
+Without a transactional id each call gives a new id, whatever id the producer says it had; an id without an epoch, or
+an epoch without an id, is INVALID_REQUEST (both as in Kafka). Ids come from blocks that the catalog has synced before
+(decisions.md 5), so none is given twice, not even after a crash.
 
 Transactional ids are refused until there are transactions, with TRANSACTIONAL_ID_AUTHORIZATION_FAILED: clients take
 it as final, where other codes make them try again for ever.
@@ -21,11 +22,15 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("ottla.init_producer_id")
 
+NO_PRODUCER_ID = NO_PRODUCER_EPOCH = -1
+
 
 def handle(
     request: InitProducerIdRequest, context: Context
 ) -> InitProducerIdResponse | Pending[InitProducerIdResponse]:
     """Give the next id of the block."""
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer has both an id and an epoch, or neither")
     transactional_id = request.transactional_id
     if transactional_id is not None:
         if not transactional_id:

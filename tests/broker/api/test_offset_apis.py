@@ -179,8 +179,12 @@ def test_a_checkpoint_that_cannot_be_written_is_not_answered_as_deleted() -> Non
     assert delete(node, 3) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
 
 
-def init(node: Node, version: int = 5, transactional_id: str | None = None) -> InitProducerIdResponse:
-    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000)
+def init(
+    node: Node, version: int = 5, transactional_id: str | None = None, *, producer_id: int = -1, epoch: int = -1
+) -> InitProducerIdResponse:
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=1000, producer_id=producer_id, producer_epoch=epoch
+    )
     answer = Exchange(node).ask(request, version)
     assert isinstance(answer, InitProducerIdResponse)
     return answer
@@ -194,6 +198,12 @@ def test_every_producer_gets_an_id_of_its_own_also_after_a_crash() -> None:
     after, _, _ = start_node(files.crash(random.Random(1)))
     ids += [init(after).producer_id for _ in range(3)]
     assert len(set(ids)) == 9
+
+
+@pytest.mark.parametrize(("producer_id", "epoch", "code"), [(7, 3, 0), (7, -1, 42), (-1, 3, 42)])
+def test_a_producer_has_both_an_id_and_an_epoch_or_neither(node: Node, producer_id: int, epoch: int, code: int) -> None:
+    answer = init(node, producer_id=producer_id, epoch=epoch)
+    assert (answer.error_code, answer.producer_epoch) == (code, -1 if code else 0)
 
 
 def test_producers_that_ask_while_a_block_is_being_stored_are_served_in_their_order() -> None:
