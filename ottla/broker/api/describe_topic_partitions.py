@@ -1,11 +1,11 @@
 """DescribeTopicPartitions (key 75), version 0: topics and their partitions, page by page (KIP-966).
 
 Topics are told in the order of their names, each once. A page holds at most `response_partition_limit` partitions,
-and never more than MAX_PARTITIONS_PER_PAGE; `next_cursor` names the first that is missing. A cursor begins at its
-partition; topics before it are left out, and so is a topic of the cursor's that is gone by now (unless it was asked
-for by name). No topics asked for means all, then unknown ones do not occur.
+and never more than MAX_PARTITIONS_PER_PAGE, but at least one; `next_cursor` names the first that is missing. A cursor
+begins at its partition, behind the last one its topic is told without partitions; topics before it are left out. No
+topics asked for means all: then a topic of the cursor's that is gone by now is left out, too.
 
-A limit below 1 is INVALID_REQUEST, as is a negative cursor: Kafka lets such a request fail with an unknown error.
+A negative cursor is INVALID_REQUEST, and so is one at a topic that is not among those that were asked for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla.protocol.api.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.layout import topic_name_problem
+from ottla.storage.layout import INTERNAL_TOPICS, topic_name_problem
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
@@ -35,16 +35,15 @@ ResponsePartition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsRespo
 
 def handle(request: DescribeTopicPartitionsRequest, context: Context) -> DescribeTopicPartitionsResponse:
     """Answer one page. Raises KafkaError INVALID_REQUEST."""
-    if request.response_partition_limit < 1:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"a page holds at least 1 partition, not {request.response_partition_limit}"
-        )
     cursor = request.cursor
+    asked = {topic.name for topic in request.topics}
     if cursor is not None and cursor.partition_index < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor names partition {cursor.partition_index}")
-    room = min(request.response_partition_limit, MAX_PARTITIONS_PER_PAGE)
+    if cursor is not None and asked and cursor.topic_name not in asked:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor names a topic that was not asked for")
+    room = max(1, min(request.response_partition_limit, MAX_PARTITIONS_PER_PAGE))
     topics = context.node.catalog.topics
-    names = sorted({topic.name for topic in request.topics} if request.topics else topics)
+    names = sorted(asked or topics)
     told = []
     next_cursor = None
     for name in names:
@@ -56,9 +55,9 @@ def handle(request: DescribeTopicPartitionsRequest, context: Context) -> Describ
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         last = min(len(topic.partitions), first + room)
-        if first < last:
+        if first < last or first >= len(topic.partitions):
             told.append(_describe(topic, first, last, context))
-            room -= last - first
+            room -= max(0, last - first)
         if last < len(topic.partitions):
             next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=max(first, last))
             break
@@ -93,4 +92,11 @@ def _refuse(name: str) -> ResponseTopic:
     error = (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_name_problem(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
     )
-    return ResponseTopic(error_code=error, name=name, topic_id=ZERO_ID, partitions=[])
+    return ResponseTopic(
+        error_code=error,
+        name=name,
+        topic_id=ZERO_ID,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=[],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

@@ -25,7 +25,7 @@ from ottla.broker.descriptions import (
 from ottla.broker.pending import Pending
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.layout import CLUSTER_METADATA_TOPIC, topic_name_problem
+from ottla.storage.layout import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, topic_name_problem
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
@@ -88,14 +88,20 @@ def _look_up(
     if topic is not None:
         return _describe(request, context, topic)
     if isinstance(target, UUID):
-        return _refuse(None, target, ErrorCode.UNKNOWN_TOPIC_ID)
-    if topic_name_problem(target) is not None:
-        return _refuse(target, ZERO_ID, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    return _refuse(target, ZERO_ID, failed.get(target, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-
-
-def _refuse(name: str | None, topic_id: UUID, error: ErrorCode) -> MetadataResponse.MetadataResponseTopic:
-    return MetadataResponse.MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id, partitions=[])
+        return MetadataResponse.MetadataResponseTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=target, partitions=[]
+        )
+    invalid = topic_name_problem(target) is not None
+    return MetadataResponse.MetadataResponseTopic(
+        error_code=(
+            ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else failed.get(target, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        ),
+        name=target,
+        topic_id=ZERO_ID,
+        is_internal=target in INTERNAL_TOPICS,
+        partitions=[],
+        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
+    )
 
 
 def _describe(request: MetadataRequest, context: Context, topic: Topic) -> MetadataResponse.MetadataResponseTopic:

@@ -191,6 +191,16 @@ def test_authorized_operations_are_told_only_when_asked_for() -> None:
     assert plain.topics[0].topic_authorized_operations == NOT_ASKED
     assert asked.cluster_authorized_operations == sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
     assert asked.topics[0].topic_authorized_operations == sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
+    missing = metadata(node, "no", version=8, allow_auto_topic_creation=False, include_topic_authorized_operations=True)
+    assert missing.topics[0].topic_authorized_operations == asked.topics[0].topic_authorized_operations
+
+
+def test_an_internal_topic_that_is_not_there_is_flagged_too() -> None:
+    node, _, _ = start_node()
+    (topic,) = metadata(node, "__transaction_state").topics
+    assert (topic.error_code, topic.is_internal) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True)
+    (topic,) = describe(node, "__transaction_state").topics
+    assert (topic.error_code, topic.is_internal) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True)
 
 
 def test_a_topic_that_cannot_be_created_is_told_with_the_reason() -> None:
@@ -391,12 +401,30 @@ def test_unknown_topics_are_told_with_their_error() -> None:
     }
 
 
-@pytest.mark.parametrize(("limit", "cursor"), [(0, None), (-1, None), (5, ("a", -1))])
-def test_impossible_pages_are_an_invalid_request(limit: int, cursor: tuple[str, int] | None) -> None:
+@pytest.mark.parametrize(("names", "cursor"), [((), ("a", -1)), (("a", "b"), ("aa", 0)), (("a",), ("", 0))])
+def test_impossible_cursors_are_an_invalid_request(names: tuple[str, ...], cursor: tuple[str, int]) -> None:
     node, _, _ = start_node()
     with pytest.raises(KafkaError) as caught:
-        describe(node, limit=limit, cursor=cursor)
+        describe(node, *names, cursor=cursor)
     assert caught.value.code is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("limit", [1, 0, -1, -(1 << 31)])
+def test_a_page_holds_at_least_one_partition(limit: int) -> None:
+    node, _, _ = start_node()
+    create(node, "a", 3)
+    page = describe(node, "a", limit=limit)
+    assert told(page) == [("a", [0])]
+    assert page.next_cursor is not None
+    assert (page.next_cursor.topic_name, page.next_cursor.partition_index) == ("a", 1)
+
+
+@pytest.mark.parametrize("index", [2, 7])
+def test_a_topic_that_the_cursor_is_behind_is_told_without_partitions(index: int) -> None:
+    node, _, _ = start_node()
+    create(node, "a", 2)
+    create(node, "b")
+    assert told(describe(node, "a", "b", limit=1, cursor=("a", index))) == [("a", []), ("b", [0])]
 
 
 @pytest.mark.parametrize(
