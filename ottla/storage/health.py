@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ottla.storage.layout import TopicPartition
 from ottla.storage.reserve import UNLIMITED_BYTES
 
 
@@ -35,10 +34,6 @@ class DirectoryHealth(Protocol):
         """EIO, a failed sync, a failed truncate: nothing is written here again until restart."""
         ...
 
-    def lower_checkpoints(self, topic_partition: TopicPartition, offset: int) -> None:
-        """A log is about to end at `offset`: durably vouch for no more of it. Raises OSError."""
-        ...
-
 
 class IndependentDirectory:
     """Health of a directory that has no manager: for tools and tests."""
@@ -65,6 +60,3 @@ class IndependentDirectory:
     def mark_offline(self, error: OSError) -> None:
         """Remember the first error that ended writing."""
         self.offline_error = self.offline_error or error
-
-    def lower_checkpoints(self, topic_partition: TopicPartition, offset: int) -> None:
-        """There are no checkpoints."""

@@ -24,13 +24,12 @@ from ottla.protocol.records.batch import (
     parse_header,
 )
 from ottla.protocol.records.checksum import crc32c
-from ottla.storage import retention, timestamp_lookup, truncation
+from ottla.storage import retention, timestamp_lookup
 from ottla.storage.append import AppendEntry, AppendResult
 from ottla.storage.append_plan import PlannedBatch, SegmentRun
 from ottla.storage.disk_errors import is_passing
 from ottla.storage.files import IOV_MAX
 from ottla.storage.intake import take_in
-from ottla.storage.layout import TopicPartition
 from ottla.storage.log_reader import End
 from ottla.storage.log_state import LogState
 from ottla.storage.log_writer import MAX_WRITE_BYTES, short_write, undo_write, write_run
@@ -472,27 +471,6 @@ class Log(LogState):
         self.size_bytes -= segment.size_bytes
         segment.is_deleted = True
         self.due_unlinks.append(retention.DueUnlink(now_ms + self.config.file_delete_delay_ms, paths, segment))
-
-    # -- the log end
-
-    def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Drop everything from the batch that contains `offset` on: what was never promised, for tools and replication.
-
-        Raises:
-            RuntimeError: a sync is running.
-            OSError: the files could not be cut; the log has failed.
-        """
-        if self.unsynced.ticket is not None:
-            raise RuntimeError(f"{self.name}: a sync is running")
-        if offset >= self.log_end_offset:
-            return
-        try:
-            # First: with a larger recovery point a crash would let what is appended next pass unchecked.
-            self._health.lower_checkpoints(TopicPartition(self.topic, self.partition), offset)
-            truncation.truncate(self, offset, now_ms)
-        except OSError as error:
-            self.fail(error)
-            raise
 
     # -- the end
 

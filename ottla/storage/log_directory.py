@@ -30,7 +30,7 @@ from ottla.storage.disk_errors import is_passing
 from ottla.storage.errors import StorageError
 from ottla.storage.files import Files, Lock
 from ottla.storage.kafka_uuid import random_uuid
-from ottla.storage.layout import FORMAT_FILE, LOCK_FILE, TEMPORARY_SUFFIX, TopicPartition
+from ottla.storage.layout import FORMAT_FILE, LOCK_FILE, TEMPORARY_SUFFIX
 from ottla.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 
 
@@ -64,10 +64,6 @@ class LogDirectory(DirectoryStatus):
     def keeps_order(self) -> bool:
         """Whether an Ottla had it last and was stopped by a crash: what it wrote is there in its order."""
         return self.is_ours and not self.was_clean
-
-    def lower_checkpoints(self, topic_partition: TopicPartition, offset: int) -> None:
-        """What a log has to say before it is cut, as `DirectoryHealth` wants it: `DirectoryCheckpoints.lower`."""
-        self.checkpoints.lower(topic_partition, offset)
 
     # -- life
 

@@ -307,22 +307,7 @@ class LogState:
     # -- the end moves
 
     def forget_segment(self, segment: Segment) -> None:
-        """A segment was taken out of the list (truncation.py)."""
+        """A segment was taken out of the list."""
         self._active_run = None
         self.unsynced.segment_gone(segment)
-        self.reader.forget_hints()
-
-    def replace_end(self, end_offset: int) -> None:
-        """The segments end at `end_offset` now (truncation.py)."""
-        active = self.segment_list.active
-        place = End(end_offset, active.base_offset, active.size_bytes)
-        self._active_run = None
-        self.log_end_offset = end_offset
-        self.log_start_offset = min(self.log_start_offset, end_offset)
-        self.synced_offset = min(self.synced_offset, end_offset)
-        self.recovery_point = min(self.recovery_point, end_offset)
-        if self.high_watermark >= end_offset:
-            self.high_watermark, self.reader.high_watermark = end_offset, place
-        self.size_bytes = sum(segment.size_bytes for segment in self.segment_list)
-        self.unsynced.snapshots_gone(end_offset)
         self.reader.forget_hints()

@@ -155,15 +155,6 @@ class UnsyncedState:
         """The snapshot at `offset` is on disk, and its name."""
         self.snapshot_offset = max(self.snapshot_offset, offset)
 
-    def snapshots_gone(self, end_offset: int) -> None:
-        """The log was cut at `end_offset`, and the snapshots behind it are gone."""
-        for at, file in self._snapshots:
-            if at > end_offset:
-                file.close()
-        self._snapshots = [(at, file) for at, file in self._snapshots if at <= end_offset]
-        if self.snapshot_offset > end_offset:
-            self.snapshot_offset = -1
-
     def segment_gone(self, segment: Segment) -> None:
         """A segment was deleted: nothing of it matters any more."""
         if segment in self._unfinished:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import struct
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from kit.logs import DIRECTORY, NOW_MS, append, append_values, batch, disk, open_test_log, stored, sync
+from kit.logs import DIRECTORY, NOW_MS, append, append_values, batch, disk, open_test_log, sync
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import Compression, iter_batches
@@ -249,18 +248,3 @@ def test_a_look_up_by_time_names_the_leader_epoch() -> None:
     append_values(log, b"a")
     assert log.offset_for_timestamp(NOW_MS, end_offset=1) == (0, NOW_MS, 3)
     assert log.earliest() == (0, -1, 3)
-
-
-def test_truncation_forgets_what_lay_behind_and_appends_go_on() -> None:
-    rng = random.Random(5)
-    log = filled(60)
-    expected = stored(log)
-    while log.log_end_offset > 3:
-        offset = rng.randrange(log.log_end_offset)
-        log.truncate_to(offset, NOW_MS)
-        assert log.log_end_offset == offset - offset % 3
-        expected = {o: value for o, value in expected.items() if o < log.log_end_offset}
-        assert stored(log) == expected
-    append_values(log, b"next")
-    sync(log)
-    assert log.synced_offset == log.log_end_offset

@@ -420,7 +420,10 @@ def test_leader_epochs_survive_and_those_beyond_the_end_do_not() -> None:
     log.abandon()
     log = open_test_log(files, was_clean=False)
     assert [tuple(one) for one in log.epochs.entries] == [(2, 0), (5, 1)]
-    log.truncate_to(1, NOW_MS)
+    log.abandon()
+    files.open(LOG_0, writable=True).truncate(10)  # nothing whole is left
+    log = open_test_log(files, was_clean=False)
+    assert log.log_end_offset == 0
     assert [tuple(one) for one in log.epochs.entries] == [(2, 0)]
 
 

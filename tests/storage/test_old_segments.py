@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.logs import DIRECTORY, NOW_MS, append_values, disk, open_test_log, sync
-from kit.old_segments import MIXED_COUNT, STAMP_MS, OldSegment, mixed_segment, new_batch, old_messages
+from kit.logs import DIRECTORY, append_values, disk, open_test_log, sync
+from kit.old_segments import MIXED_COUNT, STAMP_MS, OldSegment, mixed_segment, old_messages
 from kit.simulated_files import SimulatedFiles
 
 from ottla.protocol.records.compression import Compression
@@ -135,21 +135,6 @@ def test_indexes_of_a_sealed_old_segment_are_made_anew_when_they_are_missing() -
     assert all_records(log, 400) == first.records + second.records
     assert log.offset_for_timestamp(STAMP_MS + 40, end_offset=log.log_end_offset) is not None
     assert files.size(layout.offset_index_file(DIRECTORY, 0)) > 0
-
-
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("magic", [0, 1])
-def test_a_log_is_cut_before_the_message_that_holds_the_offset(magic: int, codec: Compression) -> None:
-    segment = OldSegment(
-        old_messages(0, 3, 1).data + old_messages(3, 5, magic, codec).data + new_batch(8, 2).data,
-        [],
-    )
-    files = disk()
-    put(files, 0, segment.data)
-    log = open_test_log(files)
-    log.truncate_to(5, NOW_MS)
-    assert log.log_end_offset == (5 if codec is Compression.NONE else 3)
-    assert [record.offset for record in all_records(log, 1 << 20)] == list(range(log.log_end_offset))
 
 
 # After a crash ------------------------------------------------------------------------------------------------------
