@@ -265,7 +265,7 @@ class Chores:
         now_ms = self._node.clock.wall_ms()
 
         def take(log: Log) -> bool:
-            paths.extend(log.take_due_files(now_ms))
+            paths.extend(log.retention.take_due_files(now_ms))
             return len(paths) >= FILES_PER_STEP
 
         self._unlinking.visit = take

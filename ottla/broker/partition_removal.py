@@ -136,7 +136,7 @@ class PartitionRemoval:
                 logger.error("bug: the names of deleted partitions could not be synced: %s", error)
             self._report(failures or [])
             for one in renamed:
-                one.partition.log.call_after_retention(partial(self._end, one.partition, one.gone))
+                one.partition.log.retention.call_after(partial(self._end, one.partition, one.gone))
             self._settle()
 
         self._workers.run(partial(_settle, renamed), settled)

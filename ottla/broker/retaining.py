@@ -34,7 +34,7 @@ def retain(node: Node, partition: Partition, who: str, done: Callable[[Sequence[
 
 def retain_log(node: Node, log: Log, who: str, done: Callable[[Sequence[Segment]], None]) -> None:
     """The same for a log that nobody watches: that of the metadata."""
-    _advance(node, log, who, log.retention_steps(node.clock.wall_ms()), None, done)
+    _advance(node, log, who, log.retention.steps(node.clock.wall_ms()), None, done)
 
 
 def _advance(

@@ -15,25 +15,21 @@ passed in. Made by `recovery.open_log`. Follows Kafka's UnifiedLog and LocalLog.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from functools import cached_property
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.records.batch import (
-    CorruptBatch,
-    parse_header,
-)
+from ottla.protocol.records.batch import parse_header
 from ottla.protocol.records.checksum import crc32c
-from ottla.storage import retention, timestamp_lookup
+from ottla.storage import timestamp_lookup
 from ottla.storage.append import AppendEntry, AppendResult
 from ottla.storage.append_plan import PlannedBatch, SegmentRun
-from ottla.storage.disk_errors import is_passing
 from ottla.storage.files import IOV_MAX
 from ottla.storage.intake import take_in
 from ottla.storage.log_reader import End
+from ottla.storage.log_retention import LogRetention
 from ottla.storage.log_state import LogState
 from ottla.storage.log_writer import MAX_WRITE_BYTES, short_write, undo_write, write_run
-from ottla.storage.producer_keeping import keep_producers
 from ottla.storage.segment import Segment
 from ottla.storage.slice import EMPTY_SLICE, LogSlice
 
@@ -334,143 +330,20 @@ class Log(LogState):
                 f"{self.name}: records before {before_offset} cannot be deleted,"
                 f" the high watermark is {self.high_watermark}",
             )
-        self._move_start(target)
+        self.move_start(target)
         return self.log_start_offset
 
-    def apply_retention(self, now_ms: int) -> list[Segment]:
-        """Delete whole segments by time, size and log start; those that were renamed to `.deleted`, oldest first."""
-        steps = self.retention_steps(now_ms)
-        try:
-            work = next(steps)
-            while True:
-                try:
-                    work()
-                except OSError as error:
-                    work = steps.throw(error)
-                else:
-                    work = next(steps)
-        except StopIteration as end:
-            gone: list[Segment] = end.value
-            return gone
-
-    def retention_steps(self, now_ms: int) -> Generator[Callable[[], None], None, list[Segment]]:
-        """The same one segment at a time: what is yielded is to be run, in any thread, before it goes on.
-
-        Throw in the OSError with which it failed. Appends and reads go on between the steps; while it is not through
-        another one deletes nothing.
-        """
-        if not self.takes_writes or self.is_retaining:
-            return []
-        gone: list[Segment] = []
-        self.is_retaining = True
-        try:
-            config, before = self.config, self._first_to_stay(now_ms)
-            if before > self.segment_list[0].base_offset:
-                before = yield from keep_producers(self, before)
-                # The segment that stays may be new: were its name lost, and not that of the last one that goes, the log
-                # would end where it once began.
-                yield from self._names_synced()
-            if self.config is not config:
-                before = min(before, self._first_to_stay(now_ms))  # more may have to be kept now
-            for segment in self._start_behind(before):
-                if segment.is_deleted or not self.takes_writes:
-                    break  # cleaned, or closed, since the step before, or its directory failed
-                self._drop(segment, now_ms)
-                gone.append(segment)
-                # One by one: of several renames a crash may keep any, and a gap would cut off all that follows it.
-                yield from self._names_synced()
-        except (OSError, KafkaError) as error:
-            logger.warning("%s: retention stopped: %s", self.name, error)
-        except GeneratorExit:
-            self._after_retention.clear()  # the broker has stopped: nobody is told, and nothing is made in its place
-            raise
-        finally:
-            self._retention_ended()
-        return gone
-
-    def _first_to_stay(self, now_ms: int) -> int:
-        """Base offset of the first segment that is not to go; the log is rolled for it where all are."""
-        segments = self.segment_list.to_list()
-        try:
-            count = retention.deletable(
-                segments,
-                self.config,
-                log_start_offset=self.log_start_offset,
-                high_watermark=self.high_watermark,
-                log_end_offset=self.log_end_offset,
-                now_ms=now_ms,
-            )
-        except (OSError, CorruptBatch) as error:
-            logger.warning("%s: how old its segments are cannot be said: %s", self.name, error)
-            count = 0
-        if count == len(segments):
-            try:
-                self.roll(now_ms)
-            except KafkaError:
-                count -= 1  # a full disk takes no new segment: the others make room for it
-        return self.segment_list[count].base_offset
-
-    def _start_behind(self, before: int) -> list[Segment]:
-        """Let the log start behind the segments that end at `before` at most, which are to go. Raises KafkaError."""
-        segments = self.segment_list.to_list()
-        count = sum(following.base_offset <= before for following in segments[1:])
-        if not count or not self.takes_writes:
-            return []
-        # First what readers may see, and its checkpoints, then the files.
-        self._move_start(segments[count].base_offset)
-        return segments[:count]
-
-    def take_due_files(self, now_ms: int) -> list[Path]:
-        """Files of deleted segments whose `file.delete.delay.ms` has passed; the caller unlinks them, in any thread.
-
-        Those that a sync has in hand wait for the next time. What is not unlinked is found by the next start.
-        """
-        if not self.takes_writes:
-            return []
-        ticket = self.unsynced.ticket
-        in_hand = () if ticket is None else ticket.segments()
-        due = [item for item in self.due_unlinks if item.due_ms <= now_ms and item.segment not in in_hand]
-        if not due:
-            return []
-        self.due_unlinks = [item for item in self.due_unlinks if item.due_ms > now_ms or item.segment in in_hand]
-        for item in due:
-            if item.segment is not None:
-                item.segment.abandon()
-        return [path for item in due for path in item.paths]
-
-    def unlink_due(self, now_ms: int) -> int:
-        """Unlink what `take_due_files` tells; how many files. Raises OSError."""
-        return retention.unlink_files(self.files, self.take_due_files(now_ms))
-
-    def _names_synced(self) -> Generator[Callable[[], None], None, None]:
-        try:
-            yield self._sync_names
-        except OSError as error:
-            if not is_passing(error):  # else the next attempt begins with it
-                self.fail(error)
-            raise
-
-    def _sync_names(self) -> None:
-        self.unsynced.sync_names()
-
-    def _move_start(self, offset: int) -> None:
+    def move_start(self, offset: int) -> None:
+        """Begin at `offset`, unless the log begins later already."""
         if offset > self.log_start_offset:
             self.epochs.truncate_from_start(offset)
             self.log_start_offset = offset
             self.reader.forget_hints()  # none may name an offset before it
 
-    def _drop(self, segment: Segment, now_ms: int) -> None:
-        """Rename a segment's files, its snapshot among them, and take it out of the log.
-
-        Raises:
-            OSError: it could not be renamed and stays, for the next attempt.
-        """
-        paths = retention.rename_deleted(self.files, self.directory, segment)
-        self.segment_list.remove(segment)
-        self.forget_segment(segment)
-        self.size_bytes -= segment.size_bytes
-        segment.is_deleted = True
-        self.due_unlinks.append(retention.DueUnlink(now_ms + self.config.file_delete_delay_ms, paths, segment))
+    @cached_property
+    def retention(self) -> LogRetention:
+        """What lets segments go."""
+        return LogRetention(self)
 
     # -- the end
 
@@ -509,6 +382,6 @@ class Log(LogState):
         self.unsynced.abandon()
         for segment in self.segment_list:
             segment.abandon()
-        for item in self.due_unlinks:
+        for item in self.retention.due_unlinks:
             if item.segment is not None:
                 item.segment.abandon()

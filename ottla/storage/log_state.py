@@ -12,7 +12,7 @@ from pathlib import Path
 from uuid import UUID
 
 from ottla.config.topic import TopicConfig
-from ottla.storage import layout, retention
+from ottla.storage import layout
 from ottla.storage.append import BatchRules
 from ottla.storage.append_plan import RollLimits, SegmentRun
 from ottla.storage.disk_errors import is_full, is_passing
@@ -88,9 +88,6 @@ class LogState:
         self.size_bytes = sum(segment.size_bytes for segment in segments)
         active = self.segment_list.active
         self.reader = LogReader(self.segment_list, End(log_end_offset, active.base_offset, active.size_bytes))
-        self.due_unlinks: list[retention.DueUnlink] = []
-        self.is_retaining = False
-        self._after_retention: list[Callable[[], None]] = []
         self._health = health
         self._is_of_clients = topic not in layout.INTERNAL_TOPICS
         self.index_cache = index_cache
@@ -257,23 +254,6 @@ class LogState:
             self.high_watermark = place.offset
             self.reader.high_watermark = place
 
-    # -- retention
-
-    def call_after_retention(self, callback: Callable[[], None]) -> None:
-        """Call back when no retention is under way, at once if none is: of a log that was closed, it ends with the step
-        that a thread has in hand, and until then may write under the path that the log had.
-        """
-        if self.is_retaining:
-            self._after_retention.append(callback)
-        else:
-            callback()
-
-    def _retention_ended(self) -> None:
-        self.is_retaining = False
-        waiting, self._after_retention = self._after_retention, []
-        for callback in waiting:
-            callback()
-
     # -- leader epochs
 
     def start_leader_epoch(self, epoch: int) -> None:
@@ -303,8 +283,6 @@ class LogState:
         if any(place.base_offset == segment.base_offset for segment in old):
             # It was the end of the last of them, and bytes of it moved.
             self.reader.high_watermark = End(place.offset, new.base_offset, new.size_bytes)
-
-    # -- the end moves
 
     def forget_segment(self, segment: Segment) -> None:
         """A segment was taken out of the list."""

@@ -24,15 +24,15 @@ from ottla.storage.cleaned_segment import CleanedSegment
 from ottla.storage.segment import Segment
 
 if TYPE_CHECKING:
-    from ottla.storage.log_state import LogState
+    from ottla.storage.log import Log
 
 
-def begin(log: LogState, old: Sequence[Segment], cleaned: CleanedSegment) -> None:
+def begin(log: Log, old: Sequence[Segment], cleaned: CleanedSegment) -> None:
     """Let `log` go on with the cleaned segment, whose files end in `.swap`; the old ones are to be retired."""
     log.put_in_place(old, cleaned.segment)
 
 
-def retire(log: LogState, segment: Segment, cleaned: CleanedSegment, now_ms: int) -> None:
+def retire(log: Log, segment: Segment, cleaned: CleanedSegment, now_ms: int) -> None:
     """Step 3, for one of the old segments: rename its files. Each file costs a call, so there are steps between many.
 
     Raises:
@@ -43,7 +43,7 @@ def retire(log: LogState, segment: Segment, cleaned: CleanedSegment, now_ms: int
         # One that stands for segments that are gone stays until there is a newer one on disk.
         paths.append(layout.snapshot_file(log.directory, segment.base_offset))
     renamed = [retention.rename_away(log.files, path) for path in paths if log.files.exists(path)]
-    log.due_unlinks.append(retention.DueUnlink(now_ms + log.config.file_delete_delay_ms, renamed, segment))
+    log.retention.due_unlinks.append(retention.DueUnlink(now_ms + log.config.file_delete_delay_ms, renamed, segment))
 
 
 def finish(cleaned: CleanedSegment) -> None:

@@ -19,7 +19,7 @@ from ottla.protocol.records.record import Record
 from ottla.storage.append import AppendEntry
 from ottla.storage.checkpoint import read_offsets
 from ottla.storage.layout import TopicPartition
-from ottla.storage.log import Log
+from ottla.storage.log_retention import LogRetention
 
 
 class Ignore:
@@ -223,7 +223,7 @@ def test_a_sync_that_fails_ends_retention_and_the_chore_goes_on_to_other_logs() 
     partition = node.catalog.partition("a", 0)
     assert partition is not None
     assert partition.log.error is not None
-    assert not partition.log.is_retaining
+    assert not partition.log.retention.is_running
     assert node.metrics.chores["retention"].steps > steps + 2
 
 
@@ -248,11 +248,11 @@ def test_a_bug_in_a_step_of_retention_is_said_and_retention_goes_on(
     assert first is not None
     assert second is not None
 
-    def bug(log: Log) -> None:
-        if log is first.log:
+    def bug(retention: LogRetention) -> None:
+        if retention is first.log.retention:
             raise ValueError("a file that was closed")
 
-    monkeypatch.setattr(Log, "_sync_names", bug)
+    monkeypatch.setattr(LogRetention, "_sync_names", bug)
     monkeypatch.setattr(node, "workers", AsThreads())
     pass_time(node, clock, 30_000)
     assert first.log.log_start_offset == 0

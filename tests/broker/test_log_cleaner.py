@@ -369,8 +369,8 @@ def test_segments_that_go_while_a_worker_looks_at_their_log_do_not_make_it_uncle
     def late(work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
         node.workers.run = run  # type: ignore[method-assign]  # the first piece of work only
         partition.log.delete_records(30)
-        partition.log.apply_retention(node.clock.wall_ms())
-        partition.log.unlink_due(node.clock.wall_ms() + 1)
+        partition.log.retention.apply(node.clock.wall_ms())
+        partition.log.retention.unlink_due(node.clock.wall_ms() + 1)
         run(work, done)
 
     clock.advance(BACKOFF_MS)

@@ -200,7 +200,7 @@ def test_a_name_is_free_when_retention_that_was_under_way_has_let_go_of_the_dire
         node.turn.end()
         node.settle()
     partition.log.unsynced.snapshot_offset = -1
-    steps = partition.log.retention_steps(node.clock.wall_ms())
+    steps = partition.log.retention.steps(node.clock.wall_ms())
     write_snapshot = next(steps)
     answers = delete(node, "t")
     node.settle()

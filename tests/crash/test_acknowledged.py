@@ -206,7 +206,7 @@ def test_a_checkpoint_in_the_middle_of_retention_does_not_bring_deleted_records_
 
     monkeypatch.setattr(files, "sync_directory", cut_at_the_last_segment)
     with pytest.raises(CrashPoint):
-        log.apply_retention(clock.wall_ms())
+        log.retention.apply(clock.wall_ms())
     again, _, _ = start_node(files.crash(random.Random(seed)), clock, log_segment_bytes=1024)
     assert again.catalog.topics["t"].partitions[0].log_start_offset == 5  # type: ignore[union-attr]
 
@@ -221,8 +221,8 @@ def test_a_rename_that_fails_in_retention_does_not_bring_deleted_records_back(su
     assert delete_before_last(node) == 5
     log = node.catalog.topics["t"].partitions[0].log  # type: ignore[union-attr]
     files.fail("rename", f"*/t-0/*4.{suffix}", errno.ENOSPC, times=1)
-    log.apply_retention(clock.wall_ms())
-    log.apply_retention(clock.wall_ms())
+    log.retention.apply(clock.wall_ms())
+    log.retention.apply(clock.wall_ms())
     node.log_manager.checkpoints.write_log_start_offsets()
     again, _, _ = start_node(killed(files), clock, log_segment_bytes=1024)
     assert again.catalog.topics["t"].partitions[0].log_start_offset == 5  # type: ignore[union-attr]
@@ -237,7 +237,7 @@ def test_a_directory_sync_that_fails_in_retention_is_not_tried_again() -> None:
     delete_before_last(node)
     log = node.catalog.topics["t"].partitions[0].log  # type: ignore[union-attr]
     files.fail("sync_directory", "*/t-0", errno.EIO)
-    log.apply_retention(clock.wall_ms())
+    log.retention.apply(clock.wall_ms())
     assert log.error is not None
     assert node.log_manager.directories[0].is_offline
 
@@ -249,8 +249,8 @@ def test_retention_makes_room_on_a_full_disk() -> None:
         append_values(log, b"v" * 900)
         sync(log)
     files.capacity_bytes = sum(map(len, files.written_state().values()))
-    log.apply_retention(NOW_MS + 10_000)
-    log.unlink_due(NOW_MS + 10_000_000)
+    log.retention.apply(NOW_MS + 10_000)
+    log.retention.unlink_due(NOW_MS + 10_000_000)
     assert sum(map(len, files.written_state().values())) < files.capacity_bytes
 
 

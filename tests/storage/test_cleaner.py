@@ -114,7 +114,7 @@ def test_a_consumer_that_reads_the_old_segments_reads_them_to_the_end() -> None:
     assert waiting.view is None
     clean(log)
     assert len(waiting.read_blocking()) > 60
-    log.unlink_due(NOW_MS + 10**9)
+    log.retention.unlink_due(NOW_MS + 10**9)
     assert not [name for name in files.list_directory(DIRECTORY) if name.endswith(".deleted")]
     assert held(log) == {1: (A, b"2")}
 
@@ -143,7 +143,7 @@ def test_cleaned_twice_within_the_delay_of_deletion_both_old_lives_stay_readable
     clean(log)
     assert middle.file.pread(middle.size_bytes, 0) == held_before
     assert len([name for name in files.list_directory(DIRECTORY) if ".log." in name and "deleted" in name]) == 4
-    assert log.unlink_due(NOW_MS + 10**9) > 0
+    assert log.retention.unlink_due(NOW_MS + 10**9) > 0
     assert not [name for name in files.list_directory(DIRECTORY) if "deleted" in name]
 
 
@@ -154,7 +154,7 @@ def test_a_segment_that_retention_takes_meanwhile_ends_the_cleaning() -> None:
     steps = cleaning.run()
     steps.send(next(steps)())
     log.delete_records(1)
-    assert log.apply_retention(NOW_MS)
+    assert log.retention.apply(NOW_MS)
     with pytest.raises(CleaningAborted):
         steps.send(0)
     assert held(log) == {1: (A, b"2"), 2: (A, b"3")}
@@ -202,7 +202,7 @@ def test_producer_snapshots_of_segments_that_are_gone_go_with_them() -> None:
     files = disk()
     log = compacted([(A, b"1")], [(A, b"2")], [(A, b"3")], files=files)
     clean(log)
-    log.unlink_due(NOW_MS + 10**9)
+    log.retention.unlink_due(NOW_MS + 10**9)
     assert [name for name in files.list_directory(DIRECTORY) if "snapshot" in name] == [f"{3:020d}.snapshot"]
 
 

@@ -113,8 +113,8 @@ def test_a_whole_life_on_a_real_file_system(tmp_path: Path) -> None:
     log = start(False)
     assert stored(log) == expected | {50: b"more"}
     log.delete_records(30)
-    assert log.apply_retention(NOW_MS)
+    assert log.retention.apply(NOW_MS)
     assert stored(log) == {offset: value for offset, value in (expected | {50: b"more"}).items() if offset >= 30}
-    assert log.unlink_due(NOW_MS + 10**6) > 0
+    assert log.retention.unlink_due(NOW_MS + 10**6) > 0
     log.close()
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".deleted")]

@@ -133,10 +133,10 @@ class LogAgainstDict(RuleBasedStateMachine):
     @rule(passed_ms=st.integers(0, 60000))
     def retain(self, passed_ms: int) -> None:
         self.now_ms += passed_ms
-        gone = self.log.apply_retention(self.now_ms)
+        gone = self.log.retention.apply(self.now_ms)
         assert all(one.base_offset < self.log.log_start_offset for one in gone)
         assert self.log.log_start_offset <= self.log.high_watermark
-        self.log.unlink_due(self.now_ms)
+        self.log.retention.unlink_due(self.now_ms)
 
     @rule()
     def roll(self) -> None:

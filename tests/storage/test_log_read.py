@@ -204,9 +204,9 @@ def test_a_deleted_segment_stays_readable_until_it_is_unlinked() -> None:
     slice_ = log.read(0, 500, end_offset=120)
     cold.clear()
     log.delete_records(log.segments[2].base_offset)
-    assert log.apply_retention(NOW_MS)
+    assert log.retention.apply(NOW_MS)
     assert slice_.read_blocking()
-    log.unlink_due(NOW_MS + 10**9)
+    log.retention.unlink_due(NOW_MS + 10**9)
     with pytest.raises(OSError, match="deleted"):
         slice_.read_blocking()
 

@@ -33,23 +33,23 @@ def bases(log: Log) -> list[int]:
 
 def test_segments_go_by_the_time_of_their_newest_record() -> None:
     log = segmented(**{"retention.ms": "10000"})
-    assert log.apply_retention(NOW_MS + 10_000) == []  # as old as allowed, not older
-    assert [one.base_offset for one in log.apply_retention(NOW_MS + 12_500)] == [0, 1, 2]
+    assert log.retention.apply(NOW_MS + 10_000) == []  # as old as allowed, not older
+    assert [one.base_offset for one in log.retention.apply(NOW_MS + 12_500)] == [0, 1, 2]
     assert (bases(log), log.log_start_offset) == ([3, 4], 3)
 
 
 def test_the_active_segment_is_rolled_and_goes_when_it_is_too_old() -> None:
     log = segmented(**{"retention.ms": "10000"})
-    log.apply_retention(NOW_MS + 100_000)
+    log.retention.apply(NOW_MS + 100_000)
     assert (bases(log), log.log_start_offset, log.log_end_offset) == ([5], 5, 5)
-    assert log.apply_retention(NOW_MS + 10**9) == []
+    assert log.retention.apply(NOW_MS + 10**9) == []
 
 
 def test_segments_go_by_size_as_long_as_what_stays_is_enough() -> None:
     log = segmented(**{"retention.bytes": "2000", "retention.ms": "-1"})
     size = log.segments[0].size_bytes
     assert 2 * size < 2000 < 3 * size
-    log.apply_retention(NOW_MS)
+    log.retention.apply(NOW_MS)
     assert bases(log) == [2, 3, 4]
     assert log.size_bytes == 3 * size
 
@@ -58,8 +58,8 @@ def test_without_timestamps_the_file_tells_the_age() -> None:
     files = disk()
     files.now_ms = NOW_MS
     log = segmented(files, step_ms=0, **{"retention.ms": "1000"})
-    assert log.apply_retention(NOW_MS + 900) == []
-    assert len(log.apply_retention(NOW_MS + 1100)) == 5
+    assert log.retention.apply(NOW_MS + 900) == []
+    assert len(log.retention.apply(NOW_MS + 1100)) == 5
 
 
 def test_records_that_are_deleted_while_the_epochs_are_written_hold_no_recovery_point_back(
@@ -82,16 +82,16 @@ def test_records_that_are_deleted_while_the_epochs_are_written_hold_no_recovery_
 
 def test_nothing_above_the_high_watermark_goes() -> None:
     log = segmented(**{"retention.ms": "1", "ottla.acks.all": "sync"})
-    assert log.apply_retention(NOW_MS + 10**9) == []
+    assert log.retention.apply(NOW_MS + 10**9) == []
     sync(log)
-    assert len(log.apply_retention(NOW_MS + 10**9)) == 5
+    assert len(log.retention.apply(NOW_MS + 10**9)) == 5
 
 
 def test_a_compacted_topic_loses_only_what_lies_below_its_start() -> None:
     log = segmented(**{"retention.ms": "1", "cleanup.policy": "compact"})
-    assert log.apply_retention(NOW_MS + 10**9) == []
+    assert log.retention.apply(NOW_MS + 10**9) == []
     log.delete_records(3)
-    log.apply_retention(NOW_MS)
+    log.retention.apply(NOW_MS)
     assert bases(log) == [3, 4]
 
 
@@ -104,7 +104,7 @@ def test_delete_records_moves_the_start_and_stops_at_the_high_watermark() -> Non
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     assert log.delete_records(-1) == 5
     assert stored(log) == {}
-    log.apply_retention(NOW_MS)
+    log.retention.apply(NOW_MS)
     assert bases(log) == [4]
 
 
@@ -112,12 +112,12 @@ def test_files_are_renamed_at_once_and_unlinked_after_the_delay() -> None:
     files = disk()
     log = segmented(files, **{"file.delete.delay.ms": "5000"})
     log.delete_records(1)
-    log.apply_retention(NOW_MS)
+    log.retention.apply(NOW_MS)
     names = files.list_directory(DIRECTORY)
     assert "00000000000000000000.log.deleted" in names
     assert "00000000000000000000.log" not in names
-    assert log.unlink_due(NOW_MS + 4999) == 0
-    assert log.unlink_due(NOW_MS + 5000) == 3
+    assert log.retention.unlink_due(NOW_MS + 4999) == 0
+    assert log.retention.unlink_due(NOW_MS + 5000) == 3
     assert not any(name.endswith(".deleted") for name in files.list_directory(DIRECTORY))
 
 
@@ -129,12 +129,12 @@ def test_files_go_although_syncs_follow_each_other_without_a_pause() -> None:
     append(log, batch(b"unsynced"))
     ticket = log.begin_sync()
     assert ticket is not None
-    log.apply_retention(NOW_MS)
+    log.retention.apply(NOW_MS)
     assert len(log.segments) == 1
-    assert log.unlink_due(NOW_MS + 1) == 3 + 3 * 4  # the first has no snapshot
+    assert log.retention.unlink_due(NOW_MS + 1) == 3 + 3 * 4  # the first has no snapshot
     ticket.run()
     log.end_sync(ticket)
-    assert log.unlink_due(NOW_MS + 1) == 4
+    assert log.retention.unlink_due(NOW_MS + 1) == 4
 
 
 def test_the_epochs_begin_at_the_log_start() -> None:
@@ -149,7 +149,7 @@ def test_a_disk_that_cannot_rename_stops_retention_and_not_the_log() -> None:
     log = segmented(files)
     log.delete_records(2)
     files.fail("rename", "*.log", errno.EIO)
-    assert len(log.apply_retention(NOW_MS)) <= 1
+    assert len(log.retention.apply(NOW_MS)) <= 1
     append(log, batch(b"more"))
     assert log.log_end_offset == 6
 
@@ -176,7 +176,7 @@ def test_a_producer_goes_on_after_a_power_cut_although_its_batches_are_gone(loss
         elif loss == "not written":
             files.fail("pwritev", "*.snapshot", errno.ENOSPC, times=1)
         log.configure(topic_config({"retention.ms": "0"}))
-        log.apply_retention(NOW_MS + 1)  # rolls the log if need be, and takes everything in it
+        log.retention.apply(NOW_MS + 1)  # rolls the log if need be, and takes everything in it
         assert bases(log) == [2]
         files = files.crash(random.Random(seed))
         again = open_test_log(files, was_clean=False, log_start_offset=2, high_watermark=2)
@@ -192,7 +192,7 @@ def test_a_stop_does_not_put_the_only_snapshot_at_risk() -> None:
         log = open_test_log(files, {"retention.ms": "0"})
         once(log, 0)
         sync(log)
-        log.apply_retention(NOW_MS + 1)
+        log.retention.apply(NOW_MS + 1)
         sync(log)
         files = files.crash(random.Random(seed))
         log = open_test_log(files, was_clean=False, log_start_offset=1, high_watermark=1)
@@ -216,9 +216,9 @@ def test_segments_wait_for_the_sync_that_their_producers_need() -> None:
     files.unlink(layout.snapshot_file(DIRECTORY, 1))
     log.unsynced.snapshot_offset = -1  # it did not survive
     once(log, 1)  # not synced yet: nothing may speak of it
-    assert log.apply_retention(NOW_MS + 1) == []
+    assert log.retention.apply(NOW_MS + 1) == []
     sync(log)
-    assert len(log.apply_retention(NOW_MS + 1)) == 2
+    assert len(log.retention.apply(NOW_MS + 1)) == 2
 
 
 def test_on_a_full_disk_segments_go_without_a_snapshot() -> None:
@@ -229,7 +229,7 @@ def test_on_a_full_disk_segments_go_without_a_snapshot() -> None:
         once(log, sequence)
         log.roll(NOW_MS)
         sync(log)
-    assert len(log.apply_retention(NOW_MS)) == 2
+    assert len(log.retention.apply(NOW_MS)) == 2
     once(log, 3)
 
 
@@ -239,7 +239,7 @@ def test_a_disk_that_cannot_sync_the_snapshot_ends_writing_and_keeps_the_segment
     once(log, 0)
     sync(log)
     files.fail("fdatasync", "*.snapshot", errno.EIO)
-    assert log.apply_retention(NOW_MS + 1) == []
+    assert log.retention.apply(NOW_MS + 1) == []
     assert log.error is not None
     assert log.segments[0].base_offset == 0
 
@@ -267,7 +267,7 @@ def test_offsets_go_on_after_a_power_cut_although_all_records_are_gone() -> None
         append(log, batch(b"y"))
         sync(log)
         log.configure(topic_config({"retention.ms": "0"}))
-        steps = log.retention_steps(NOW_MS + 1)
+        steps = log.retention.steps(NOW_MS + 1)
         for work in steps:
             if log.log_start_offset == 2:
                 break  # the segment is renamed, and the power is cut before that is synced
@@ -284,7 +284,7 @@ def test_a_sync_of_names_that_retention_saw_fail_is_not_tried_again_by_the_group
     sync(log)
     log.roll(NOW_MS)
     append(log, batch(b"last"))
-    steps = log.retention_steps(NOW_MS)
+    steps = log.retention.steps(NOW_MS)
     work = next(steps)
     ticket = log.begin_sync()
     assert ticket is not None
@@ -296,7 +296,7 @@ def test_a_sync_of_names_that_retention_saw_fail_is_not_tried_again_by_the_group
 
 def test_a_configuration_that_keeps_more_counts_for_retention_that_has_not_begun_to_delete() -> None:
     log = segmented(**{"retention.bytes": "0", "retention.ms": "-1"})
-    steps = log.retention_steps(NOW_MS)
+    steps = log.retention.steps(NOW_MS)
     work = next(steps)
     log.configure(topic_config({"ottla.acks.all": "page-cache", "retention.bytes": "-1", "retention.ms": "-1"}))
     work()
@@ -316,7 +316,7 @@ def test_retention_that_lacks_a_descriptor_goes_on_another_time(call: str) -> No
         sync(log)
     log.unsynced.snapshot_offset = -1  # it did not survive: one is written first
     lacking = files.fail(call, "*", errno.EMFILE, times=None)
-    assert log.apply_retention(NOW_MS) == []
+    assert log.retention.apply(NOW_MS) == []
     assert log.error is None
     files.heal(lacking)
-    assert len(log.apply_retention(NOW_MS)) == 3
+    assert len(log.retention.apply(NOW_MS)) == 3

@@ -295,7 +295,7 @@ def test_a_read_that_retention_overtakes_gives_what_it_found_and_the_next_hears_
         client.send(fetch_request("t", 0), version)
         node.settle()
         assert client.replies() == []
-        assert [segment.base_offset for segment in partition.log.apply_retention(clock.wall_ms())] == [0, 1]
+        assert [segment.base_offset for segment in partition.log.retention.apply(clock.wall_ms())] == [0, 1]
         jobs.pop()()
         node.settle()
     data = partitions(client.reply())[0]

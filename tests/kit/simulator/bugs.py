@@ -21,7 +21,7 @@ from ottla.broker.groups.replay import LogReplay
 from ottla.broker.metadata import changes
 from ottla.broker.partition import Partition
 from ottla.protocol.records.batch import BatchHeader
-from ottla.storage import intake, producer_recovery, recovery, retention, sync
+from ottla.storage import intake, log_retention, producer_recovery, recovery, sync
 from ottla.storage import log as log_module
 from ottla.storage.append import AppendResult
 from ottla.storage.cleaned_segment import CleanedSegment
@@ -29,6 +29,7 @@ from ottla.storage.directory_checkpoints import DirectoryCheckpoints
 from ottla.storage.log import Log
 from ottla.storage.log_checkpoints import LogCheckpoints
 from ottla.storage.log_reader import End
+from ottla.storage.log_retention import LogRetention
 from ottla.storage.missing_offsets import ANYWHERE
 from ottla.storage.offset_map import OffsetMap
 from ottla.storage.producer_state import ProducerEntry, ProducerStates
@@ -340,12 +341,12 @@ def _segments_before_what_stays() -> Iterator[None]:
         yield from ()
         return offset
 
-    def not_waited_for(log: Log) -> Generator[Callable[[], None], None, None]:
+    def not_waited_for(retention: LogRetention) -> Generator[Callable[[], None], None, None]:
         yield from ()
 
     with (
-        mock.patch.object(log_module, "keep_producers", at_once),
-        mock.patch.object(Log, "_names_synced", not_waited_for),
+        mock.patch.object(log_retention, "keep_producers", at_once),
+        mock.patch.object(LogRetention, "_names_synced", not_waited_for),
     ):
         yield
 
@@ -359,4 +360,4 @@ def _one_too_many() -> Any:
 
         return patched
 
-    return _before(retention, "deletable", replace)
+    return _before(log_retention, "deletable", replace)
