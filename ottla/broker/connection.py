@@ -22,18 +22,17 @@ import asyncio
 import errno
 import logging
 import socket
-import struct
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ottla.broker.buffers import FIRST_BYTES, LARGE_FRAME_BYTES
 from ottla.broker.context import Peer
+from ottla.broker.framing import LENGTH, describe_bad_length
+from ottla.broker.held_bytes import HeldBytes
 from ottla.broker.sending import NO_DESCRIPTOR, send, unmapped_bytes
 from ottla.broker.slot import CloseConnection, Slot
 
 if TYPE_CHECKING:
-    import mmap
-
     from ottla.broker.connections import Connections
     from ottla.protocol.types import Buffer
 
@@ -43,8 +42,6 @@ LARGE_SEND_BYTES = 256 << 10
 """Replies of one connection that are longer count for, and wait because of, `connections.TURN_SEND_BYTES`."""
 READS_ALONE = 16
 """A connection that has had so many reads in a row is taken for the only one that sends."""
-_HTTP_METHODS = (b"GET", b"POST", b"HEAD", b"PUT", b"OPTIONS", b"DELETE", b"CONNECT", b"PRI")
-_LENGTH = struct.Struct(">i")
 
 
 class Dispatcher(Protocol):
@@ -80,10 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._fd = NO_DESCRIPTOR
         self._piece: memoryview | None = None
-        self._own: mmap.mmap | None = None
-        self._own_view: memoryview | None = None
-        self._own_start = 0
-        self._own_end = 0
+        self._held: HeldBytes | None = None
         self._expected_bytes = 0
         self._slots: deque[Slot] = deque()
         self._slot_bytes = 0
@@ -134,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
         for slot in slots:
             slot.cancel()
         self._out.clear()
-        self._drop_own()
+        self._drop_held()
         self._shared.later.discard(self)
         self._shared.remove(self)
         if self.peer.on_end is not None:
@@ -146,13 +140,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next read goes: behind the bytes already held, else into the arena."""
-        if self._own_view is not None:
-            return self._own_view[self._own_end : self._read_limit()]
+        held, buffers = self._held, self._buffers
+        if held is not None:
+            return held.room(is_waiting=self._is_blocked())
         if (self._slots or self._pause) and self._is_blocked():
-            return self._take_own(FIRST_BYTES)
-        buffers = self._buffers
+            return self._hold_next(FIRST_BYTES)
         if self._expected_bytes and buffers.may_own(self._expected_bytes, self):
-            return self._take_own(self._expected_bytes)
+            return self._hold_next(self._expected_bytes)
         is_first = buffers.arena_turn != self._turn.number
         self._piece = piece = buffers.first_piece if is_first else buffers.arena_piece()
         return piece
@@ -162,9 +156,10 @@ class Connection(asyncio.BufferedProtocol):
         shared = self._shared
         shared.metrics.bytes_received += nbytes
         self.was_active = True
-        if self._own_view is not None:
-            self._own_end += nbytes
-            self._run_own()
+        held = self._held
+        if held is not None:
+            held.end += nbytes
+            self._run_held(held)
             return
         if shared.last_reader is not self:
             shared.last_reader = self
@@ -247,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
         """Read no more, and end once the requests that have started are answered; long polls are cut short."""
         self._is_draining = True
         self._hold(DRAIN)
-        self._drop_own()
+        self._drop_held()
         for slot in list(self._slots):
             if slot.parks:
                 self._slots.remove(slot)
@@ -312,9 +307,9 @@ class Connection(asyncio.BufferedProtocol):
             reply: list[Buffer] | Slot | None = None
             if forms is not None and end - start >= forms.frame_bytes:
                 reply = forms.answer(view, start, peer.sends_maps)
-            (length,) = _LENGTH.unpack_from(view, start)
+            (length,) = LENGTH.unpack_from(view, start)
             if not 0 < length <= self._max_frame_bytes:
-                self.close(self._describe_bad_length(length, view[start:end]))
+                self.close(describe_bad_length(length, bytes(view[start : min(start + 8, end)]), self._max_frame_bytes))
                 break
             following = start + 4 + length
             if following > end:
@@ -368,120 +363,64 @@ class Connection(asyncio.BufferedProtocol):
             return True
         return self._pending_requests >= self._shared.max_slots or self._slot_bytes >= self._shared.max_slot_bytes
 
-    def _run_own(self, *, is_due: bool = False) -> None:
-        """Start what may start of the own buffer, and keep the rest in order."""
-        view = self._own_view
-        if view is None:
-            return
-        start, end = self._own_start, self._own_end
-        self._own_start = new_start = self._start_frames(view, start, end, is_due=is_due)
+    def _run_held(self, held: HeldBytes, *, is_due: bool = False) -> None:
+        """Start what may start of the held bytes, and keep the rest in order."""
+        start, end = held.start, held.end
+        held.start = new_start = self._start_frames(held.view, start, end, is_due=is_due)
         if self._closing is not None:
-            self._drop_own()  # it may be full, and until the turn ends the loop asks where the next read goes
+            self._drop_held()  # it may be full, and until the turn ends the loop asks where the next read goes
             return
         if new_start == end:
             self._expected_bytes = end if end - start > LARGE_FRAME_BYTES else 0
-            self._drop_own()
+            self._drop_held()
         elif new_start > 0 and not self._is_blocked():
-            tail = view[new_start:end]
-            self._drop_own()
+            tail = held.view[new_start:end]
+            self._drop_held()
             self._keep(tail)
         else:
-            self._make_room()
+            self._make_room(held)
         self._update_pauses()
 
     def _keep(self, tail: memoryview) -> None:
-        """Move the beginning of a frame, or frames that may not start yet, to a buffer of the connection's own."""
-        length = len(tail)
-        total = self._frame_bytes(tail)
-        wanted = max(length, min(total, FIRST_BYTES))
-        if total > wanted and self._buffers.has_warm(total):
-            wanted = total
-        if not self._buffers.may_own(wanted, self):
-            wanted = length
-        self._take_own(wanted)[:length] = tail
-        self._own_end = length
-        self._make_room()
+        """Hold the beginning of a frame, or frames that may not start yet."""
+        self._held = held = HeldBytes.of(tail, self._buffers, self, self._max_frame_bytes)
+        self._make_room(held)
         self._update_pauses()
 
-    def _make_room(self) -> None:
-        """The own buffer holds bytes: see that the next read has room, or pause until it may have."""
+    def _hold_next(self, capacity: int) -> memoryview:
+        """The next read goes into a buffer of the connection's own."""
+        self._held = held = HeldBytes(self._buffers, self, capacity, self._max_frame_bytes)
+        return held.view
+
+    def _make_room(self, held: HeldBytes) -> None:
+        """There are bytes that wait: see that the next read has room, or pause until it may have."""
         is_blocked = self._is_blocked()
         if self.partial_since_ms is None and not is_blocked:
             self.partial_since_ms = self._shared.now_ms()
-        assert self._own is not None
-        if self._own_end < len(self._own):
+        if not held.is_full:
             return
         if is_blocked:
             self._hold(PARKED)
-        elif not self._pause & MEMORY and not self._grow():
+        elif not self._pause & MEMORY and not held.grow():
             self._hold(MEMORY)
             self._buffers.wait(self._memory_came)
 
-    def _grow(self) -> bool:
-        """Double the own buffer, at most to the end of the frame; False when the memory for requests is used up."""
-        own, view = self._own, self._own_view
-        assert own is not None
-        assert view is not None
-        held_view = view[self._own_start : self._own_end]
-        held = len(held_view)
-        wanted = min(max(2 * held, FIRST_BYTES), max(self._frame_bytes(held_view), held + 1))
-        if not self._buffers.may_own(wanted, self):
-            return False
-        self._buffers.give_back(own)
-        self._take_own(wanted)[:held] = held_view
-        self._own_end = held
-        return True
-
     def _memory_came(self) -> None:
         """Somebody gave bytes back: try again."""
-        if self._own is None or self._closing is not None:
+        held = self._held
+        if held is None or self._closing is not None:
             return
-        if self._own_end < len(self._own) or self._grow():
+        if not held.is_full or held.grow():
             self._release(MEMORY)
         else:
             self._buffers.wait(self._memory_came)
 
-    def _frame_bytes(self, view: memoryview) -> int:
-        """Length of the frame that begins in `view`, its length field included; what a first read takes if unknown."""
-        if len(view) < 4:
-            return FIRST_BYTES
-        length: int = _LENGTH.unpack_from(view)[0]
-        return 4 + length if 0 < length <= self._max_frame_bytes else FIRST_BYTES
-
-    def _read_limit(self) -> int:
-        """Read to the end of the frame and not beyond, so that the next one begins at the start of a buffer."""
-        assert self._own is not None
-        assert self._own_view is not None
-        held = self._own_end - self._own_start
-        if held < 4 or self._is_blocked():
-            return len(self._own)
-        end = self._own_start + self._frame_bytes(self._own_view[self._own_start : self._own_end])
-        return min(end, len(self._own)) if end > self._own_end else len(self._own)
-
-    def _take_own(self, capacity: int) -> memoryview:
-        self._own = self._buffers.take(capacity)
-        self._own_view = view = memoryview(self._own)
-        self._own_start = self._own_end = 0
-        return view
-
-    def _drop_own(self) -> None:
-        """Give the own buffer back; batches of this turn may still look at it, so it is used again after the turn."""
-        own, self._own, self._own_view = self._own, None, None
+    def _drop_held(self) -> None:
+        """Nothing waits here any more."""
+        held, self._held = self._held, None
         self.partial_since_ms = None
-        if own is not None:
-            self._buffers.give_back(own)
-            self._buffers.release_exemption(self)
-
-    def _describe_bad_length(self, length: int, view: memoryview) -> str:
-        if length <= 0:
-            return f"a frame of {length} bytes"
-        reason = f"a frame of {length} bytes is longer than socket.request.max.bytes={self._max_frame_bytes}"
-        start = bytes(view[:8])
-        if start.split(b" ")[0] in _HTTP_METHODS:
-            return f"{reason}; this is HTTP ({start!r}), and the listener speaks Kafka's protocol"
-        if start[:2] == b"\x16\x03":
-            return f"{reason}; this is a TLS handshake, and the listener speaks plaintext"
-        return reason
+        if held is not None:
+            held.drop()
 
     # -- the end of the turn --------------------------------------------------------------------------------------
 
@@ -496,7 +435,13 @@ class Connection(asyncio.BufferedProtocol):
         transport, out = self._transport, self._out
         if transport is None:
             return
-        if self._slots or self._pause or self._own is not None or self._closing is not None or self._shared.large_bytes:
+        if (
+            self._slots
+            or self._pause
+            or self._held is not None
+            or self._closing is not None
+            or self._shared.large_bytes
+        ):
             self._end_full_turn(transport)
         elif out:
             self._out = []
@@ -512,8 +457,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._pause & LATER:
             shared.later.discard(self)
             self._release(LATER)
-        if self._own is not None and self._closing is None and not self._is_draining:
-            self._run_own(is_due=True)
+        if self._held is not None and self._closing is None and not self._is_draining:
+            self._run_held(self._held, is_due=True)
         out = self._out
         if shared.has_sent_enough and sum(map(len, out)) > LARGE_SEND_BYTES:  # by now: what has just begun counts too
             self._hold(ENOUGH)
@@ -569,7 +514,7 @@ class Connection(asyncio.BufferedProtocol):
             self._hold(QUEUE)
         elif self._pause & QUEUE:
             self._release(QUEUE)
-        if self._pause & PARKED and (self._own is None or self._own_end < len(self._own)):
+        if self._pause & PARKED and (self._held is None or not self._held.is_full):
             self._release(PARKED)
 
     def _hold(self, reason: int) -> None:

@@ -389,6 +389,12 @@ def test_what_is_received_begins_at_a_page(shell: Shell) -> None:
     assert [ctypes.addressof(ctypes.c_char.from_buffer(place)) % mmap.PAGESIZE for place in places] == [0, 0]
 
 
+def taken(connection: Connection) -> int:
+    """How many bytes of a frame that is not whole yet the connection has taken."""
+    assert connection._held is not None
+    return connection._held.end
+
+
 def test_memory_for_requests_is_bounded_and_one_connection_always_gets_on() -> None:
     shell = Shell(socket_request_max_bytes=1 << 20, queued_max_request_bytes=1 << 20)
     pairs = [shell.connect() for _ in range(4)]
@@ -398,7 +404,7 @@ def test_memory_for_requests_is_bounded_and_one_connection_always_gets_on() -> N
     assert shell.connections.buffers.owned_bytes < 3 << 20
     assert any(transport.is_paused for _, transport in pairs)
     sent = {id(connection): 400_000 for connection, _ in pairs}
-    held = {id(connection): connection._own_end for connection, _ in pairs}  # what was taken of it
+    held = {id(connection): taken(connection) for connection, _ in pairs}
     sent |= held
     for _ in range(100):
         for connection, transport in pairs:
@@ -407,7 +413,7 @@ def test_memory_for_requests_is_bounded_and_one_connection_always_gets_on() -> N
                 before = len(transport.written)
                 shell.feed(connection, data[position:])
                 done = len(transport.written) > before
-                sent[id(connection)] = len(data) if done else connection._own_end
+                sent[id(connection)] = len(data) if done else taken(connection)
     assert [len(transport.written) for _, transport in pairs] == [len(data)] * 4
     assert shell.connections.buffers.owned_bytes == 0
 
