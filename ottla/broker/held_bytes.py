@@ -55,7 +55,7 @@ class HeldBytes:
         return self.end == len(self.view)
 
     def room(self, *, is_waiting: bool) -> memoryview:
-        """Where the next read goes. `is_waiting` says that whole frames wait here, and the rest may come behind them."""
+        """Where the next read goes. `is_waiting`: whole frames wait here, and what comes may stand behind them."""
         capacity = len(self.view)
         if is_waiting or self.end - self.start < LENGTH_BYTES:
             return self.view[self.end :]

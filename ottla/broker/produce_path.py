@@ -23,24 +23,19 @@ import struct
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from ottla.broker.produce_form import ProduceForm
 from ottla.broker.slot import Slot
-from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.headers import response_header
-from ottla.protocol.message import encode
 from ottla.storage.append import AllStored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.broker.context import Peer
-    from ottla.broker.metrics import Metrics
     from ottla.broker.node import Node
     from ottla.broker.partition import Partition
-    from ottla.config.topic import TopicConfig
+    from ottla.protocol.api.produce import ProduceRequest
     from ottla.storage.append import AppendResult
-    from ottla.storage.clock import Clock
-    from ottla.storage.log import Log
 
 ACKS_ALL = -1
 MAX_FORMS = 256
@@ -55,105 +50,7 @@ _FLEXIBLE_TAIL = b"\0\0\0"  # no tagged fields of the partition, the topic, the 
 _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
 _NO_KIND = -1
-_OFFSETS = struct.Struct(">qqq")  # base offset, log append time, log start offset
-_TIME_AND_START = struct.Struct(">qq")
-_MARK = struct.pack(">qq", 0x5EED_0FF5_E7A1_B2C3, 0x7EA5_7A3B_0001_0203)
 _NONE = ErrorCode.NONE
-
-
-class ProduceForm:
-    """What the remembered bytes mean, and the answer around what differs."""
-
-    __slots__ = (
-        "_after",
-        "_behind",
-        "_time_and_start",
-        "acks",
-        "before",
-        "clock",
-        "config",
-        "front",
-        "index",
-        "log",
-        "meter",
-        "metrics",
-        "name",
-        "pack",
-        "partition",
-        "timeout_ms",
-        "topic_id",
-        "version",
-    )
-
-    def __init__(self, request: ProduceRequest, version: int, partition: Partition, node: Node) -> None:
-        topic = request.topic_data[0]
-        self.version = version
-        self.acks = request.acks
-        self.timeout_ms = max(request.timeout_ms, 0)
-        self.name = topic.name
-        self.topic_id = topic.topic_id
-        self.index = topic.partition_data[0].index
-        self.partition = partition
-        self.log: Log = partition.log
-        self.config: TopicConfig = partition.log.config
-        self.clock: Clock = node.clock
-        self.metrics: Metrics = node.metrics
-        self.meter = node.metrics.meter("Produce", version, 0)
-        whole = self.encode(ErrorCode.NONE, 0x5EED_0FF5_E7A1_B2C3, 0x7EA5_7A3B_0001_0203, 0)
-        mark = whole.index(_MARK)
-        tags = response_header(0, version, 0)[4:]
-        self.before = tags + whole[:mark]
-        self._after = whole[mark + _OFFSETS.size :]
-        self._time_and_start = (-1, -1)
-        self._behind = _TIME_AND_START.pack(-1, -1) + self._after
-        layout = struct.Struct(f">{_LENGTH_BYTES}si{len(self.before)}sq{len(self._behind)}s")
-        self.front = _INT32.pack(layout.size - _LENGTH_BYTES)
-        self.pack = layout.pack
-        """An answer with its length: `front`, correlation id, `before`, base offset, `behind`."""
-
-    def behind(self, log_append_time_ms: int, log_start_offset: int) -> bytes:
-        """What stands behind the base offset in the answers of batches that were stored."""
-        if self._time_and_start != (log_append_time_ms, log_start_offset):
-            self._time_and_start = (log_append_time_ms, log_start_offset)
-            self._behind = _TIME_AND_START.pack(log_append_time_ms, log_start_offset) + self._after
-        return self._behind
-
-    def refusal(self, correlation_id: int, code: ErrorCode, message: str | None, result: AppendResult | None) -> bytes:
-        """The whole response of a batch that was refused, or is not promised, with its length."""
-        log_start_offset = -1 if result is None else result.log_start_offset
-        body = self.encode(code, -1, -1, log_start_offset, message or code.message, result)
-        header = response_header(0, self.version, correlation_id)
-        return _INT32.pack(len(header) + len(body)) + header + body
-
-    def encode(
-        self,
-        code: ErrorCode,
-        base_offset: int,
-        log_append_time_ms: int,
-        log_start_offset: int,
-        message: str | None = None,
-        result: AppendResult | None = None,
-    ) -> bytes:
-        """The response's body, by the long way."""
-        errors = () if result is None else result.record_errors
-        partition = ProduceResponse.PartitionProduceResponse(
-            index=self.index,
-            error_code=code,
-            base_offset=base_offset,
-            log_append_time_ms=log_append_time_ms,
-            log_start_offset=log_start_offset,
-            error_message=message,
-            record_errors=[
-                ProduceResponse.BatchIndexAndErrorMessage(
-                    batch_index=error.batch_index, batch_index_error_message=error.message
-                )
-                for error in errors
-            ],
-        )
-        topic = ProduceResponse.TopicProduceResponse(
-            name=self.name, topic_id=self.topic_id, partition_responses=[partition]
-        )
-        return encode(ProduceResponse(responses=[topic]), self.version)
 
 
 class ProduceForms:
