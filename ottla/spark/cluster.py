@@ -150,7 +150,7 @@ class Cluster:
                 continue  # a topic that is just being made or deleted is no reason to fail a pattern
             _check(topic.error_code, topic.name)
             partitions = tuple(sorted(item.partition_index for item in topic.partitions))
-            found[topic.name] = TopicInfo(topic.name, topic.topic_id, partitions)
+            found[topic.name] = TopicInfo(topic.name, topic.topic_id, partitions, topic.is_internal)
         return found
 
     def _list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:

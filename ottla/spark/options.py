@@ -36,7 +36,10 @@ class Subscribe:
 
 @dataclass(frozen=True)
 class SubscribePattern:
-    """Option `subscribePattern`: all partitions of the topics whose whole name matches."""
+    """Option `subscribePattern`: all partitions of the topics with a match in their name, internal ones left out.
+
+    A match anywhere, not of the whole name: that is what Spark's source does since it asks by the Admin client (3.4).
+    """
 
     pattern: re.Pattern[str]
 
@@ -138,6 +141,11 @@ _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 DEFAULT_TRIGGER_DELAY = "15m"
 
+_NO_CATALOG = (
+    "a topic cannot be a table of the catalog: Spark keeps such a table's options from a data source in Python; "
+    "CREATE TEMPORARY VIEW name USING ottla OPTIONS (...) takes them"
+)
+
 
 def read_options(raw: Mapping[str, str]) -> ReadOptions:
     """Read the options of a batch query; raises OptionError at the first that cannot be used."""
@@ -211,6 +219,8 @@ def _sorted_out(raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]
     """Separate the source's own options, under the names that people know, from those of the Kafka client."""
     given: dict[str, str] = {}
     kafka: dict[str, str] = {}
+    if not raw or "provider" in raw:  # what Spark hands over for a table when it is read, and when it is made
+        raise OptionError(_NO_CATALOG)
     for key, value in raw.items():
         name = key.lower()
         if name in _OPTIONS:
@@ -238,8 +248,10 @@ def _selection(given: Mapping[str, str]) -> Subscribe | SubscribePattern | Assig
             raise OptionError("subscribe: no topic is named")
         return Subscribe(topics)
     if option == "subscribePattern":
+        if not value.strip():
+            raise OptionError("subscribePattern: no pattern is given")
         try:
-            return SubscribePattern(re.compile(value))
+            return SubscribePattern(re.compile(value.strip()))
         except re.error as wrong:
             raise OptionError(f"subscribePattern: {value!r} is no regular expression of Python's: {wrong}") from None
     return Assign(json_partition_lists("assign", value))

@@ -47,6 +47,7 @@ class TopicInfo:
     name: str
     topic_id: UUID
     partitions: tuple[int, ...]
+    is_internal: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,11 @@ def select_topics(options: ReadOptions, cluster: ClusterView, *, must_exist: boo
                 raise OptionError(f"assign: topic {name} has no partition {_listed(missing)}")
             topics[name] = replace(info, partitions=tuple(sorted(set(wanted) - set(missing))))
         return topics
-    matching = {name: info for name, info in cluster.describe(None).items() if selection.pattern.fullmatch(name)}
+    matching = {
+        name: info
+        for name, info in cluster.describe(None).items()
+        if not info.is_internal and selection.pattern.search(name)
+    }
     if not matching and must_exist:
         logger.warning("subscribePattern: no topic matches %s; the result is empty", selection.pattern.pattern)
     return matching

@@ -114,6 +114,7 @@ def test_limits_per_trigger_are_ignored_with_a_warning(caplog: pytest.LogCapture
         ({"path": "/x"}, "load\\(\\) takes no path"),
         ({"assign": '{"t":[0]}'}, "exactly one of .* found subscribe and assign"),
         ({"subscribe": " , "}, "subscribe: no topic"),
+        ({"provider": "ottla", "option.subscribe": "t"}, "CREATE TEMPORARY VIEW .* USING ottla"),
         ({"startingOffsets": "{"}, "startingOffsets: '{' is not JSON"),
         ({"startingOffsets": "[1]"}, "not a JSON object"),
         ({"startingOffsets": '{"t":5}'}, "topic t needs a number for each partition"),
@@ -157,6 +158,10 @@ def test_bootstrap_servers_and_a_selection_must_be_given() -> None:
         read_options({"subscribe": "t"})
     with pytest.raises(OptionError, match="found none of them"):
         read_options({"kafka.bootstrap.servers": "h:1"})
+    with pytest.raises(OptionError, match="CREATE TEMPORARY VIEW .* USING ottla"):
+        read_options({})  # what Spark hands over for a table of its catalog
+    with pytest.raises(OptionError, match="subscribePattern: no pattern"):
+        read_options({"kafka.bootstrap.servers": "h:1", "subscribePattern": " "})
     with pytest.raises(OptionError, match="no regular expression"):
         read_options({"kafka.bootstrap.servers": "h:1", "subscribePattern": "("})
     for wrong in ('{"t":[]}', '{"t":[-1]}', '{"t":["0"]}', '{"t":0}', "t", "[" * 100_000):

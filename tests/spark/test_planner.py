@@ -28,7 +28,7 @@ class FakeCluster:
         for name in names:
             partitions = tuple(sorted(index for topic, index in self.logs if topic == name))
             if partitions:
-                found[name] = TopicInfo(name, ID, partitions)
+                found[name] = TopicInfo(name, ID, partitions, is_internal=name.startswith("__"))
         return found
 
     def list_offsets(self, times: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int | None]:
@@ -58,11 +58,18 @@ def test_empty_partitions_make_no_task() -> None:
     assert planned(FakeCluster({("t", 0): (5, 5)})) == []
 
 
-def test_a_pattern_must_match_the_whole_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pattern_is_searched_for_in_names_as_sparks_own_source_does(caplog: pytest.LogCaptureFixture) -> None:
     cluster = FakeCluster({("flights", 0): (0, 1), ("flights2", 0): (0, 1), ("old-flights", 0): (0, 1)})
-    assert [row[0] for row in planned(cluster, subscribePattern="flights.?")] == ["flights", "flights2"]
-    assert planned(cluster, subscribePattern="light") == []
-    assert "no topic matches light" in caplog.text
+    assert [row[0] for row in planned(cluster, subscribePattern="flights")] == ["flights", "flights2", "old-flights"]
+    assert [row[0] for row in planned(cluster, subscribePattern="^flights.?$")] == ["flights", "flights2"]
+    assert planned(cluster, subscribePattern="trains") == []
+    assert "no topic matches trains" in caplog.text
+
+
+def test_a_pattern_passes_internal_topics_by_and_a_name_does_not() -> None:
+    cluster = FakeCluster({("flights", 0): (0, 1), ("__consumer_offsets", 0): (0, 1)})
+    assert [row[0] for row in planned(cluster, subscribePattern=".*")] == ["flights"]
+    assert [row[0] for row in planned(cluster, subscribe="__consumer_offsets")] == ["__consumer_offsets"]
 
 
 def test_only_assigned_partitions_are_read() -> None:

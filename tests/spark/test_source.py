@@ -157,7 +157,7 @@ def test_offsets_and_times_bound_what_is_read(spark: SparkSession, broker: Broke
 
 def test_an_assignment_and_a_pattern_select(spark: SparkSession, broker: BrokerProcess, numbers: str) -> None:
     assert load(spark, broker, assign=f'{{"{numbers}":[1]}}').select("partition").distinct().collect() == [(1,)]
-    assert load(spark, broker, subscribePattern=f"{numbers[:-1]}.").count() == COUNT
+    assert load(spark, broker, subscribePattern=f"^{numbers[:-1]}.$").count() == COUNT
     assert load(spark, broker, subscribePattern="no-topic-is-named-so").count() == 0
 
 
@@ -167,6 +167,36 @@ def test_a_table_in_sql_reads_the_topic(spark: SparkSession, broker: BrokerProce
         f"OPTIONS (`kafka.bootstrap.servers` '{broker.bootstrap}', subscribe '{numbers}')"
     )
     assert spark.sql("SELECT count(*) FROM numbers WHERE key IS NULL").first() == (len(range(0, COUNT, 7)),)
+
+
+def test_a_table_of_the_catalog_is_refused_with_the_way_out(
+    spark: SparkSession, broker: BrokerProcess, numbers: str
+) -> None:
+    """Spark would take it, and hand none of its options to the reader."""
+    from pyspark.errors import AnalysisException
+
+    given = f"OPTIONS (`kafka.bootstrap.servers` '{broker.bootstrap}', subscribe '{numbers}')"
+    with pytest.raises(AnalysisException, match="OptionError: .* CREATE TEMPORARY VIEW name USING ottla"):
+        spark.sql(f"CREATE TABLE numbers_table USING ottla {given}")
+    spark.sql("CREATE TABLE offsets_table (offset bigint) USING ottla")
+    try:
+        with pytest.raises(AnalysisException, match="OptionError: .* CREATE TEMPORARY VIEW name USING ottla"):
+            spark.sql("SELECT * FROM offsets_table").collect()
+    finally:
+        spark.sql("DROP TABLE offsets_table")
+
+
+def test_a_session_whose_timestamps_have_no_zone_reads_the_column_all_the_same(
+    spark: SparkSession, broker: BrokerProcess, numbers: str
+) -> None:
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        first = load(spark, broker, subscribe=numbers).selectExpr("min(unix_millis(timestamp))").first()
+        assert load(spark, broker, subscribe=numbers).dtypes[5] == ("timestamp", "timestamp")
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+    assert first is not None
+    assert first[0] == START_MS
 
 
 def test_a_query_that_stops_early_gets_its_rows(spark: SparkSession, broker: BrokerProcess, numbers: str) -> None:
