@@ -15,6 +15,7 @@ from kit.golden import (
     CONTROL_RECORDS,
     DROPPED_BY_KAFKA,
     REQUESTS_AND_RESPONSES,
+    SAME_AS_THE_NEXT,
     golden_messages,
 )
 from kit.kafka_python_messages import kafka_python_class
@@ -41,6 +42,7 @@ else can read and write it:
   (`tests/protocol/test_kafka_python_oracle.py`).
 - **old kafka-python**: the classes that this client keeps from its second version, for versions that Kafka 4 dropped;
   random values (`tests/protocol/test_old_kafka_python_oracle.py`).
+- **the next version**: the schema says that this version looks as the next, which others vouch for; the same file.
 - **Kafka 4.1**: frames that the classes of Apache Kafka 4.1.0 wrote, kept in `tests/protocol/golden`
   (`tests/protocol/test_kafka_golden.py`); `scripts/interop/wire-golden` makes them anew.
 """
@@ -51,7 +53,10 @@ def oracles(cls: type[Message], version: int) -> list[str]:
     known = {
         "kio": kio_class(cls, version) is not None,
         "kafka-python": cls in REQUESTS_AND_RESPONSES and kafka_python_class(cls, version) is not None,
-        "old kafka-python": (cls, version) in DROPPED_BY_KAFKA and old_kafka_python_class(cls, version) is not None,
+        "old kafka-python": (cls, version) in DROPPED_BY_KAFKA
+        and (cls, version) not in SAME_AS_THE_NEXT
+        and old_kafka_python_class(cls, version) is not None,
+        "the next version": (cls, version) in SAME_AS_THE_NEXT,
         "Kafka 4.1": any(golden.cls is cls and golden.version == version for golden in golden_messages()),
     }
     return [name for name, vouches in known.items() if vouches]

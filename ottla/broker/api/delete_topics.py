@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20), versions 1-6: delete topics by name, from version 6 on also by id.
+"""DeleteTopics (key 20), versions 0-6: delete topics by name, from version 6 on also by id.
 
 The answer says that the deletion survives a crash; the files are renamed by then and unlinked after
 `file.delete.delay.ms`. A topic that is named twice is INVALID_REQUEST each time. `delete.topic.enable=false` is

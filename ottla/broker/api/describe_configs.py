@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32), versions 1-4: the configuration of topics and of this broker, with where each value comes
+"""DescribeConfigs (key 32), versions 0-4: the configuration of topics and of this broker, with where each value comes
 from.
 
 Null keys, and as in Kafka an empty list, ask for all of a resource's keys; keys that it does not have are left out.
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.logger_levels import BROKER_LOGGER, describe_loggers
 from ottla.broker.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from ottla.config.options import ConfigSource
 from ottla.config.resources import ClientMetricsConfig, GroupConfig
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -102,6 +103,7 @@ def _result(
         name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
+        is_default=entry.source == ConfigSource.DEFAULT_CONFIG,
         config_source=entry.source,
         is_sensitive=entry.is_sensitive,
         synonyms=[

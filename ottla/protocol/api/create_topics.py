@@ -1,10 +1,11 @@
-"""CreateTopics (key 19), versions 2-7: create topics, or only check whether they could be.
+"""CreateTopics (key 19), versions 0-7: create topics, or only check whether they could be.
 
 Each topic succeeds or fails by itself. `num_partitions` and `replication_factor` are -1 where `assignments` are given,
 or, from version 4 on, where the broker's defaults are wanted (KIP-464).
 
-Versions: 4 the defaults · 5 is flexible and returns the configuration (KIP-525) · 6 may answer
-THROTTLING_QUOTA_EXCEEDED (KIP-599) · 7 returns the topic id. Versions 0-1 ended with Apache Kafka 4.0.
+Versions: 1 has `validate_only` and error messages · 2 the throttle time · 4 the defaults · 5 is flexible and returns
+the configuration (KIP-525) · 6 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599) · 7 returns the topic id. Versions
+0-1 ended with Apache Kafka 4.0; clients of 0.10 have no others.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ottla.protocol.message import Request, Response, Struct, since, tagged
 from ottla.protocol.types import ZERO_UUID, Bool, Int8, Int16, Int32, NullableString, String, Uuid
 
 
-class CreateTopicsRequest(Request, key=19, versions="2-7", flexible="5+"):
+class CreateTopicsRequest(Request, key=19, versions="0-7", flexible="5+"):
     """The topics to create; `validate_only` creates none."""
 
     class CreatableReplicaAssignment(Struct):
@@ -39,10 +40,10 @@ class CreateTopicsRequest(Request, key=19, versions="2-7", flexible="5+"):
 
     topics: list[CreatableTopic]
     timeout_ms: Int32 = 60000
-    validate_only: Bool = False
+    validate_only: Bool = since("1+", default=False)
 
 
-class CreateTopicsResponse(Response, key=19, versions="2-7", flexible="5+"):
+class CreateTopicsResponse(Response, key=19, versions="0-7", flexible="5+"):
     """What became of each topic."""
 
     class CreatableTopicConfigs(Struct):
@@ -63,11 +64,11 @@ class CreateTopicsResponse(Response, key=19, versions="2-7", flexible="5+"):
         name: String
         topic_id: Uuid = since("7+", default=ZERO_UUID, ignorable=True)
         error_code: Int16 = 0
-        error_message: NullableString = None
+        error_message: NullableString = since("1+", default=None, ignorable=True)
         topic_config_error_code: Int16 = tagged(0, "5+", default=0, ignorable=True)
         num_partitions: Int32 = since("5+", default=-1, ignorable=True)
         replication_factor: Int16 = since("5+", default=-1, ignorable=True)
         configs: list[CreateTopicsResponse.CreatableTopicConfigs] | None = since("5+", factory=list, ignorable=True)
 
-    throttle_time_ms: Int32 = 0
+    throttle_time_ms: Int32 = since("2+", default=0, ignorable=True)
     topics: list[CreatableTopicResult]

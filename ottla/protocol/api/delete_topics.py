@@ -1,7 +1,7 @@
-"""DeleteTopics (key 20), versions 1-6: delete topics by name or by id.
+"""DeleteTopics (key 20), versions 0-6: delete topics by name or by id.
 
-Versions: 3 may answer TOPIC_DELETION_DISABLED · 4 is flexible · 5 adds error messages · 6 deletes by topic id, with
-null names (KIP-516). Version 0 ended with Apache Kafka 4.0.
+Versions: 1 has the throttle time · 3 may answer TOPIC_DELETION_DISABLED · 4 is flexible · 5 adds error messages · 6
+deletes by topic id, with null names (KIP-516). Version 0 ended with Apache Kafka 4.0; clients of 0.10 have no other.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ottla.protocol.message import Request, Response, Struct, ranged, since
 from ottla.protocol.types import ZERO_UUID, Int16, Int32, NullableString, String, Uuid
 
 
-class DeleteTopicsRequest(Request, key=20, versions="1-6", flexible="4+"):
+class DeleteTopicsRequest(Request, key=20, versions="0-6", flexible="4+"):
     """The topics: `topic_names` up to version 5, `topics` after. `timeout_ms` bounds the wait."""
 
     class DeleteTopicState(Struct):
@@ -20,11 +20,11 @@ class DeleteTopicsRequest(Request, key=20, versions="1-6", flexible="4+"):
         topic_id: Uuid
 
     topics: list[DeleteTopicState] = since("6+", factory=list)
-    topic_names: list[String] = ranged("1-5", factory=list, ignorable=True)
+    topic_names: list[String] = ranged("0-5", factory=list, ignorable=True)
     timeout_ms: Int32
 
 
-class DeleteTopicsResponse(Response, key=20, versions="1-6", flexible="4+"):
+class DeleteTopicsResponse(Response, key=20, versions="0-6", flexible="4+"):
     """What became of each topic."""
 
     class DeletableTopicResult(Struct):
@@ -35,5 +35,5 @@ class DeleteTopicsResponse(Response, key=20, versions="1-6", flexible="4+"):
         error_code: Int16 = 0
         error_message: NullableString = since("5+", default=None, ignorable=True)
 
-    throttle_time_ms: Int32 = 0
+    throttle_time_ms: Int32 = since("1+", default=0, ignorable=True)
     responses: list[DeletableTopicResult]

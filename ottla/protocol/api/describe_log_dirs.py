@@ -1,7 +1,7 @@
-"""DescribeLogDirs (key 35), versions 1-4: the log directories, what lies in them, and how much room is left.
+"""DescribeLogDirs (key 35), versions 0-4: the log directories, what lies in them, and how much room is left.
 
-Versions: 2 is flexible · 3 has a code at the top (KIP-784) · 4 the bytes of the volume (KIP-827). Version 0 ended with
-Apache Kafka 4.0.
+Versions: 1 looks as 0 · 2 is flexible · 3 has a code at the top (KIP-784) · 4 the bytes of the volume (KIP-827).
+Version 0 ended with Apache Kafka 4.0; the AdminClients of 1.0 and 1.1 have no other.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Bool, Int16, Int32, Int64, String
 
 
-class DescribeLogDirsRequest(Request, key=35, versions="1-4", flexible="2+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
+class DescribeLogDirsRequest(Request, key=35, versions="0-4", flexible="2+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
     """Which partitions; null for all."""
 
     class DescribableLogDirTopic(Struct):
@@ -23,7 +23,7 @@ class DescribeLogDirsRequest(Request, key=35, versions="1-4", flexible="2+", max
     topics: list[DescribableLogDirTopic] | None
 
 
-class DescribeLogDirsResponse(Response, key=35, versions="1-4", flexible="2+"):
+class DescribeLogDirsResponse(Response, key=35, versions="0-4", flexible="2+"):
     """The directories."""
 
     class DescribeLogDirsPartition(Struct):

@@ -69,7 +69,7 @@ def partitions_told(response: DescribeLogDirsResponse) -> list[tuple[str, str, i
     )
 
 
-@pytest.mark.parametrize("version", range(1, 5))
+@pytest.mark.parametrize("version", range(5))
 def test_each_log_directory_tells_what_lies_in_it(node: Node, version: int) -> None:
     Exchange(node).ask(produce_request("t", batch(1, value=b"v" * 500)), 9)
     response = log_dirs(node, version=version)

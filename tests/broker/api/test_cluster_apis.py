@@ -63,6 +63,14 @@ def test_a_topic_has_all_its_keys_with_value_source_and_type(version: int) -> No
     assert retention.config_type == (LONG if version >= 3 else 0)
 
 
+def test_version_0_says_of_each_key_whether_its_value_is_the_default() -> None:
+    result = describe(node_with_topic(log_segment_bytes=2_000_000), TOPIC, "orders", version=0)
+    entries = {entry.name: (entry.value, entry.is_default) for entry in result.configs}
+    assert entries["retention.ms"] == ("5000", False)
+    assert entries["segment.bytes"] == ("2000000", False)
+    assert entries["cleanup.policy"] == ("delete", True)
+
+
 def test_only_the_keys_that_were_asked_for_are_told() -> None:
     node = node_with_topic()
     names = [entry.name for entry in describe(node, TOPIC, "orders", ["segment.ms", "no.such.key"]).configs]

@@ -235,7 +235,7 @@ def test_each_listener_has_its_own_advertised_address() -> None:
 # --- CreateTopics
 
 
-@pytest.mark.parametrize("version", range(2, 8))
+@pytest.mark.parametrize("version", range(8))
 def test_create_topics_answers_what_each_version_can_say(version: int) -> None:
     node, _, _ = start_node()
     result = create(node, "a", 2, version=version, retention_ms="5000")
@@ -247,6 +247,12 @@ def test_create_topics_answers_what_each_version_can_say(version: int) -> None:
         values = {entry.name: (entry.value, entry.config_source) for entry in result.configs or ()}
         assert values["retention.ms"] == ("5000", 1)
         assert values["segment.bytes"] == ("1073741824", 5)
+
+
+def test_create_topics_0_has_a_code_and_no_reason() -> None:
+    node, _, _ = start_node()
+    assert (create(node, "a/b", version=0).error_code, create(node, "a/b", version=0).error_message) == (17, None)
+    assert create(node, "a/b", version=1).error_message is not None
 
 
 def test_create_topics_that_is_only_validated_says_what_would_be() -> None:
@@ -276,7 +282,7 @@ def test_a_name_twice_in_a_request_has_one_result() -> None:
 # --- DeleteTopics
 
 
-@pytest.mark.parametrize("version", range(1, 7))
+@pytest.mark.parametrize("version", range(7))
 def test_delete_topics_by_name_at_each_version(version: int) -> None:
     node, _, _ = start_node()
     create(node, "a")
@@ -335,6 +341,30 @@ def test_create_partitions_grows_a_topic_and_refuses_to_shrink_it(version: int) 
         node, CreatePartitionsRequest(topics=topics[:1], timeout_ms=1000, validate_only=False), version
     ).results
     assert again.error_code == ErrorCode.INVALID_PARTITIONS
+
+
+def test_what_is_wrong_with_a_new_topic_is_told_in_kafkas_order() -> None:
+    """Its name, its configuration, the replication factor if it is none, the number of partitions, the brokers."""
+    node, _, _ = start_node()
+    create(node, "here")
+
+    def code(name: str, partitions: int, replication_factor: int, value: str = "1") -> int:
+        topic = CreateTopicsRequest.CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            assignments=[],
+            configs=[CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value=value)],
+        )
+        response = ask(node, CreateTopicsRequest(topics=[topic], timeout_ms=1, validate_only=True), 7)
+        assert isinstance(response, CreateTopicsResponse)
+        return response.topics[0].error_code
+
+    assert code("here", 0, 0, "x") == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert code("new", 0, 0, "x") == ErrorCode.INVALID_CONFIG
+    assert code("new", 0, 0) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert code("new", 0, 2) == ErrorCode.INVALID_PARTITIONS
+    assert code("new", 1, 2) == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 # --- DescribeTopicPartitions
