@@ -64,11 +64,12 @@ def plan_topics(image: MetadataImage, wishes: Sequence[NewTopic], rules: Rules, 
         try:
             if names[wish.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
-            count = _check_new_topic(image, wish, rules, collisions, placement)
+            _check_name(image, wish, collisions)
             given = tuple(wish.configs)
             if given not in checked:
                 checked[given] = _check_configs(wish, rules.config)
             overrides, config = checked[given]
+            count = _check_size(wish, rules, placement)
             directories = placement.take(count)
         except KafkaError as error:
             plan.outcomes.append(refused(wish.name, error))
@@ -138,10 +139,8 @@ def plan_removal(image: MetadataImage, targets: Sequence[str | UUID], rules: Rul
     return plan
 
 
-def _check_new_topic(
-    image: MetadataImage, wish: NewTopic, rules: Rules, collisions: Mapping[str, str], placement: Placement
-) -> int:
-    """The number of partitions. Raises KafkaError."""
+def _check_name(image: MetadataImage, wish: NewTopic, collisions: Mapping[str, str]) -> None:
+    """Raise KafkaError unless a topic of this name can be made."""
     if wish.name == CLUSTER_METADATA_TOPIC:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{wish.name} is the broker's own and not a topic")
     problem = topic_name_problem(wish.name)
@@ -154,25 +153,31 @@ def _check_new_topic(
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{wish.name} collides with {other}: '.' and '_' count as the same"
         )
+
+
+def _check_size(wish: NewTopic, rules: Rules, placement: Placement) -> int:
+    """The number of partitions. Raises KafkaError."""
     if wish.assignments:
         count = _check_assignments(wish, rules)
     else:
-        _check_replication_factor(wish.replication_factor, rules)
+        wanted = wish.replication_factor
+        if wanted == 0 or wanted < -1:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"the replication factor is at least 1, not {wanted}; -1: the default",
+            )
         if wish.partitions == 0 or wish.partitions < -1:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
                 f"a topic has at least 1 partition, not {wish.partitions}; -1: the default",
             )
+        _check_replication_factor(wanted, rules)
         count = rules.config.num_partitions if wish.partitions == -1 else wish.partitions
     placement.check(count)
     return count
 
 
 def _check_replication_factor(wanted: int, rules: Rules) -> None:
-    if wanted == 0 or wanted < -1:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, f"the replication factor is at least 1, not {wanted}; -1: the default"
-        )
     factor = rules.config.default_replication_factor if wanted == -1 else wanted
     if factor > 1 and not rules.config.ottla_replication_factor_lenient:
         raise KafkaError(
