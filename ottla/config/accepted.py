@@ -6,8 +6,10 @@ effect; each has the reason. (Keys that will have an effect in a later version s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
+from ottla.config.declare import INT_MAX, LONG_MAX, integer_parser, read_number
 from ottla.config.options import ConfigType, Option
 
 _BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
@@ -307,33 +309,47 @@ def _boolean(text: str) -> object:
     return text.lower() == "true"
 
 
-def _number(read: Callable[[str], object], allowed: str) -> Callable[[str], object]:
-    def parse(text: str) -> object:
-        try:
-            return read(text) if text and len(text) < 400 else None
-        except ValueError:
-            raise ValueError(f"must be {allowed}") from None
+def _number(text: str) -> object:
+    return read_number(text, "a number")
 
-    return parse
+
+_THROTTLED = "`*`, or a list of partition:broker"
+
+
+def _throttled_replicas(text: str) -> object:
+    items = [item.strip() for item in text.split(",")] if text else []
+    if items != ["*"] and not all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in items):
+        raise ValueError(f"must be {_THROTTLED}")
+    return ",".join(items)
 
 
 _PARSERS: dict[ConfigType, tuple[Callable[[str], object], str]] = {
     _BOOLEAN: (_boolean, "true or false"),
-    _INT: (_number(int, "an integer"), "an integer"),
-    _LONG: (_number(int, "an integer"), "an integer"),
-    _DOUBLE: (_number(float, "a number"), "a number"),
+    _INT: integer_parser(-INT_MAX - 1, INT_MAX),
+    _LONG: integer_parser(-LONG_MAX - 1, LONG_MAX),
+    _DOUBLE: (_number, "a number"),
     _STRING: (str, "text"),
     _PASSWORD: (str, "text"),
     _LIST: (str, "a comma-separated list"),
 }
+_LOCAL_RETENTION = integer_parser(-2, LONG_MAX)
+_PARSERS_OF_KEYS: dict[str, tuple[Callable[[str], object], str]] = {
+    "local.retention.ms": _LOCAL_RETENTION,
+    "local.retention.bytes": _LOCAL_RETENTION,
+    "log.local.retention.ms": _LOCAL_RETENTION,
+    "log.local.retention.bytes": _LOCAL_RETENTION,
+    "leader.replication.throttled.replicas": (_throttled_replicas, _THROTTLED),
+    "follower.replication.throttled.replicas": (_throttled_replicas, _THROTTLED),
+}
+"""Where the type says too little."""
 
 
 def _options(reasons: dict[str, dict[str, tuple[ConfigType, str]]]) -> dict[str, Option]:
     options = {}
     for reason, keys in reasons.items():
         for key, (kind, default) in keys.items():
-            parse, allowed = _PARSERS[kind]
-            value = parse(default) if default else None
+            parse, allowed = _PARSERS_OF_KEYS.get(key) or _PARSERS[kind]
+            value = parse(default) if default or key in _PARSERS_OF_KEYS else None
             options[key] = Option(
                 kind,
                 value,

@@ -39,6 +39,8 @@ from ottla.config.security import Access, Sasl, Tls
 from ottla.config.sources import read_environment, read_overrides, read_properties
 
 _DYNAMIC = Origin(OriginKind.TOPIC, "")
+_NOBODY_COULD_CONNECT = frozenset({"max.connections", "max.connections.per.ip", "max.connection.creation.rate"})
+"""Keys of which 0 could not be taken back while the broker runs."""
 _LISTENER_KEY = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<key>.+)")
 
 
@@ -176,6 +178,8 @@ class BrokerConfig(
             value = ALL_BROKER_KEYS[key].read(Given(text, _DYNAMIC))
             if key == "log.retention.ms" and value == 0:
                 raise ConfigError(key, text, "must not be 0; -1 keeps records for ever")
+            if key in _NOBODY_COULD_CONNECT and value == 0:
+                raise ConfigError(key, text, "must not be 0: nobody could connect and set another value")
 
     # --- loading -----------------------------------------------------------------------------------------------------
 
@@ -234,6 +238,13 @@ class BrokerConfig(
                 "group.max.session.timeout.ms",
                 f"must be at least group.min.session.timeout.ms, which is {self.group_min_session_timeout_ms}",
             )
+        if "classic" not in self.group_coordinator_rebalance_protocols:
+            raise self._wrong("group.coordinator.rebalance.protocols", "must name classic, which is always served")
+        self._check_consumer_groups()
+        if self.max_connections_per_ip == 0 and not self.max_connections_per_ip_overrides:
+            raise self._wrong("max.connections.per.ip", "must not be 0 without max.connections.per.ip.overrides")
+        if "queued.max.request.bytes" not in self.values:
+            self.queued_max_request_bytes = max(self.queued_max_request_bytes, self.socket_request_max_bytes)
         if self.queued_max_request_bytes == 0 or 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise self._wrong(
                 "queued.max.request.bytes",
@@ -241,6 +252,20 @@ class BrokerConfig(
             )
         if len(set(self.log_dirs)) != len(self.log_dirs):
             raise self._wrong("log.dirs", "names a directory twice")
+
+    def _check_consumer_groups(self) -> None:
+        """A group's own values keep within the bounds; so do the values of groups that have none."""
+        for name in ("session.timeout.ms", "heartbeat.interval.ms"):
+            low, value, high = (f"group.consumer.{bound}{name}" for bound in ("min.", "", "max."))
+            bounds = [getattr(self, key.replace(".", "_")) for key in (low, value, high)]
+            if bounds[0] > bounds[2]:
+                raise self._wrong(high, f"must be at least {low}, which is {bounds[0]}")
+            if not bounds[0] <= bounds[1] <= bounds[2]:
+                raise self._wrong(value, f"must be from {bounds[0]} ({low}) to {bounds[2]} ({high})")
+        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
+            session_ms = self.group_consumer_session_timeout_ms
+            reason = f"must be less than group.consumer.session.timeout.ms, which is {session_ms}"
+            raise self._wrong("group.consumer.heartbeat.interval.ms", reason)
 
     def _wrong(self, key: str, reason: str) -> ConfigError:
         option = ALL_BROKER_KEYS[key]

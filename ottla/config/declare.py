@@ -18,11 +18,14 @@ LONG_MAX = (1 << 63) - 1
 _T = TypeVar("_T")
 
 
-def _integer(low: int, high: int) -> tuple[Callable[[str], int], str]:
+def integer_parser(low: int, high: int, excluded: int | None = None) -> tuple[Callable[[str], int], str]:
+    """What reads an integer within closed bounds, but for one, and what it takes in words."""
     if high in (INT_MAX, LONG_MAX):
         allowed = "an integer" if low in (-INT_MAX - 1, -LONG_MAX - 1) else f"an integer of at least {low}"
     else:
         allowed = f"an integer from {low} to {high}"
+    if excluded is not None:
+        allowed += f" and not {excluded}"
 
     def parse(text: str) -> int:
         digits = text[1:] if text[:1] in ("-", "+") else text
@@ -32,6 +35,8 @@ def _integer(low: int, high: int) -> tuple[Callable[[str], int], str]:
         if not low <= value <= high:
             limit = f", and at most {high}" if value > high and allowed.startswith("an integer of") else ""
             raise ValueError(f"must be {allowed}{limit}")
+        if value == excluded:
+            raise ValueError(f"must be {allowed}")
         return value
 
     return parse, allowed
@@ -43,18 +48,19 @@ def int32(
     doc: str,
     at_least: int = 0,
     at_most: int = INT_MAX,
+    excluded: int | None = None,
     kafka: str | None = None,
     inert: str = "",
     dynamic: bool = False,
     unusual: Callable[[object], str] | None = None,
 ) -> int:
-    """A key whose value is a 32-bit integer.
+    """A key whose value is a 32-bit integer, within closed bounds and not the one that is `excluded`.
 
     `kafka`: Apache Kafka's default, where ours differs. `inert`: why the key is accepted and has no effect.
     `dynamic`: may be changed while the broker runs. `unusual`: says in one line what is odd about a value, or
     nothing.
     """
-    parse, allowed = _integer(at_least, at_most)
+    parse, allowed = integer_parser(at_least, at_most, excluded)
     return cast("int", Option(ConfigType.INT, default, parse, allowed, doc, kafka, inert, dynamic, unusual))
 
 
@@ -70,7 +76,7 @@ def int64(
     unusual: Callable[[object], str] | None = None,
 ) -> int:
     """A key whose value is a 64-bit integer; arguments as for `int32`."""
-    parse, allowed = _integer(at_least, at_most)
+    parse, allowed = integer_parser(at_least, at_most)
     return cast("int", Option(ConfigType.LONG, default, parse, allowed, doc, kafka, inert, dynamic, unusual))
 
 
@@ -83,7 +89,7 @@ def finer(
     dynamic: bool = False,
 ) -> int:
     """An integer key that wins over coarser ones: each of them with the factor that turns its unit into this one."""
-    parse, allowed = _integer(at_least, LONG_MAX if bits == 64 else INT_MAX)
+    parse, allowed = integer_parser(at_least, LONG_MAX if bits == 64 else INT_MAX)
     kind = ConfigType.LONG if bits == 64 else ConfigType.INT
     chain = tuple((cast("Option", option), factor) for option, factor in coarser)
     return cast("int", Option(kind, None, parse, allowed, doc, kafka, "", dynamic, coarser=chain))
@@ -91,7 +97,7 @@ def finer(
 
 def maybe_int32(*, doc: str, at_least: int = 0, inert: str = "", dynamic: bool = False) -> int | None:
     """A 32-bit integer key that may stay unset (None)."""
-    parse, allowed = _integer(at_least, INT_MAX)
+    parse, allowed = integer_parser(at_least, INT_MAX)
     option = Option(ConfigType.INT, None, parse, allowed, doc, inert=inert, is_dynamic=dynamic)
     return cast("int | None", option)
 
@@ -111,15 +117,22 @@ def double(
     )
 
     def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            raise ValueError(f"must be {allowed}") from None
+        value = read_number(text, allowed)
         if not at_least <= value <= at_most:  # also refuses NaN
             raise ValueError(f"must be {allowed}")
         return value
 
     return cast("float", Option(ConfigType.DOUBLE, default, parse, allowed, doc, inert=inert, is_dynamic=dynamic))
+
+
+def read_number(text: str, allowed: str) -> float:
+    """A floating-point number. Raises ValueError, also for what only Python takes for one: `1_000`, other digits."""
+    try:
+        if "_" in text or not text.isascii():
+            raise ValueError
+        return float(text)
+    except ValueError:
+        raise ValueError(f"must be {allowed}") from None
 
 
 def boolean(default: bool, *, doc: str, kafka: str | None = None, inert: str = "", dynamic: bool = False) -> bool:

@@ -146,6 +146,7 @@ class Records(Options):
         -1,
         at_least=-1,
         at_most=9,
+        excluded=0,
         dynamic=True,
         doc="Level of gzip, 1 to 9, when the broker compresses; -1 for gzip's own.",
     )

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
-from ottla.config.broker import BrokerConfig
-from ottla.config.declare import choice, inherited, int32, words
-from ottla.config.describe import own_entry, select
+from ottla.config.broker import ALL_BROKER_KEYS, BrokerConfig
+from ottla.config.declare import INT_MAX, choice, inherited, int32, words
+from ottla.config.describe import merged, own_entry, select
 from ottla.config.errors import ConfigError
 from ottla.config.options import ConfigEntry, ConfigSource, Given, Option, Options, Origin, OriginKind
 
@@ -54,15 +54,15 @@ class GroupConfig(Options):
         lies outside of the broker's bounds.
         """
         values = _parsed(cls.by_key, texts, "Unknown group config name")
-        for name in ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"):
-            value = values.get(name)
+        of_broker = merged(broker.layers)
+        for name, value in values.items():
             if not isinstance(value, int):
                 continue
-            kind = name.removeprefix("consumer.")
-            low, high = f"group.consumer.min.{kind}", f"group.consumer.max.{kind}"
-            if value < getattr(broker, low.replace(".", "_")):
+            protocol, _, rest = name.partition(".")
+            low, high = f"group.{protocol}.min.{rest}", f"group.{protocol}.max.{rest.removeprefix('num.')}"
+            if low in ALL_BROKER_KEYS and value < _number(ALL_BROKER_KEYS[low].effective(of_broker)):
                 raise ConfigError(name, None, f"must be greater than or equal to {low}")
-            if value > getattr(broker, high.replace(".", "_")):
+            if high in ALL_BROKER_KEYS and value > _number(ALL_BROKER_KEYS[high].effective(of_broker)):
                 raise ConfigError(name, None, f"must be less than or equal to {high}")
 
     @classmethod
@@ -82,6 +82,10 @@ class GroupConfig(Options):
         ]
 
 
+class OutOfPlace(ConfigError):
+    """What Kafka calls an invalid request and not an invalid configuration."""
+
+
 class ClientMetricsConfig(Options):
     """Client metrics keys."""
 
@@ -98,17 +102,24 @@ class ClientMetricsConfig(Options):
     )
 
     metrics = words((), inert=_TELEMETRY, doc="Prefixes of the metrics that are wanted; `*` for all.")
-    interval_ms = int32(300000, inert=_TELEMETRY, doc="How often clients push their metrics.")
+    interval_ms = int32(300000, at_least=-INT_MAX - 1, inert=_TELEMETRY, doc="How often clients push their metrics.")
     match = words((), inert=_TELEMETRY, doc="Which clients are meant, as selector=pattern.")
 
     @classmethod
     def validate(cls, texts: Mapping[str, str]) -> None:
-        """Check what a subscription is to set, all of it. Raises ConfigError."""
-        values = _parsed(cls.by_key, texts, "Unknown client metrics configuration")
+        """Check what a subscription is to set, all of it.
+
+        Raises ConfigError for a value that cannot be read; OutOfPlace, a kind of it, for a key that does not exist and
+        an interval out of bounds: Kafka answers them with different codes.
+        """
+        for key in texts:
+            if key not in cls.by_key:
+                raise OutOfPlace(key, None, f"Unknown client metrics configuration: {key}")
+        values = _parsed(cls.by_key, texts, "")
         interval_ms = values.get("interval.ms")
         if interval_ms is not None and interval_ms not in cls.INTERVAL_MS:
             reason = "interval must be between 100 and 3600000 (1 hour)"
-            raise ConfigError("interval.ms", str(interval_ms), reason)
+            raise OutOfPlace("interval.ms", str(interval_ms), reason)
         patterns = values.get("match", ())
         for pattern in patterns if isinstance(patterns, tuple) else ():
             selector, equals, _ = pattern.partition("=")
@@ -130,6 +141,11 @@ def _parsed(options: Mapping[str, Option], texts: Mapping[str, str], unknown: st
         if key not in options:
             raise ConfigError(key, None, f"{unknown}: {key}")
     return {key: options[key].read(Given(text, _SET)) for key, text in texts.items()}
+
+
+def _number(value: object) -> int:
+    assert isinstance(value, int)  # the bounds of timeouts are integers, and have defaults
+    return value
 
 
 def _readable(options: Mapping[str, Option], texts: Mapping[str, str]) -> dict[str, object]:

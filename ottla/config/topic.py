@@ -83,6 +83,8 @@ class TopicConfig(Options):
                 raise ConfigError(key, None, "is not a key of a topic")
             if text is None:
                 raise ConfigError(key, None, "must have a value")
+            if key == "remote.storage.enable" and text.strip().lower() == "true":
+                raise ConfigError(key, text, "must be false: there is no remote storage")
         values = _parse({key: text for key, text in overrides.items() if text is not None})
         lowest, highest = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
         if isinstance(lowest, int) and isinstance(highest, int) and lowest > highest:

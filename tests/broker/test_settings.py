@@ -8,6 +8,7 @@ import pytest
 from kit.exchange import Exchange, batch, make_topic, produce_request
 from kit.nodes import ask, pass_time, start_node
 from kit.settings import APPEND, BROKER, DELETE, GROUP, SET, TOPIC, alter
+from kit.transport import FakeTransport
 
 from ottla.broker.node import Node
 from ottla.broker.partition import Partition
@@ -139,8 +140,19 @@ def test_the_number_of_connections_is_bounded_by_the_new_limit(node: Node) -> No
     assert Exchange(node).transport.is_closing()
     alter(node, BROKER, "1", ("max.connections.per.ip.overrides", DELETE, None))
     assert not Exchange(node).transport.is_closing()
-    alter(node, BROKER, "", ("max.connections", SET, "0"))
-    assert Exchange(node).transport.is_closing()
+    alter(node, BROKER, "", ("max.connections", SET, "1"))
+    first, transport = Exchange(node), FakeTransport()
+    first.connections.protocol("PLAINTEXT").connection_made(transport)
+    assert (first.transport.is_closing(), transport.is_closing()) == (False, True)
+
+
+@pytest.mark.parametrize("key", ["max.connections", "max.connections.per.ip", "max.connection.creation.rate"])
+@pytest.mark.parametrize("name", ["1", ""])
+def test_clients_cannot_lock_everybody_out(node: Node, key: str, name: str) -> None:
+    code, message = alter(node, BROKER, name, (key, SET, "0"))
+    assert code == ErrorCode.INVALID_REQUEST
+    assert "nobody could connect" in (message or "")
+    assert not Exchange(node).transport.is_closing()
 
 
 def test_a_value_that_another_kafka_wrote_and_nobody_can_read_has_no_effect() -> None:

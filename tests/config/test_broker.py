@@ -171,6 +171,25 @@ log.retention.check.interval.ms=300000
             "max.connections.per.ip.overrides=::1:x: '::1:x' must be ADDRESS",
         ),
         ({"num.io.threads": "many"}, "num.io.threads=many: must be an integer (--override)"),
+        ({"num.io.threads": "2147483648"}, "num.io.threads=2147483648: must be an integer"),
+        ({"num.io.threads": "1_000"}, "num.io.threads=1_000: must be an integer (--override)"),
+        ({"num.io.threads": ""}, "num.io.threads=: must be an integer (--override)"),
+        ({"log.cleaner.io.max.bytes.per.second": "1_000"}, "log.cleaner.io.max.bytes.per.second=1_000: must be a num"),
+        ({"compression.gzip.level": "0"}, "compression.gzip.level=0: must be an integer from -1 to 9 and not 0"),
+        ({"max.connections.per.ip": "0"}, "max.connections.per.ip=0: must not be 0 without max.connections.per.ip.ov"),
+        ({"group.coordinator.rebalance.protocols": "consumer"}, "group.coordinator.rebalance.protocols=consumer: must"),
+        (
+            {"group.consumer.session.timeout.ms": "60001"},
+            "group.consumer.session.timeout.ms=60001: must be from 100 (group.consumer.min.session.timeout.ms) to 6000",
+        ),
+        (
+            {"group.consumer.min.heartbeat.interval.ms": "20000"},
+            "group.consumer.max.heartbeat.interval.ms=15000: must be at least group.consumer.min.heartbeat.interval.ms",
+        ),
+        (
+            {"group.consumer.session.timeout.ms": "5000"},
+            "group.consumer.heartbeat.interval.ms=5000: must be less than group.consumer.session.timeout.ms, which is",
+        ),
         ({"queued.max.request.bytes": "1"}, "queued.max.request.bytes=1: must be -1 or at least socket.request.max"),
     ],
 )
@@ -179,6 +198,13 @@ def test_a_wrong_value_is_one_line(values: dict[str, str], line: str) -> None:
         BrokerConfig.load(overrides=values)
     assert str(caught.value).startswith(line)
     assert "\n" not in str(caught.value)
+
+
+def test_larger_requests_make_room_for_themselves_unless_the_room_is_set() -> None:
+    assert BrokerConfig.of({"socket.request.max.bytes": 500_000_000}).queued_max_request_bytes == 500_000_000
+    assert BrokerConfig.of({"socket.request.max.bytes": 1_000_000}).queued_max_request_bytes == 268_435_456
+    with pytest.raises(ConfigError):
+        BrokerConfig.of({"socket.request.max.bytes": 500_000_000, "queued.max.request.bytes": 268_435_456})
 
 
 def test_a_small_segment_is_allowed_with_a_warning() -> None:

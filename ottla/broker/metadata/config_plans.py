@@ -27,7 +27,7 @@ from ottla.config.broker import ALL_BROKER_KEYS
 from ottla.config.describe import merged
 from ottla.config.errors import ConfigError
 from ottla.config.options import ConfigType, Option
-from ottla.config.resources import ClientMetricsConfig, GroupConfig
+from ottla.config.resources import ClientMetricsConfig, GroupConfig, OutOfPlace
 from ottla.config.topic import ALL_TOPIC_KEYS, TopicConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import ConfigRecord
@@ -46,7 +46,7 @@ _CODES = {
     TOPIC_RESOURCE: ErrorCode.INVALID_CONFIG,
     GROUP_RESOURCE: ErrorCode.INVALID_CONFIG,
     BROKER_RESOURCE: ErrorCode.INVALID_REQUEST,
-    CLIENT_METRICS_RESOURCE: ErrorCode.INVALID_REQUEST,
+    CLIENT_METRICS_RESOURCE: ErrorCode.INVALID_CONFIG,
 }
 """What a wrong value is, by the type of the resource: Kafka tells them apart."""
 _KEYS: dict[int, Mapping[str, Option]] = {
@@ -79,10 +79,15 @@ def plan_configs(
             if times[resource] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             _check_form(wish)
-            _check_resource(wish, image, config)
+            if wish.resource_type == BROKER_RESOURCE and wish.name:
+                check_node_id(wish.name, config.node_id)
             own = image.configs.get(resource, {})
             wanted = _wanted(wish, own, config)
+            _check_name(wish)
             _check_values(wish, own, wanted, config)
+            if wish.resource_type == TOPIC_RESOURCE and wish.name not in image.topics:
+                message = f"The topic '{wish.name}' does not exist."
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
             if not own and wanted and wish.resource_type in _NAMED_FREELY:
                 if room <= 0:
                     message = (
@@ -113,21 +118,16 @@ def _check_form(wish: ConfigWish) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
 
 
-def _check_resource(wish: ConfigWish, image: MetadataImage, config: BrokerConfig) -> None:
-    """Whether there is such a resource."""
+def _check_name(wish: ConfigWish) -> None:
+    """Whether there can be such a resource."""
     name = wish.name
-    if wish.resource_type == BROKER_RESOURCE:
-        if name:
-            check_node_id(name, config.node_id)
-    elif wish.resource_type == TOPIC_RESOURCE:
+    if wish.resource_type == TOPIC_RESOURCE:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         problem = topic_name_problem(name)
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-        if name not in image.topics:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    elif not name:
+    elif wish.resource_type in _NAMED_FREELY and not name:
         is_group = wish.resource_type == GROUP_RESOURCE
         message = "Default group resources are not allowed." if is_group else "Subscription name can't be empty"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
@@ -204,6 +204,8 @@ def _check_values(wish: ConfigWish, own: Mapping[str, str], wanted: Mapping[str,
             )
         else:
             ClientMetricsConfig.validate(wanted)
+    except OutOfPlace as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, error.for_client()) from error
     except ConfigError as error:
         raise KafkaError(_CODES[wish.resource_type], error.for_client()) from error
 

@@ -125,6 +125,18 @@ def test_a_resource_that_is_not_there_says_so(kind: int, name: str, code: ErrorC
         assert (answer[1] or "").startswith(message)
 
 
+@pytest.mark.parametrize("name", ["nowhere", "bad topic!", ""])
+def test_an_operation_that_the_key_does_not_have_is_told_before_the_topic_is_looked_for(name: str) -> None:
+    node, _, _ = start_node()
+    assert alter(node, TOPIC, name, ("retention.ms", APPEND, "5"))[0] == ErrorCode.INVALID_CONFIG
+
+
+def test_a_value_that_cannot_be_is_told_before_the_topic_is_looked_for() -> None:
+    node, _, _ = start_node()
+    assert alter(node, TOPIC, "nowhere", ("retention.ms", SET, "x"))[0] == ErrorCode.INVALID_CONFIG
+    assert alter(node, TOPIC, "bad topic!", ("retention.ms", SET, "x"))[0] == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
 def test_a_check_changes_nothing() -> None:
     node = node_with_topic()
     end_offset = node.catalog.metadata_end_offset
@@ -259,13 +271,35 @@ def test_a_group_has_its_own_timeouts_within_the_brokers_bounds() -> None:
     assert node.catalog.settings.group_configs("g") == {}
 
 
+@pytest.mark.parametrize(
+    ("key", "inside", "outside"),
+    [
+        ("share.session.timeout.ms", ("45000", "60000"), ("44999", "60001")),
+        ("share.heartbeat.interval.ms", ("5000", "15000"), ("4999", "15001")),
+        ("share.record.lock.duration.ms", ("15000", "60000"), ("14999", "60001")),
+        ("streams.session.timeout.ms", ("45000", "60000"), ("44999", "60001")),
+        ("streams.heartbeat.interval.ms", ("5000", "15000"), ("4999", "15001")),
+        ("streams.num.standby.replicas", ("0", "2"), ("-1", "3")),
+    ],
+)
+def test_what_share_and_streams_groups_would_set_keeps_within_the_brokers_bounds(
+    key: str, inside: tuple[str, str], outside: tuple[str, str]
+) -> None:
+    node, _, _ = start_node()
+    assert [alter(node, GROUP, "g", (key, SET, value)) for value in inside] == [OK, OK]
+    codes = [alter(node, GROUP, "g", (key, SET, value))[0] for value in outside]
+    assert codes == [ErrorCode.INVALID_CONFIG] * 2
+
+
 def test_client_metrics_are_kept() -> None:
     node = node_with_topic()
     assert alter(node, CLIENT_METRICS, "m", ("interval.ms", SET, "1000"), ("metrics", SET, "*")) == OK
     assert value_of(node, CLIENT_METRICS, "m", "interval.ms") == ("1000", METRICS_CONFIG)
     assert value_of(node, CLIENT_METRICS, "m", "match") == ("", DEFAULT)
-    for key, value in (("interval.ms", "1"), ("nope", "1"), ("match", "client_shoe_size=9")):
+    for key, value in (("interval.ms", "1"), ("interval.ms", "-5"), ("nope", "1")):
         assert alter(node, CLIENT_METRICS, "m", (key, SET, value))[0] == ErrorCode.INVALID_REQUEST
+    for key, value in (("interval.ms", "soon"), ("match", "client_shoe_size=9")):
+        assert alter(node, CLIENT_METRICS, "m", (key, SET, value))[0] == ErrorCode.INVALID_CONFIG
 
 
 def test_the_number_of_configured_groups_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
