@@ -111,11 +111,16 @@ class RangeFetcher:
         received = connection.receive()
         self._asked = False
         partition = self._partition_of(connection.parse(received, FetchResponse))
+        if partition is None:
+            return None
         if partition.error_code:
             self._handle_error(ErrorCode.of(partition.error_code))
             return None
         found = survey(_chunk(received, partition.records))
         if not len(found.headers):
+            if partition.records:  # since KIP-74 the first batch is sent whole, whatever the limits
+                sent = memoryview(partition.records).nbytes
+                raise CorruptBatch(f"the broker sent {sent} bytes without one whole batch; a batch's length is wrong")
             self._check_end(partition)
             return None
         first_offset = self._position
@@ -159,7 +164,8 @@ class RangeFetcher:
         connection.send(request, version, wait_ms=self._settings.fetch_max_wait_ms)
         self._asked = True
 
-    def _partition_of(self, response: FetchResponse) -> FetchResponse.PartitionData:
+    def _partition_of(self, response: FetchResponse) -> FetchResponse.PartitionData | None:
+        """Return our partition's answer; None when the broker throttles us and sent nothing (KIP-219)."""
         if response.error_code:
             self._handle_error(ErrorCode.of(response.error_code))
             raise Retriable(f"{self._where}: the broker answered {ErrorCode.of(response.error_code).name}")
@@ -167,6 +173,11 @@ class RangeFetcher:
             for partition in topic.partitions:
                 if partition.partition_index == self._wanted.partition:
                     return partition
+        if response.throttle_time_ms > 0:
+            if self._waited_too_long():
+                raise Retriable(f"{self._where}: the broker throttles this client by a quota, and sends nothing")
+            logger.info("%s: throttled by the broker for %s ms", self._where, response.throttle_time_ms)
+            return None  # the broker takes the next request when the time is over
         raise ProtocolFailure(f"{self._where}: the broker left the partition out of its answer")
 
     def _check_end(self, partition: FetchResponse.PartitionData) -> None:

@@ -175,6 +175,27 @@ def test_errors_that_pass_are_waited_out(code: ErrorCode, broker: ScriptedBroker
     assert read(broker) == list(range(30))
 
 
+def test_a_throttled_answer_which_names_no_partition_is_waited_out(broker: ScriptedBroker) -> None:
+    """So Kafka answers a client above its quota (KIP-219), and takes its next request later."""
+    once(broker, ApiKey.FETCH, lambda request, version: FetchResponse(throttle_time_ms=700, responses=[]))
+    assert read(broker) == list(range(30))
+    once(broker, ApiKey.FETCH, lambda request, version: FetchResponse(throttle_time_ms=0, responses=[]))
+    with pytest.raises(ProtocolFailure, match="left the partition out"):
+        read(broker)
+
+
+def test_an_answer_without_one_whole_batch_is_damage_and_not_waited_out(broker: ScriptedBroker) -> None:
+    cut = batch(0, 10)[:-1]
+    broker.answers[ApiKey.FETCH] = lambda request, version: fetch_response(
+        request.topics[0],  # type: ignore[attr-defined]  # a FetchRequest
+        records=cut,
+        high_watermark=30,
+    )
+    with pytest.raises(CorruptBatch, match=f"at offset 0 or after: .* {len(cut)} bytes without one whole batch"):
+        read(broker)
+    assert broker.count(ApiKey.FETCH) == 1
+
+
 def test_an_error_that_does_not_pass_ends_the_task_with_its_name(broker: ScriptedBroker) -> None:
     broker.answers[ApiKey.FETCH] = fetch_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(ProtocolFailure, match="t-0: the broker answered TOPIC_AUTHORIZATION_FAILED"):

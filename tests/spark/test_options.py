@@ -158,7 +158,7 @@ def test_bootstrap_servers_and_a_selection_must_be_given() -> None:
         read_options({"subscribe": "t"})
     with pytest.raises(OptionError, match="found none of them"):
         read_options({"kafka.bootstrap.servers": "h:1"})
-    with pytest.raises(OptionError, match="CREATE TEMPORARY VIEW .* USING ottla"):
+    with pytest.raises(OptionError, match=r"CREATE TEMPORARY VIEW .* USING ottla"):
         read_options({})  # what Spark hands over for a table of its catalog
     with pytest.raises(OptionError, match="subscribePattern: no pattern"):
         read_options({"kafka.bootstrap.servers": "h:1", "subscribePattern": " "})

@@ -176,11 +176,11 @@ def test_a_table_of_the_catalog_is_refused_with_the_way_out(
     from pyspark.errors import AnalysisException
 
     given = f"OPTIONS (`kafka.bootstrap.servers` '{broker.bootstrap}', subscribe '{numbers}')"
-    with pytest.raises(AnalysisException, match="OptionError: .* CREATE TEMPORARY VIEW name USING ottla"):
+    with pytest.raises(AnalysisException, match=r"OptionError: .* CREATE TEMPORARY VIEW name USING ottla"):
         spark.sql(f"CREATE TABLE numbers_table USING ottla {given}")
     spark.sql("CREATE TABLE offsets_table (offset bigint) USING ottla")
     try:
-        with pytest.raises(AnalysisException, match="OptionError: .* CREATE TEMPORARY VIEW name USING ottla"):
+        with pytest.raises(AnalysisException, match=r"OptionError: .* CREATE TEMPORARY VIEW name USING ottla"):
             spark.sql("SELECT * FROM offsets_table").collect()
     finally:
         spark.sql("DROP TABLE offsets_table")
