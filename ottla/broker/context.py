@@ -39,7 +39,6 @@ class Peer:
     sends_maps: bool = False
     software_name: str = "unknown"
     software_version: str = "unknown"
-    principal: str = "User:ANONYMOUS"
     produce_forms: ProduceForms | None = None
     fetch_forms: FetchForms | None = None
     close: Callable[[str], None] = field(default=_ignore, repr=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.cli.show import json_bytes, show_bytes, show_time
+from ottla.cli.show import json_bytes
 from ottla.protocol.records.batch import MAGIC, BatchHeader, Record
 
 HEADER_FIELDS: Final = (
@@ -99,9 +99,3 @@ def record_to_json(record: Record) -> dict[str, object]:
         "value": json_bytes(record.value),
         "headers": [[name, json_bytes(value)] for name, value in record.headers],
     }
-
-
-def record_words(record: Record) -> str:
-    """A record in one line, without its offset."""
-    headers = "".join(f"  {name}={show_bytes(value, most=80)}" for name, value in record.headers)
-    return f"{show_time(record.timestamp)}  key {show_bytes(record.key)}  value {show_bytes(record.value)}{headers}"

@@ -2,7 +2,7 @@
 
 The source of what is generated is registered with ``linecache``, so that tracebacks, debuggers and profilers show it;
 `decoder_text` and `encoder_text` give it for reading. Compiling a message at one version takes about a millisecond and
-is done once; who wants it done before the first request calls `warm_up`.
+is done once.
 """
 
 from __future__ import annotations
@@ -72,14 +72,6 @@ def decoder_text(cls: Any, version: int) -> str:
 def encoder_text(cls: Any, version: int) -> str:
     """The source of an encoder, for people."""
     return EncoderSource(plan_message(cls, version)).source
-
-
-def warm_up(cls: Any, version: int) -> None:
-    """Compile both directions of a message now rather than within the first request."""
-    if version not in cls.decoders:
-        compile_decoder(cls, version)
-    if version not in cls.encoders:
-        compile_encoder(cls, version)
 
 
 def explain_unencodable(message: Any, version: int, error: Exception) -> str:

@@ -18,10 +18,6 @@ class VersionRange(NamedTuple):
     def __contains__(self, version: object) -> bool:
         return isinstance(version, int) and self.first <= version <= self.last
 
-    def covers(self, other: VersionRange) -> bool:
-        """Whether every version of `other` lies in this range."""
-        return self.first <= other.first and other.last <= self.last
-
     def versions(self) -> range:
         """The versions in order. Only for ranges that end."""
         return range(self.first, self.last + 1)

@@ -486,18 +486,3 @@ def file_system_type(device: int) -> str:
         if mount.split()[2:3] == [wanted]:
             return file_system.split(" ", 1)[0]
     return ""
-
-
-def raise_open_files_limit() -> int:
-    """Raise the soft limit of open files to the hard one, as a broker does at start; returns what holds now."""
-    if sys.platform == "win32":
-        return 0
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (ValueError, OSError):  # macOS has a lower limit than it says
-            return soft
-    return hard

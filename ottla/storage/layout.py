@@ -207,8 +207,3 @@ def collision_key(topic: str) -> str:
     exist.
     """
     return topic.replace(".", "_")
-
-
-def topics_collide(one: str, other: str) -> bool:
-    """Whether two topic names differ at most by `.` against `_`."""
-    return collision_key(one) == collision_key(other)

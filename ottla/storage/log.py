@@ -302,10 +302,6 @@ class Log(LogState):
             )
         )
 
-    def earliest(self) -> tuple[int, int, int]:
-        """(log start offset, -1, leader epoch): what ListOffsets answers for EARLIEST."""
-        return self.log_start_offset, -1, self.epochs.epoch_for(self.log_start_offset)
-
     def _segments_from(self, offset: int) -> list[Segment]:
         return self.segment_list.to_list()[self.segment_list.slot_for(offset) :]
 

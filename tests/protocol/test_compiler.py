@@ -8,7 +8,7 @@ import pytest
 
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.api.metadata import MetadataRequest
-from ottla.protocol.compiler import decoder_text, encoder_text, warm_up
+from ottla.protocol.compiler import decoder_text, encoder_text
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.message import Message, decode, encode
 
@@ -22,9 +22,9 @@ def test_a_version_is_compiled_on_first_use_and_kept() -> None:
     assert encode(Small(number=1), 1) == b"\0\0\0\1"
     assert list(Small.encoders) == [1]
     encoder = Small.encoders[1]
-    warm_up(Small, 1)
+    assert encode(Small(number=2), 1) == b"\0\0\0\2"
     assert Small.encoders[1] is encoder
-    assert list(Small.decoders) == [1]
+    assert Small.decoders == {}
 
 
 def test_tracebacks_show_generated_source() -> None:

@@ -21,8 +21,7 @@ def test_an_open_range_has_no_end_and_none_has_nothing() -> None:
     assert 32_767 in parse_versions("9+")
     assert 8 not in parse_versions("9+")
     assert 0 not in NO_VERSION
-    assert EVERY_VERSION.covers(parse_versions("9+"))
-    assert not parse_versions("9+").covers(EVERY_VERSION)
+    assert 0 in EVERY_VERSION
 
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "-"])

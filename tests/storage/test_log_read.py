@@ -247,4 +247,3 @@ def test_a_look_up_by_time_names_the_leader_epoch() -> None:
     log.start_leader_epoch(3)
     append_values(log, b"a")
     assert log.offset_for_timestamp(NOW_MS, end_offset=1) == (0, NOW_MS, 3)
-    assert log.earliest() == (0, -1, 3)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ottla.storage import files as files_module
-from ottla.storage.files import OsFiles, raise_open_files_limit
+from ottla.storage.files import OsFiles
 from ottla.storage.open_files import Handle, OpenFiles
 from ottla.storage.residency import PAGE_BYTES, ResidencyProbe, address_of
 
@@ -234,13 +234,6 @@ def test_threads_may_read_while_descriptors_come_and_go(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
-
-
-def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one() -> None:
-    import resource
-
-    limit = raise_open_files_limit()
-    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == limit
 
 
 # -- the page cache

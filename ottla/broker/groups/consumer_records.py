@@ -96,20 +96,6 @@ def group_tombstones(state: ConsumerState) -> list[GroupRecord]:
     ]
 
 
-def group_records(state: ConsumerState) -> list[GroupRecord]:
-    """All records of a group, which replay to an equal state."""
-    group_id = state.group_id
-    members = list(state.members.values())
-    return [
-        *(member_record(group_id, member) for member in members),
-        *(expression_record(group_id, text, found) for text, found in state.subscriptions.resolved.items()),
-        epoch_record(group_id, state.group_epoch, state.metadata_hash),
-        *(target_record(group_id, member_id, target) for member_id, target in state.target.items()),
-        assignment_epoch_record(group_id, state.assignment_epoch),
-        *(current_assignment_record(group_id, member) for member in members),
-    ]
-
-
 def _member_key(group_id: str, member_id: str) -> ConsumerGroupMemberMetadataKey:
     return ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id)
 

@@ -9,7 +9,7 @@ Pure: no clock, no log, no catalog; the shard tells the time, and whether a grou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol.api.offset_commit import OffsetCommitResponse
@@ -59,10 +59,6 @@ class Offsets:
     def groups(self) -> Collection[str]:
         """The groups that have offsets."""
         return self._by_group.keys()
-
-    def has(self, group_id: str) -> bool:
-        """Whether the group has any."""
-        return group_id in self._by_group
 
     def of(self, group_id: str) -> dict[str, Partitions]:
         """A group's offsets by topic and partition; to be read only."""
@@ -235,13 +231,6 @@ def most_bytes(records: Iterable[GroupRecord]) -> int:
             characters += len(value.metadata)
         size_bytes += 3 * characters + OFFSET_RECORD_BYTES
     return size_bytes
-
-
-def iter_offsets(topics: dict[str, Partitions]) -> Iterator[tuple[str, int, CommittedOffset]]:
-    """A group's offsets, one by one."""
-    for topic, partitions in topics.items():
-        for index, committed in partitions.items():
-            yield topic, index, committed
 
 
 def _utf16_length(text: str) -> int:

@@ -14,7 +14,6 @@ speaks HTTP. Asyncio lives here and in `ottla.broker.server` and `process` only.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -258,10 +257,3 @@ def _operate(operation: Callable[[Mapping[str, str]], Answer], head: _Head, peer
 def plain(status: HTTPStatus, text: str, *, allow: str = "") -> Page:
     """A page of one line of text."""
     return Page(status, "text/plain; charset=utf-8", f"{status.value} {status.phrase}: {text}\n".encode(), allow)
-
-
-async def close_quietly(server: HttpServer | None) -> None:
-    """Stop a server that may not have been started."""
-    if server is not None:
-        with contextlib.suppress(OSError):
-            await server.stop()
