@@ -262,8 +262,10 @@ class Connection(asyncio.BufferedProtocol):
         return bool(self._slots) or bool(self._out) or bool(self._transport and self._transport.get_write_buffer_size())
 
     def __str__(self) -> str:
-        host = f"[{self.peer.host}]" if ":" in self.peer.host else self.peer.host
-        return f"{host}:{self.peer.port} on {self.peer.listener}"
+        peer = self.peer
+        host = f"[{peer.host}]" if ":" in peer.host else peer.host
+        software = f" ({peer.software})" if peer.software else ""
+        return f"{host}:{peer.port}{software} on {peer.listener}"
 
     # -- frames ---------------------------------------------------------------------------------------------------
 

@@ -27,9 +27,10 @@ class Peer:
     `listener` is the name of the listener it came in by, `host` and `port` its own address, `local_address` the
     (host, port) that it connected to, as the socket tells: the advertised address of a listener without one.
     `sends_maps` says that record bytes may be given as views of mapped files (plaintext on uvloop only: anything that
-    reads the bytes in our process would die of a lost page). `close(reason)` ends the connection after this turn with
-    one log line. The forms belong to the dispatcher (`produce_path.py`, `fetch_path.py`). `on_end` is the group
-    coordinator's: called once when the connection has ended, None where no member came by it.
+    reads the bytes in our process would die of a lost page). `software`: what the client calls itself (KIP-511), empty
+    until it has. `close(reason)` ends the connection after this turn with one log line. The forms belong to the
+    dispatcher (`produce_path.py`, `fetch_path.py`). `on_end` is the group coordinator's: called once when the
+    connection has ended, None where no member came by it.
     """
 
     listener: str = "PLAINTEXT"
@@ -37,8 +38,7 @@ class Peer:
     port: int = 0
     local_address: tuple[str, int] = ("127.0.0.1", 9092)
     sends_maps: bool = False
-    software_name: str = "unknown"
-    software_version: str = "unknown"
+    software: str = ""
     produce_forms: ProduceForms | None = None
     fetch_forms: FetchForms | None = None
     close: Callable[[str], None] = field(default=_ignore, repr=False)

@@ -429,6 +429,15 @@ def test_a_frame_that_stays_incomplete_is_closed_by_its_bound(shell: Shell, capl
     assert "incomplete" in caplog.text
 
 
+def test_a_log_line_names_the_client_and_what_it_calls_itself(shell: Shell, caplog: pytest.LogCaptureFixture) -> None:
+    connection, _ = shell.connect()
+    before = str(connection)
+    connection.peer.software = "librdkafka 2.16.1"
+    connection.close("a reason")
+    address, _, listener = before.partition(" ")
+    assert f"{address} (librdkafka 2.16.1) {listener}: closing: a reason" in caplog.text
+
+
 def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
     shell = Shell(connections_max_idle_ms=1000)
     _, idle = shell.connect()

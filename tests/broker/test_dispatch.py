@@ -10,6 +10,7 @@ from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_req
 from kit.nodes import start_node
 
 from ottla.broker.api import HANDLERS
+from ottla.broker.api.api_versions import LONGEST_SHOWN
 from ottla.broker.dispatch import RequestDispatcher, advertised_apis
 from ottla.broker.node import Node
 from ottla.broker.produce_path import ProduceRun
@@ -43,6 +44,16 @@ def test_produce_is_advertised_from_version_0(node: Node) -> None:
     answer = Exchange(node).ask(ApiVersionsRequest(), 0)
     assert isinstance(answer, ApiVersionsResponse)
     assert [(api.min_version, api.max_version) for api in answer.api_keys if api.api_key == 0] == [(0, 13)]
+
+
+def test_what_a_client_calls_itself_is_remembered_for_log_lines_and_bounded(node: Node) -> None:
+    client = Exchange(node)
+    client.ask(ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2" * 999), 3)
+    assert client.connection.peer.software == "librdkafka " + "2" * LONGEST_SHOWN
+    refused = client.ask(ApiVersionsRequest(client_software_name="a\nb", client_software_version="1"), 3)
+    assert isinstance(refused, ApiVersionsResponse)
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert client.connection.peer.software.startswith("librdkafka ")
 
 
 @pytest.mark.parametrize(

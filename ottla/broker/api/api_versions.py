@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
+LONGEST_SHOWN = 60
+"""Characters of a client's name, and of its version, in log lines."""
+
 
 def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
     """List everything."""
@@ -28,7 +31,7 @@ def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse
         names = (request.client_software_name, request.client_software_version)
         if not all(SOFTWARE_NAME.fullmatch(name) for name in names):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-        context.connection.software_name, context.connection.software_version = names
+        context.connection.software = " ".join(name[:LONGEST_SHOWN] for name in names)
     node = context.node
     supported = node.profile.supported_features(SUPPORTED_FEATURES)
     epoch, levels = node.profile.finalized_features(*node.catalog.finalized_features())
