@@ -1,9 +1,8 @@
 """DeleteTopics (key 20), versions 0-6: delete topics by name, from version 6 on also by id.
 
 The answer says that the deletion survives a crash; the files are renamed by then and unlinked after
-`file.delete.delay.ms`. A topic that is named twice is INVALID_REQUEST each time. `delete.topic.enable=false` is
-TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST. An entry with both a name and an id, or with neither, makes
-the whole request INVALID_REQUEST, as in Kafka.
+`file.delete.delay.ms`. A topic that is named twice is INVALID_REQUEST each time, and so is an entry with both a name and
+an id, or with neither. `delete.topic.enable=false` is TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from uuid import UUID
 from ottla.broker.metadata.wishes import TopicOutcome
 from ottla.broker.pending import Pending
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
@@ -26,25 +25,26 @@ ZERO_ID = UUID(int=0)
 
 
 def handle(request: DeleteTopicsRequest, context: Context) -> Pending[DeleteTopicsResponse]:
-    """Answer once the removal is synced. Raises KafkaError INVALID_REQUEST."""
+    """Answer once the removal is synced."""
+    targets: list[str | UUID] = []
+    unclear: list[TopicOutcome] = []
     if context.api_version >= FIRST_VERSION_WITH_IDS:
-        targets = [_target(topic) for topic in request.topics]
+        for topic in request.topics:
+            if (topic.name is None) == (topic.topic_id == ZERO_ID):
+                message = "a topic is deleted either by name or by id"
+                unclear.append(TopicOutcome(topic.name, topic.topic_id, ErrorCode.INVALID_REQUEST, message))
+            else:
+                targets.append(topic.topic_id if topic.name is None else topic.name)
     else:
-        targets = list(request.topic_names)
+        targets.extend(request.topic_names)
     pending: Pending[DeleteTopicsResponse] = Pending()
 
     def done(outcomes: Sequence[TopicOutcome]) -> None:
-        results = [_result(outcome, context.api_version) for outcome in outcomes]
+        results = [_result(outcome, context.api_version) for outcome in (*unclear, *outcomes)]
         pending.complete(DeleteTopicsResponse(responses=results))
 
     context.node.catalog.delete_topics(targets, done)
     return pending
-
-
-def _target(topic: DeleteTopicsRequest.DeleteTopicState) -> str | UUID:
-    if (topic.name is None) == (topic.topic_id == ZERO_ID):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is deleted either by name or by id")
-    return topic.topic_id if topic.name is None else topic.name
 
 
 def _result(outcome: TopicOutcome, version: int) -> DeleteTopicsResponse.DeletableTopicResult:

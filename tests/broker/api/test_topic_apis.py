@@ -11,7 +11,7 @@ from ottla.broker.context import Peer
 from ottla.broker.node import Node
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from ottla.protocol.api.delete_topics import DeleteTopicsRequest
+from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.protocol.api.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -306,12 +306,19 @@ def test_delete_topics_by_id() -> None:
 
 
 @pytest.mark.parametrize("name", [None, "a"])
-def test_delete_topics_by_both_name_and_id_or_neither_is_an_invalid_request(name: str | None) -> None:
+def test_delete_topics_by_both_name_and_id_or_neither_is_refused_and_the_others_are_deleted(name: str | None) -> None:
     node, _, _ = start_node()
-    state = DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=ZERO_ID if name is None else UUID(int=7))
-    with pytest.raises(KafkaError) as caught:
-        ask(node, DeleteTopicsRequest(topics=[state], timeout_ms=1), 6)
-    assert caught.value.code is ErrorCode.INVALID_REQUEST
+    create(node, "a")
+    create(node, "b")
+    states = [
+        DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=ZERO_ID if name is None else UUID(int=7)),
+        DeleteTopicsRequest.DeleteTopicState(name="b", topic_id=ZERO_ID),
+    ]
+    response = ask(node, DeleteTopicsRequest(topics=states, timeout_ms=1), 6)
+    assert isinstance(response, DeleteTopicsResponse)
+    told = [(one.name, one.error_code) for one in response.responses]
+    assert told == [(name, ErrorCode.INVALID_REQUEST), ("b", ErrorCode.NONE)]
+    assert list(node.catalog.topics) == ["a"]
 
 
 @pytest.mark.parametrize(("version", "code"), [(2, 42), (3, 73)])
