@@ -28,7 +28,6 @@ def handle(request: AlterPartitionReassignmentsRequest, context: Context) -> Alt
     """Answer at once."""
     topics, node_id = context.node.catalog.topics, context.node.catalog.node_id
     return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
         responses=[
             AlterPartitionReassignmentsResponse.ReassignableTopicResponse(
                 name=asked.name,

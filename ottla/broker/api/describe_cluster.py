@@ -44,5 +44,5 @@ def _refuse(endpoint_type: int) -> DescribeClusterResponse:
     else:
         error, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {endpoint_type}"
     return DescribeClusterResponse(
-        error_code=error, error_message=message, endpoint_type=endpoint_type, cluster_id="", brokers=[]
+        error_code=error, error_message=message, endpoint_type=BROKERS, cluster_id="", brokers=[]
     )

@@ -4,7 +4,8 @@ from.
 Null keys, and as in Kafka an empty list, ask for all of a resource's keys; keys that it does not have are left out.
 Every key comes with type, source and default flag; synonyms and documentation only when asked for. A broker is named
 by its id; the empty name asks for what was set for all brokers. Broker loggers (type 8) have levels, groups (32) and
-client metrics (16) what was set for them and the defaults. Other types are INVALID_REQUEST, as in Kafka.
+client metrics (16) what was set for them and the defaults. One of another type makes the whole request
+INVALID_REQUEST, as in Kafka.
 """
 
 from __future__ import annotations
@@ -24,12 +25,18 @@ if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.config.options import ConfigEntry
 
+TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER, GROUP_RESOURCE, CLIENT_METRICS_RESOURCE)
+"""Types of resources that have a configuration."""
+
 
 def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
-    """Answer at once; each resource succeeds or fails for itself.
+    """Answer at once; each resource succeeds or fails for itself. Raises KafkaError INVALID_REQUEST.
 
     One that is named more than once is told once, for its last keys: a name is much shorter than what is told of it.
     """
+    unknown = next((one.resource_type for one in request.resources if one.resource_type not in TYPES), None)
+    if unknown is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {unknown} has no configuration here")
     unique = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
     return DescribeConfigsResponse(results=[_describe(resource, request, context) for resource in unique.values()])
 
@@ -78,11 +85,9 @@ def _entries(resource: DescribeConfigsRequest.DescribeConfigsResource, context: 
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return GroupConfig.describe(texts, context.node.config, keys)
-    if resource.resource_type == CLIENT_METRICS_RESOURCE:
-        if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
-        return ClientMetricsConfig.describe(texts, keys)
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no configuration here")
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+    return ClientMetricsConfig.describe(texts, keys)
 
 
 def _check_node(name: str, context: Context) -> None:

@@ -21,7 +21,9 @@ UNKNOWN_BYTES = -1
 
 def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
     """Answer at once."""
-    wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
+    wanted: dict[str, set[int]] | None = None if request.topics is None else {}
+    for topic in request.topics or ():
+        wanted.setdefault(topic.topic, set()).update(topic.partitions)
     directories = context.node.log_manager.directories
     return DescribeLogDirsResponse(results=[_describe(directory, wanted, context) for directory in directories])
 

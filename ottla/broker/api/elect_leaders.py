@@ -1,7 +1,7 @@
 """ElectLeaders (key 43), versions 0-2: give partitions another leader. There is one broker, and it leads.
 
 So each partition that exists is ELECTION_NOT_NEEDED; null asks for all that need an election, of which there are none:
-as in Kafka every topic is told then, with no partition.
+as in Kafka every topic is told then, with no partition. An empty list asks for nothing, of whatever type.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ PREFERRED, UNCLEAN = 0, 1
 def handle(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
     """Answer at once."""
     topics = context.node.catalog.topics
+    if request.topic_partitions == []:
+        return ElectLeadersResponse(replica_election_results=[])
     if request.election_type not in (PREFERRED, UNCLEAN):
         return _refused(request)
     if request.topic_partitions is None:

@@ -79,6 +79,9 @@ def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse
 
 def _find(asked: ListOffsetsRequest.ListOffsetsPartition, topic: str, context: Context) -> Partition:
     node = context.node
+    timestamp = asked.timestamp
+    if timestamp < 0 and context.api_version < _SINCE_VERSION.get(timestamp, 1 << 15):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     partition = node.find_partition(
         node.catalog.topics.get(topic), asked.partition_index, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )
@@ -87,9 +90,6 @@ def _find(asked: ListOffsetsRequest.ListOffsetsPartition, topic: str, context: C
         raise KafkaError(
             ErrorCode.FENCED_LEADER_EPOCH if epoch < partition.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
         )
-    timestamp = asked.timestamp
-    if timestamp < 0 and context.api_version < _SINCE_VERSION.get(timestamp, 1 << 15):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     return partition
 
 

@@ -84,6 +84,10 @@ def test_each_log_directory_tells_what_lies_in_it(node: Node, version: int) -> N
 def test_only_the_partitions_that_were_asked_for_and_exist_are_told(node: Node) -> None:
     assert [told[1:] for told in partitions_told(log_dirs(node, [("t", [1, 5]), ("nope", [0])]))] == [("t", 1)]
     assert partitions_told(log_dirs(node, [])) == []
+    assert [told[1:] for told in partitions_told(log_dirs(node, [("t", [1]), ("t", [0]), ("t", [])]))] == [
+        ("t", 0),
+        ("t", 1),
+    ]
     assert partitions_told(log_dirs(node, [("__cluster_metadata", [0])])) == []
 
 
@@ -143,6 +147,9 @@ def test_elections_of_all_and_of_no_known_type(node: Node) -> None:
     assert isinstance(response, ElectLeadersResponse)
     assert response.error_code == INVALID
     assert response.replica_election_results[0].partition_result[0].error_message == "Unknown election type 5"
+    assert ask(node, ElectLeadersRequest(election_type=5, topic_partitions=[]), 2) == ElectLeadersResponse(
+        replica_election_results=[]
+    )
 
 
 def reassign(node: Node, topic: str, index: int, replicas: list[int] | None) -> tuple[ErrorCode, str | None]:

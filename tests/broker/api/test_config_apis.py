@@ -28,8 +28,9 @@ from kit.settings import (
 
 from ottla.broker.metadata import config_plans
 from ottla.broker.node import Node
+from ottla.protocol.api.describe_configs import DescribeConfigsRequest
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError
 
 TOPIC_CONFIG, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT, LOGGER, METRICS_CONFIG, GROUP_CONFIG = range(1, 9)
 OK = (ErrorCode.NONE, None)
@@ -135,6 +136,18 @@ def test_a_value_that_cannot_be_is_told_before_the_topic_is_looked_for() -> None
     node, _, _ = start_node()
     assert alter(node, TOPIC, "nowhere", ("retention.ms", SET, "x"))[0] == ErrorCode.INVALID_CONFIG
     assert alter(node, TOPIC, "bad topic!", ("retention.ms", SET, "x"))[0] == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("kind", [0, 1, 64, -1])
+def test_a_type_of_resource_that_nobody_knows_makes_all_of_a_description_invalid(kind: int) -> None:
+    node = node_with_topic()
+    resources = [
+        DescribeConfigsRequest.DescribeConfigsResource(resource_type=one, resource_name=name, configuration_keys=None)
+        for one, name in ((TOPIC, "orders"), (kind, "x"))
+    ]
+    with pytest.raises(KafkaError) as caught:
+        ask(node, DescribeConfigsRequest(resources=resources), 4)
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
 def test_a_check_changes_nothing() -> None:

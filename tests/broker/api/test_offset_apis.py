@@ -87,6 +87,8 @@ def test_unknown_partitions_and_epochs_are_refused(node: Node) -> None:
     assert list_offsets(node, -1, topic="no")[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert list_offsets(node, -1, -1, -1)[2].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert list_offsets(node, -1, epoch=9)[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert list_offsets(node, -1, epoch=-2)[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert list_offsets(node, -9, topic="no")[0].error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
 @pytest.mark.parametrize(
