@@ -1,8 +1,8 @@
 """DeleteTopics (key 20), versions 0-6: delete topics by name, from version 6 on also by id.
 
 The answer says that the deletion survives a crash; the files are renamed by then and unlinked after
-`file.delete.delay.ms`. A topic that is named twice is INVALID_REQUEST each time, and so is an entry with both a name and
-an id, or with neither. `delete.topic.enable=false` is TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
+`file.delete.delay.ms`. A topic that is named twice is INVALID_REQUEST each time, and so is an entry with both a name
+and an id, or with neither. `delete.topic.enable=false` is TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
 """
 
 from __future__ import annotations
