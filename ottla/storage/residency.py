@@ -23,6 +23,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from ottla.storage.device import NOWAIT
+
 try:
     import ctypes
 except ImportError:  # a Python built without libffi
@@ -33,8 +35,6 @@ SAMPLE_BYTES: Final = 128 * 1024
 
 _CACHESTAT_SYSCALL: Final = 451
 """The same on every architecture that Linux gained after 2018 (and x86-64, arm64, riscv64, s390x, ppc64le)."""
-
-_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 
 
 class _PerThread(threading.local):
@@ -111,10 +111,10 @@ class ResidencyProbe:
         )
 
     def _byte_is_there(self, fd: int, position: int, *, if_unknown: bool) -> bool:
-        if not _NOWAIT:
+        if not NOWAIT:
             return if_unknown
         try:
-            return os.preadv(fd, [self._room.byte], position, _NOWAIT) == 1
+            return os.preadv(fd, [self._room.byte], position, NOWAIT) == 1
         except BlockingIOError:
             return False
         except OSError as error:

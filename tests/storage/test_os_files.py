@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.storage import files as files_module
+from ottla.storage import device
 from ottla.storage.files import OsFiles
 from ottla.storage.open_files import Handle, OpenFiles
 from ottla.storage.residency import PAGE_BYTES, ResidencyProbe, address_of
@@ -240,7 +240,7 @@ def test_threads_may_read_while_descriptors_come_and_go(tmp_path: Path) -> None:
 
 
 def lives_in_memory(path: Path) -> bool:
-    return files_module.file_system_type(path.stat().st_dev) in {"tmpfs", "ramfs"}
+    return device.file_system_type(path.stat().st_dev) in {"tmpfs", "ramfs"}
 
 
 def resident_file(path: Path, size: int) -> int:
@@ -351,7 +351,7 @@ def test_a_file_system_without_nowait_is_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_system: str, direct: bool
 ) -> None:
     files = OsFiles()
-    monkeypatch.setattr(files_module, "file_system_type", lambda device: file_system)
+    monkeypatch.setattr(device, "file_system_type", lambda number: file_system)
     file = files.open(tmp_path / "a", create=True)
     file.pwritev([b"abc"], 0)
     monkeypatch.setattr(os, "preadv", no_nowait)
@@ -365,8 +365,8 @@ def test_a_file_system_without_nowait_is_remembered(
 
 @on_linux
 def test_the_file_system_of_a_device_is_found() -> None:
-    assert files_module.file_system_type(os.stat("/proc").st_dev) == "proc"
-    assert files_module.file_system_type(os.makedev(4095, 7)) == ""
+    assert device.file_system_type(os.stat("/proc").st_dev) == "proc"
+    assert device.file_system_type(os.makedev(4095, 7)) == ""
 
 
 # -- locks

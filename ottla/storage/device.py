@@ -1,0 +1,41 @@
+"""What is remembered of each mounted file system: whether it reads without waiting, and whether it lives in memory.
+
+Some file systems refuse `RWF_NOWAIT` (EOPNOTSUPP). That is remembered per device and never an error: what lives in
+memory anyway (tmpfs, ramfs) is read directly, everything else through a thread.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+"""The flag of `preadv` that asks for no waiting; 0 where the system has none, and everything is read by a thread."""
+_MEMORY_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs"})
+_MOUNTS: Final = "/proc/self/mountinfo"
+
+
+class Device:
+    """What is remembered of one mounted file system."""
+
+    def __init__(self, device: int) -> None:
+        self.takes_nowait = bool(NOWAIT)
+        self.lives_in_memory = file_system_type(device) in _MEMORY_FILE_SYSTEMS
+
+
+def file_system_type(device: int) -> str:
+    """Name of the mounted file system with this `st_dev` (`ext4`, `tmpfs`), from the kernel's list; empty when it does
+    not say.
+    """
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = Path(_MOUNTS).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    for line in mounts.splitlines():
+        # 36 35 98:0 /root /mount options shared:1 - ext4 /dev/root rw    (proc_pid_mountinfo(5))
+        mount, _, file_system = line.partition(" - ")
+        if mount.split()[2:3] == [wanted]:
+            return file_system.split(" ", 1)[0]
+    return ""
