@@ -73,12 +73,14 @@ class HttpServer:
         operations: Operations | None = None,
         *,
         head_timeout_s: float = HEAD_TIMEOUT_S,
+        write_timeout_s: float = WRITE_TIMEOUT_S,
     ) -> None:
         self._host = host
         self._port = port
         self._pages = pages
         self._operations = operations or {}
         self._head_timeout_s = head_timeout_s
+        self._write_timeout_s = write_timeout_s
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -86,6 +88,11 @@ class HttpServer:
         """Serve these from the next request on."""
         self._pages = pages
         self._operations = operations
+
+    @property
+    def connection_count(self) -> int:
+        """Connections that are open, or not yet rid of what the other end has not taken."""
+        return len(self._connections)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -118,8 +125,14 @@ class HttpServer:
         try:
             if len(self._connections) <= MAX_CONNECTIONS:
                 await self._talk(reader, writer)
-        except (ConnectionError, TimeoutError, asyncio.CancelledError):
-            pass  # the other end went away or was too slow, or we stop: nobody is left to tell
+            writer.close()
+            async with asyncio.timeout(self._write_timeout_s):
+                await writer.wait_closed()
+        except (ConnectionError, TimeoutError):
+            # The other end went away or was too slow: what it has not taken would be kept for as long as it likes.
+            writer.transport.abort()
+        except asyncio.CancelledError:
+            pass  # we stop, and nobody is left to tell
         finally:
             self._connections.discard(task)
             writer.close()
@@ -180,7 +193,7 @@ class HttpServer:
             lines.append(f"Allow: {page.allow}")
         head = "\r\n".join(lines).encode("latin-1") + _END_OF_HEAD
         writer.write(head + page.body if with_body else head)
-        async with asyncio.timeout(WRITE_TIMEOUT_S):
+        async with asyncio.timeout(self._write_timeout_s):
             await writer.drain()
 
 
@@ -198,6 +211,8 @@ def parse_head(data: bytes) -> _Head:
         name, colon, value = line.partition(b":")
         if not colon or not name or name != name.strip():
             raise BadRequest("a header line is broken")
+        if name.lower() == b"content-length" and name.lower() in headers:
+            raise BadRequest("the length of the body comes twice")
         headers[name.lower()] = value.strip().lower()
     if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:
         raise BadRequest("requests with a body are not served")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from http import HTTPStatus
 
 import pytest
@@ -131,6 +133,34 @@ async def test_a_head_that_does_not_come_in_time_ends_the_connection() -> None:
     assert await reader.read() == b""
     writer.close()
     await running.stop()
+
+
+async def test_who_does_not_take_the_answer_is_cut_off_and_leaves_nothing_behind() -> None:
+    """What is left of it would be kept, with its descriptor, for as long as the other end likes."""
+    page = Page(HTTPStatus.OK, "text/plain", b"x" * 16_000_000)
+    server = HttpServer("127.0.0.1", 0, {"/page": lambda: page}, write_timeout_s=0.05)
+    await server.start()
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(client, server.address)
+        await asyncio.get_running_loop().sock_sendall(client, get("/page"))
+        while not server.connection_count:
+            await asyncio.sleep(0)
+        while server.connection_count:
+            await asyncio.sleep(0)
+        received = 0
+        with suppress(ConnectionResetError):
+            while data := await asyncio.get_running_loop().sock_recv(client, 1 << 20):
+                received += len(data)
+    await server.stop()
+    assert received < len(page.body)
+
+
+async def test_a_length_that_comes_twice_is_no_length(server: HttpServer) -> None:
+    """Else what one proxy takes for a body would be the next request."""
+    status, _, _ = await send(server, get("/page", "Content-Length: 5", "Content-Length: 0"))
+    assert status == 400
 
 
 async def test_stopping_closes_open_connections() -> None:
