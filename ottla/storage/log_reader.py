@@ -15,6 +15,7 @@ from ottla.protocol.records.batch import CorruptBatch
 from ottla.storage.scan import NotResident, Reader, nowait, walk
 from ottla.storage.segment import Segment
 from ottla.storage.segment_list import SegmentList
+from ottla.storage.segment_search import find, quick_cut, whole_batches
 from ottla.storage.slice import EMPTY_SLICE, LogSlice
 
 MAX_HINTS: Final = 128
@@ -107,7 +108,7 @@ class LogReader:
             limit = segment.size_bytes
         stop = position + max_bytes
         if stop < limit:
-            cut = segment.quick_cut(position, stop, limit)
+            cut = quick_cut(segment, position, stop, limit)
             if cut is None:
                 return None
             stop, next_offset = cut
@@ -167,7 +168,7 @@ def _find(
             if position < 0 and limit:
                 if not blocking:
                     segment.require_loaded()
-                found = segment.find(offset, limit, read)
+                found = find(segment, offset, limit, read)
                 position = limit if found is None else found[0]
             if 0 <= position < limit:
                 return _cut(segment, position, limit, end_offset, max_bytes, at_least_one, read)
@@ -186,7 +187,7 @@ def _limit(segment: Segment, next_base: int | None, end: End | int, read: Reader
         return segment.size_bytes, next_base
     if isinstance(end, End) and end.base_offset == segment.base_offset:
         return end.position, end.offset
-    found = segment.find(end_offset, segment.size_bytes, read)
+    found = find(segment, end_offset, segment.size_bytes, read)
     return (segment.size_bytes if found is None else found[0]), end_offset
 
 
@@ -200,7 +201,7 @@ def _cut(
     """At most `max_bytes` in whole batches; the first one even if it is larger (KIP-74) when asked for."""
     if limit - position <= max_bytes:
         return _Stretch(segment, position, limit, end_offset)
-    stop, next_offset = segment.whole_batches(position, position + max_bytes, limit, read)
+    stop, next_offset = whole_batches(segment, position, position + max_bytes, limit, read)
     if stop > position:
         return _Stretch(segment, position, stop, next_offset)
     if not at_least_one:
