@@ -197,6 +197,18 @@ def start_offsets(
     return starts
 
 
+def from_latest(
+    options: ReadOptions, found: Mapping[TopicPartition, int | None], partitions: Iterable[TopicPartition]
+) -> set[TopicPartition]:
+    """Return which of `partitions` begin at the ends of their logs, whatever these are; `found`: see start_offsets."""
+    limit = options.starting
+    if isinstance(limit, Latest):
+        return set(partitions)
+    if isinstance(limit, Offsets):
+        return {place for place, offset in limit.offsets.items() if offset == LATEST_OFFSET}
+    return {place for place, offset in found.items() if offset is None}
+
+
 def _ends(
     options: ReadOptions,
     found: Mapping[TopicPartition, int | None],

@@ -17,6 +17,7 @@ from ottla.spark.planner import (
     OffsetRange,
     check_coverage,
     first_offsets,
+    from_latest,
     last_offsets,
     matches,
     present_part,
@@ -43,7 +44,10 @@ class StreamPlanner:
     def __init__(self, options: ReadOptions, monotonic: Callable[[], float]) -> None:
         self._options = options
         self._monotonic = monotonic
+        self._must_end = False
         self._target: StreamOffsets | None = None
+        self._held: Mapping[TopicPartition, int] = {}
+        """Partitions that the stream begins at their ends, until the first batch is planned."""
         self._last_batch_at: float | None = None
         self.newest: StreamOffsets | None = None
         """The ends of the logs when they were last looked at."""
@@ -63,11 +67,15 @@ class StreamPlanner:
             # An empty range is checked like any other: a start outside of the log is told before anything is read.
             wanted = OffsetRange(place[0], topics[place[0]].topic_id, place[1], starts[place], starts[place])
             positions[place] = present_part(wanted, firsts[place], lasts[place], options.fail_on_data_loss).start
+        self._held = {place: positions[place] for place in from_latest(options, found, partitions)}
         return StreamOffsets(positions, _ids(topics))
 
-    def stop_at_present_end(self, cluster: ClusterView) -> None:
-        """Let the stream end at what is there now (Trigger.AvailableNow)."""
-        self._target = self._ends(cluster)
+    def stop_at_present_end(self) -> None:
+        """Let the stream end at what is there when its next batch is planned (Trigger.AvailableNow).
+
+        Not at what is there now: Spark asks for `initial` after this, and that start must not lie behind the end.
+        """
+        self._must_end = True
 
     def next_end(
         self, start: StreamOffsets, most: int | None, *, take_all: bool, cluster: ClusterView
@@ -75,10 +83,20 @@ class StreamPlanner:
         """Return where the micro-batch from `start` ends; `start` itself when there is nothing to do yet.
 
         `most` bounds its offsets. `take_all` takes no notice of limits. Raises DataLoss.
+
+        Of partitions where a new stream begins at latest the first batch takes nothing. Spark's checkpoint holds where
+        batches end: after a crash in the first one Spark asks for `initial` again, which is later by then, and what
+        came in between would be in no batch. Spark's own source keeps its start in a file of the checkpoint.
         """
         ends = self.newest = self._target or self._ends(cluster)
+        if self._must_end:
+            self._target = ends
         begins = self._begins(start, ends, cluster)
-        waiting = {place: ends.positions[place] - begin for place, begin in begins.items()}
+        waiting = {
+            place: 0 if self._held.get(place) == begin else ends.positions[place] - begin
+            for place, begin in begins.items()
+        }
+        self._held = {}
         if not take_all and self._is_too_early(sum(waiting.values())):
             return start
         takes = waiting if take_all or most is None else share_out(waiting, most)
@@ -154,7 +172,7 @@ class StreamPlanner:
     def _is_too_early(self, waiting: int) -> bool:
         """Wait for `minOffsetsPerTrigger`, but no longer than `maxTriggerDelay`, and not when the stream must end."""
         limits = self._options.limits
-        if limits.least is None or waiting >= limits.least or self._target is not None:
+        if limits.least is None or waiting >= limits.least or self._must_end:
             return False
         if self._last_batch_at is None:
             return False  # what waited for the stream to start has waited

@@ -77,8 +77,8 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if newest is None else newest.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """End this run at the records that are there now."""
-        self._ask(lambda planner, cluster: planner.stop_at_present_end(cluster))
+        """End this run at the records that are there when it starts."""
+        self._ask(lambda planner, _: planner.stop_at_present_end())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return one partition per range of a micro-batch."""

@@ -161,13 +161,46 @@ def test_a_batch_waits_for_enough_offsets_but_not_forever(cluster: FakeCluster, 
 
 def test_available_now_ends_at_what_was_there_and_does_not_wait_for_more(cluster: FakeCluster, clock: Clock) -> None:
     plan = planner(clock, minOffsetsPerTrigger="50", maxTriggerDelay="1h")
-    plan.stop_at_present_end(cluster)
+    plan.stop_at_present_end()
+    assert end(plan, at(95, 60), cluster) == [100, 60]
     cluster.logs["t", 0] = (0, 500)
     cluster.logs["t", 2] = (0, 10)
-    assert end(plan, at(95, 60), cluster) == [100, 60]
+    assert end(plan, at(100, 60), cluster) == [100, 60]
     cluster.logs["t", 1] = (20, 70)
     assert end(plan, at(100, 60), cluster) == [100, 60]
     assert plan.newest == at(100, 60)
+
+
+def test_available_now_from_latest_is_no_data_loss_when_records_come_before_the_start_is_known(
+    cluster: FakeCluster,
+) -> None:
+    """Spark says that the trigger is AvailableNow before it asks where the stream begins."""
+    plan = planner()
+    plan.stop_at_present_end()
+    cluster.logs["t", 0] = (0, 105)
+    start = plan.initial(cluster)
+    assert end(plan, start, cluster) == [105, 60]
+
+
+def test_what_comes_while_a_stream_starts_at_latest_survives_a_crash_in_its_first_batch(cluster: FakeCluster) -> None:
+    """Spark keeps where batches end, not where the first began: so that one ends where a start at latest begins."""
+    starts = '{"t":{"0":-1,"1":30}}'
+    for options, first_end in (({}, [100, 60]), ({"startingOffsets": starts}, [100, 70])):
+        cluster.logs = {("t", 0): (0, 100), ("t", 1): (20, 60)}
+        plan = planner(**options)
+        start = plan.initial(cluster)
+        cluster.logs = {("t", 0): (0, 110), ("t", 1): (20, 70)}
+        assert end(plan, start, cluster, most=1000) == first_end
+        stop = StreamOffsets({("t", index): offset for index, offset in enumerate(first_end)}, {"t": ID})
+        again = planner(**options)  # after the crash: the end of the first batch is known, its start is asked for again
+        assert not [part for part in ranges(again, again.initial(cluster), stop, cluster) if part.startswith("t-0")]
+        assert end(again, stop, cluster) == [110, 70]
+        assert end(plan, stop, cluster) == [110, 70]
+
+
+def test_a_stream_that_does_not_start_at_latest_reads_in_its_first_batch(cluster: FakeCluster) -> None:
+    plan = planner(startingOffsets="earliest")
+    assert end(plan, plan.initial(cluster), cluster) == [100, 60]
 
 
 def test_partitions_and_topics_that_appear_are_read_from_their_beginning(cluster: FakeCluster) -> None:
