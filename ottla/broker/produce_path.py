@@ -313,7 +313,7 @@ def learn_form(peer: Peer, frame: memoryview, request: ProduceRequest, version: 
     if topic is None or topic.is_internal or not 0 <= data.index < len(topic.partitions) or not data.records:
         return
     partition = topic.partitions[data.index]
-    if partition is None or (request.acks == ACKS_ALL and partition.log.config.min_insync_replicas > 1):
+    if partition is None:
         return
     if peer.produce_forms is None:
         peer.produce_forms = ProduceForms(node.config.socket_request_max_bytes)

@@ -150,7 +150,8 @@ class Topics(Options):
         1,
         at_least=1,
         dynamic=True,
-        doc="Replicas that acks=all asks for. There is one, so 2 or more refuses acks=all, as Kafka does.",
+        inert="as in Kafka, no more replicas are asked for than a topic has: one",
+        doc="Replicas that acks=all asks for.",
     )
     unclean_leader_election_enable = boolean(
         False, dynamic=True, inert="the only replica is always in sync", doc="Whether a replica that lags may lead."

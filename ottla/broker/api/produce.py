@@ -55,13 +55,7 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
             except KafkaError as error:
                 produce.refuse(index, error.code, error.message)
                 continue
-            if acks == ACKS_ALL and partition.log.config.min_insync_replicas > 1:
-                produce.refuse(
-                    index,
-                    ErrorCode.NOT_ENOUGH_REPLICAS,
-                    f"min.insync.replicas={partition.log.config.min_insync_replicas}, and there is one replica",
-                )
-            elif not isinstance(data.records, memoryview) or not data.records:
+            if not isinstance(data.records, memoryview) or not data.records:
                 produce.refuse(index, ErrorCode.INVALID_RECORD, "the request holds no record batch for the partition")
             else:
                 produce.partitions[index] = partition
