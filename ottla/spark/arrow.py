@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from ottla.protocol.records.errors import CorruptBatch
-from ottla.spark.batches import choose, unpack
-from ottla.spark.record_bounds import find_records
+from ottla.spark.batches import Block, choose, unpack
+from ottla.spark.record_bounds import check_counts, find_in_pieces, find_records
 from ottla.spark.varints import INT64_VARINT_BYTES, read_varints, words_over
 
 if TYPE_CHECKING:
@@ -29,12 +29,16 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ottla.spark.batches import AbortedTransaction, Block, Survey
+    from ottla.spark.batches import AbortedTransaction, Survey
     from ottla.spark.record_bounds import RecordBounds
     from ottla.spark.varints import Positions, Words
 
 MAX_ARROW_BATCH_BYTES = 16 * 1024 * 1024
 """A block larger than this (one huge compressed batch) is handed on in several Arrow batches of about this size."""
+
+MAX_RECORDS_AT_ONCE = 1_000_000
+"""A block of more records (few bytes each, which compress a thousandfold) is decoded in pieces of so many: what is
+known of a record while it is decoded takes some 150 bytes."""
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1  # Kafka's TimestampType ids, the values of the column timestampType
 _MICROSECONDS_PER_MS = 1000
@@ -83,13 +87,18 @@ class RecordDecoder:
         Raises CorruptBatch when a batch is not sound.
         """
         wanted = choose(found, first_offset, end_offset, aborted)
+        last_offset = -1
         for block in unpack(found, wanted, check_crcs=self._check_crcs):
             words = words_over(block.data)
-            bounds = find_records(block.data, words, block.starts, block.ends, block.counts)
-            rows = self._read_rows(block, words, bounds)
-            rows = _within(rows, first_offset, end_offset)
-            for part in _parts(rows):
-                yield self._arrow_batch(block.data, words, part)
+            for piece, bounds in _pieces(block, words):
+                rows = self._read_rows(piece, words, bounds)
+                if len(rows.offsets):
+                    if rows.offsets[0] <= last_offset:
+                        raise CorruptBatch("records whose offsets do not grow")
+                    last_offset = int(rows.offsets[-1])
+                rows = _within(rows, first_offset, end_offset)
+                for part in _parts(rows):
+                    yield self._arrow_batch(block.data, words, part)
 
     def _read_rows(self, block: Block, words: Words, bounds: RecordBounds) -> _Rows:
         """Read the fields of every record as far as the columns need."""
@@ -137,6 +146,20 @@ class RecordDecoder:
         if name == "timestampType":
             return pa.array(rows.timestamp_types)
         return _headers(data, words, _present(rows.header_starts), rows.ends, self._schema.field("headers").type)
+
+
+def _pieces(block: Block, words: Words) -> Iterator[tuple[Block, RecordBounds]]:
+    """Yield the records of a block all at once, or where they are too many, batch by batch and some at a time."""
+    if int(block.counts.sum()) <= MAX_RECORDS_AT_ONCE:
+        yield block, find_records(block.data, words, block.starts, block.ends, block.counts)
+        return
+    check_counts(block.starts, block.ends, block.counts)
+    for lane in range(len(block.counts)):
+        columns: list[Any] = [column[lane : lane + 1] for column in block[1:]]
+        batch = Block(block.data, *columns)
+        start, end, count = int(batch.starts[0]), int(batch.ends[0]), int(batch.counts[0])
+        for bounds in find_in_pieces(block.data, start, end, count, MAX_RECORDS_AT_ONCE):
+            yield batch._replace(counts=np.array([len(bounds.starts)])), bounds
 
 
 def _present(value: Any) -> Any:

@@ -19,6 +19,8 @@ from ottla.protocol.records.errors import CorruptBatch
 from ottla.spark.varints import INT32_VARINT_BYTES, read_varints
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ottla.spark.varints import Positions, Words
 
 FEWEST_LANES = 64
@@ -40,8 +42,7 @@ def find_records(data: memoryview, words: Words, starts: Positions, ends: Positi
 
     Raises CorruptBatch when a record leaves its lane, a length is impossible, or a lane holds more or fewer records.
     """
-    if (counts < 0).any() or (counts * SMALLEST_RECORD_BYTES > ends - starts).any():
-        raise CorruptBatch("a batch claims more records than its bytes can hold")
+    check_counts(starts, ends, counts)
     first_slots = np.cumsum(counts) - counts
     total = int(counts.sum())
     bounds = RecordBounds(np.empty(total, np.int64), np.empty(total, np.int64))
@@ -55,6 +56,27 @@ def find_records(data: memoryview, words: Words, starts: Positions, ends: Positi
     if (last_ends != ends).any():
         raise CorruptBatch("a batch holds more bytes than its records")
     return bounds
+
+
+def check_counts(starts: Positions, ends: Positions, counts: Positions) -> None:
+    """Raise CorruptBatch when a lane claims more records than its bytes can hold."""
+    if (counts < 0).any() or (counts * SMALLEST_RECORD_BYTES > ends - starts).any():
+        raise CorruptBatch("a batch claims more records than its bytes can hold")
+
+
+def find_in_pieces(data: memoryview, start: int, end: int, count: int, most: int) -> Iterator[RecordBounds]:
+    """Yield the bounds of the `count` records of one lane, at most `most` at a time.
+
+    For a lane of so many records that their bounds and fields would take many times its bytes. Raises CorruptBatch as
+    `find_records` does; whether the lane is used up is known when the last piece is asked for.
+    """
+    position = start
+    for done in range(0, count, most):
+        bodies, ends = _walk_lane(data, position, end, min(most, count - done))
+        position = ends[-1]
+        if done + len(ends) == count and position != end:
+            raise CorruptBatch("a batch holds more bytes than its records")
+        yield RecordBounds(np.array(bodies, np.int64), np.array(ends, np.int64))
 
 
 class _Lanes:

@@ -14,7 +14,7 @@ from ottla.protocol.records.batch import HEADER_BYTES, compute_crc, encode_batch
 from ottla.protocol.records.compression import Compression, compress
 from ottla.protocol.records.errors import CorruptBatch, DecompressedTooLarge
 from ottla.protocol.records.record import Record, encode_varint
-from ottla.spark import batches, record_bounds
+from ottla.spark import arrow, batches, record_bounds
 from ottla.spark.arrow import RecordDecoder
 from ottla.spark.batches import Chunk, survey
 from ottla.spark.varints import PADDING_BYTES
@@ -131,6 +131,44 @@ def test_an_unknown_codec_is_refused() -> None:
     struct.pack_into(">I", batch, 17, compute_crc(batch))
     with pytest.raises(CorruptBatch, match="unknown codec 7"):
         decode(bytes(batch))
+
+
+MANY = [record(offset=i, value=encode_varint(1) + b"%d" % i) for i in range(10)]
+
+
+def test_of_a_batch_of_very_many_records_only_so_many_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = with_records(b"".join(MANY), 10)
+    rows = decode(whole).to_pylist()
+    monkeypatch.setattr(arrow, "MAX_RECORDS_AT_ONCE", 4)
+    found = survey(Chunk(np.frombuffer(whole + bytes(PADDING_BYTES), np.uint8), 0, len(whole)))
+    parts = list(RecordDecoder(SCHEMA, "t", 0).decode(found, 1, 9))
+    assert [part.num_rows for part in parts] == [3, 4, 1]
+    assert pa.Table.from_batches(parts).to_pylist() == rows[1:9]
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        (b"".join([*MANY[:4], MANY[3], *MANY[5:]]), 10),
+        (b"".join([*MANY[:4], *MANY[:6]]), 10),
+        (b"".join(MANY), 9),
+        (b"".join(MANY) + bytes(8), 11),
+        (b"".join(MANY), 2**31 - 1),
+    ],
+    ids=[
+        "an offset twice, at the seam",
+        "offsets that go back, at the seam",
+        "a count below",
+        "a count above",
+        "far above",
+    ],
+)
+def test_a_batch_that_is_read_in_pieces_is_checked_as_a_whole(
+    body: bytes, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow, "MAX_RECORDS_AT_ONCE", 4)
+    with pytest.raises(CorruptBatch):
+        decode(with_records(body, count))
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
