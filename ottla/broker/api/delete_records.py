@@ -3,6 +3,10 @@
 Offset -1 stands for the high watermark; an offset beyond it is OFFSET_OUT_OF_RANGE; one below the log start changes
 nothing, and the log start is the answer. `cleanup.policy` must contain `delete` (POLICY_VIOLATION), as in Kafka.
 
+With one replica Kafka's high watermark is the log end, and a producer with acks=1 may delete what it has just sent. In
+`ottla.acks.all=sync` the high watermark is one group sync behind, so the deletion waits for the sync that covers the
+records it is about (decisions.md 2, as ListOffsets does), at most `timeout_ms`: then REQUEST_TIMED_OUT.
+
 What is answered counts (decisions.md 6): the new log start is in `log-start-offset-checkpoint`, synced, before the
 answer leaves.
 """
@@ -28,12 +32,11 @@ Result = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
 def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse | Pending[DeleteRecordsResponse]:
-    """Move every partition's start, then have the checkpoints written, each once."""
-    moved: list[tuple[Partition, Result]] = []
-    response = DeleteRecordsResponse(topics=[])
+    """Move every partition's start once its records are visible, then have the checkpoints written, each once."""
+    deletion = _Deletion(context, context.node.clock.monotonic_ms() + max(request.timeout_ms, 0))
     for topic_request in request.topics:
         results: list[Result] = []
-        response.topics.append(
+        deletion.response.topics.append(
             DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic_request.name, partitions=results)
         )
         topic = context.node.catalog.topics.get(topic_request.name)
@@ -42,32 +45,75 @@ def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResp
             results.append(result)
             try:
                 partition = _find(context, topic, asked.partition_index)
-                result.low_watermark = _delete(partition, asked.offset)
+                deletion.delete(partition, asked.offset, result)
             except KafkaError as error:
                 result.error_code = error.code
+    deletion.all_asked()
+    pending = deletion.pending
+    return deletion.response if pending.done and pending.error is None else pending
+
+
+class _Deletion:
+    """One request under way: partitions that wait for a sync, those whose start was moved, and the checkpoints."""
+
+    def __init__(self, context: Context, deadline_ms: float) -> None:
+        self.response = DeleteRecordsResponse(topics=[])
+        self.pending: Pending[DeleteRecordsResponse] = Pending()
+        self._node = context.node
+        self._deadline_ms = deadline_ms
+        self._waiting = 1  # `all_asked` takes it away
+        self._moved: list[tuple[Partition, Result]] = []
+
+    def delete(self, partition: Partition, offset: int, result: Result) -> None:
+        """Delete the records before `offset` now or when they are visible. Raises KafkaError for one out of range."""
+        partition.settle()
+        log_end_offset = partition.log.log_end_offset
+        before_offset = log_end_offset if offset == HIGH_WATERMARK else offset
+        if before_offset < 0 or before_offset > log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        self._waiting += 1
+
+        def visible(error: BaseException | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                result.low_watermark = partition.log.delete_records(before_offset)
+            except KafkaError as refusal:
+                result.error_code = refusal.code
             except OSError:
                 result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             else:
-                moved.append((partition, result))
-    if not moved:
-        return response
-    pending: Pending[DeleteRecordsResponse] = Pending()
-    manager = context.node.log_manager
-    places = {TopicPartition(partition.topic, partition.index) for partition, _ in moved}
+                partition.wake_watchers()
+                self._moved.append((partition, result))
+            self._one_done()
 
-    def written(failed: Collection[TopicPartition] | None, error: BaseException | None) -> None:
+        partition.when_visible(before_offset, visible, self._deadline_ms)
+
+    def all_asked(self) -> None:
+        """Nothing more comes: go on once nobody waits."""
+        self._one_done()
+
+    def _one_done(self) -> None:
+        self._waiting -= 1
+        if self._waiting:
+            return
+        if not self._moved:
+            self.pending.complete(self.response)
+            return
+        manager = self._node.log_manager
+        places = {TopicPartition(partition.topic, partition.index) for partition, _ in self._moved}
+        self._node.workers.run(lambda: manager.checkpoints.write_log_start_offsets_of(places), self._written)
+
+    def _written(self, failed: Collection[TopicPartition] | None, error: BaseException | None) -> None:
         if failed is None:
             assert error is not None
-            pending.fail(error)
+            self.pending.fail(error)
             return
-        for partition, result in moved:
+        for partition, result in self._moved:
             if TopicPartition(partition.topic, partition.index) in failed:
                 result.low_watermark = -1
                 result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        pending.complete(response)
-
-    context.node.workers.run(lambda: manager.checkpoints.write_log_start_offsets_of(places), written)
-    return response if pending.done and pending.error is None else pending
+        self.pending.complete(self.response)
 
 
 def _find(context: Context, topic: Topic | None, index: int) -> Partition:
@@ -78,14 +124,3 @@ def _find(context: Context, topic: Topic | None, index: int) -> Partition:
     if "delete" not in topic.config.cleanup_policy:
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
     return partition
-
-
-def _delete(partition: Partition, offset: int) -> int:
-    """The new log start offset."""
-    partition.settle()
-    before_offset = partition.high_watermark if offset == HIGH_WATERMARK else offset
-    if before_offset < 0 or before_offset > partition.high_watermark:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    low_watermark = partition.log.delete_records(before_offset)
-    partition.wake_watchers()
-    return low_watermark
