@@ -32,6 +32,8 @@ from ottla.protocol.records.checksum import crc32c
 from ottla.protocol.records.compression import Compression, decompress
 from ottla.protocol.records.control import ControlType, decode_control_key
 from ottla.protocol.records.errors import CorruptBatch
+from ottla.protocol.records.legacy import LEGACY_MAGICS, MAGIC_AT
+from ottla.spark.old_messages import as_batches, is_old
 from ottla.spark.varints import PADDING_BYTES
 
 if TYPE_CHECKING:
@@ -121,19 +123,30 @@ def survey(chunk: Chunk) -> Survey:
     data = chunk.data.data
     while position + HEADER_BYTES <= chunk.end:
         batch_length, magic = _LENGTH_AND_MAGIC.unpack_from(data, position)
+        if magic in LEGACY_MAGICS:
+            return _survey_old(chunk)
         if magic != 2:
-            raise CorruptBatch(f"a batch of message format {magic}; this source reads format 2 (Kafka 0.11 and later)")
+            raise CorruptBatch(f"a batch of message format {magic}; there are formats 0 to 2")
         if batch_length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
             raise CorruptBatch(f"a batch with the impossible length {batch_length}")
         if position + LENGTH_PREFIX_BYTES + batch_length > chunk.end:
             break
         positions.append(position)
         position += LENGTH_PREFIX_BYTES + batch_length
+    if position + MAGIC_AT < chunk.end and is_old(data, position):
+        return _survey_old(chunk)  # a message is shorter than a batch's header
     table = np.array(positions, np.int64)
     rows = chunk.data[table[:, None] + np.arange(HEADER_BYTES)]
     headers = rows.reshape(-1).view(HEADER) if positions else np.empty(0, HEADER)
     _check_offsets(headers)
     return Survey(chunk, table, headers)
+
+
+def _survey_old(chunk: Chunk) -> Survey:
+    """Survey a chunk with messages of formats v0 and v1 in it: batches are written in their place."""
+    source = chunk.data.data[chunk.start : chunk.end]
+    data, size = as_batches(source, most_bytes=MAX_UNPACKED_BATCH_BYTES, padding_bytes=PADDING_BYTES)
+    return survey(Chunk(data, 0, size))
 
 
 def _check_offsets(headers: npt.NDArray[Any]) -> None:

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
+from kit.old_segments import old_messages
 
 from ottla.protocol.records.batch import decode_batch, encode_batch, iter_batches, parse_header, set_log_append_time
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.records.control import ControlType, encode_control_key
+from ottla.protocol.records.errors import CorruptBatch
 from ottla.protocol.records.record import Record
 from ottla.spark import arrow, batches, record_bounds
 from ottla.spark.arrow import RecordDecoder
@@ -40,6 +42,8 @@ SCHEMA = pa.schema(
 )
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 END = 2**62
+
+OLD_CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
 
 codecs = st.sampled_from(Compression)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -271,3 +275,41 @@ def test_batches_that_were_compacted_show_what_is_left_of_them(codec: Compressio
     assert [header.record_count for _, header in iter_batches(data)] == [1, 1, 0, 1]
     assert decode(data).to_pylist() == rows_of([records[2], records[4], records[9]])
     assert decode(data, first=3, end=9).to_pylist() == rows_of([records[4]])
+
+
+@pytest.mark.parametrize("codec", OLD_CODECS)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_of_before_kafka_0_11_are_read_and_batches_behind_them(magic: int, codec: Compression) -> None:
+    old = [old_messages(first, 5, magic, codec) for first in (0, 5)]
+    new = [Record(10 + i, 1000 + i, None, b"new") for i in range(3)]
+    data = b"".join(part.data for part in old) + bytes(encode_batch(new))
+    records = [record for part in old for record in part.records] + new
+    assert decode(data).to_pylist() == rows_of(records)
+    assert decode(data, first=3, end=11).to_pylist() == rows_of(records[3:11])
+    for cut in (1, 70, len(data) // 2):  # what a broker cuts off is asked for again
+        whole = decode(data[:-cut]).to_pylist()
+        assert whole == rows_of(records)[: len(whole)]
+        assert len(whole) < len(records)
+
+
+def test_a_short_old_message_at_the_end_of_what_was_fetched_is_seen() -> None:
+    new = [Record(0, 7, None, b"new")]
+    old = old_messages(1, 1, 1)
+    assert len(old.data) < batches.HEADER_BYTES
+    assert decode(old.data).to_pylist() == rows_of(old.records)
+    assert decode(bytes(encode_batch(new)) + old.data).to_pylist() == rows_of(new + old.records)
+
+
+@pytest.mark.parametrize("codec", OLD_CODECS)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_flipped_bit_behind_the_offset_of_an_old_message_gives_no_row(magic: int, codec: Compression) -> None:
+    data = old_messages(0, 2 if codec else 1, magic, codec).data
+    for position in range(8, len(data)):
+        for bit in range(8):
+            broken = bytearray(data)
+            broken[position] ^= 1 << bit
+            try:
+                table = decode(bytes(broken))
+            except CorruptBatch:
+                continue
+            assert not table.num_rows, (position, bit)
