@@ -187,6 +187,7 @@ def words(
     inert: str = "",
     dynamic: bool = False,
     at_least_one: bool = False,
+    unusual: Callable[[object], str] | None = None,
 ) -> tuple[str, ...]:
     """A key whose value is a comma-separated list, each item one of `choices` (any text when there are none)."""
     allowed = f"a list of {', '.join(choices)}" if choices else "a comma-separated list"
@@ -201,7 +202,7 @@ def words(
 
     return cast(
         "tuple[str, ...]",
-        Option(ConfigType.LIST, tuple(default), parse, allowed, doc, kafka, inert, dynamic),
+        Option(ConfigType.LIST, tuple(default), parse, allowed, doc, kafka, inert, dynamic, unusual),
     )
 
 

@@ -14,6 +14,10 @@ def _small_segment(value: object) -> str:
     return "Apache Kafka 4 refuses segments of less than 1 MiB (1048576)" if small else ""
 
 
+def _no_cleanup(value: object) -> str:
+    return "" if value else "neither delete nor compact: every record is kept for ever"
+
+
 class Directories(Options):
     """Directories, checkpoints and recovery."""
 
@@ -92,9 +96,9 @@ class Retention(Options):
         "delete",
         "compact",
         dynamic=True,
-        at_least_one=True,
+        unusual=_no_cleanup,
         doc="What becomes of old records: `delete` removes old segments, `compact` keeps the newest record of "
-        "each key.",
+        "each key; empty, every record is kept.",
     )
     log_retention_hours = int32(168, at_least=-1, doc="Hours for which records are kept; -1 for ever.")
     log_retention_minutes = maybe_int32(

@@ -79,7 +79,6 @@ def test_synonyms_go_from_the_topic_to_the_default() -> None:
             "leader.replication.throttled.replicas=0:1,1: must be `*`, or a list of partition:broker",
         ),
         ({"follower.replication.throttled.replicas": "*,0:1"}, "follower.replication.throttled.replicas=*,0:1: must"),
-        ({"cleanup.policy": ""}, "cleanup.policy=: must not be empty"),
         ({"cleanup.policy": "compact,delet"}, "cleanup.policy=compact,delet: must be a list of delete, compact"),
         (
             {"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"},
@@ -91,6 +90,12 @@ def test_what_a_topic_cannot_have_is_one_line(overrides: dict[str, str | None], 
     with pytest.raises(ConfigError) as caught:
         TopicConfig.validate(overrides)
     assert str(caught.value).startswith(line)
+
+
+def test_a_topic_may_have_no_cleanup_policy_which_is_said_to_keep_every_record() -> None:
+    (warning,) = TopicConfig.validate({"cleanup.policy": ""})
+    assert warning == "cleanup.policy=: neither delete nor compact: every record is kept for ever"
+    assert TopicConfig.resolve({"cleanup.policy": ""}, BrokerConfig.of()).cleanup_policy == ()
 
 
 @pytest.mark.parametrize("value", ["", "*", "0:1", "0:1, 1:1"])

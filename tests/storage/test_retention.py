@@ -87,8 +87,9 @@ def test_nothing_above_the_high_watermark_goes() -> None:
     assert len(log.retention.apply(NOW_MS + 10**9)) == 5
 
 
-def test_a_compacted_topic_loses_only_what_lies_below_its_start() -> None:
-    log = segmented(**{"retention.ms": "1", "cleanup.policy": "compact"})
+@pytest.mark.parametrize("cleanup_policy", ["compact", ""])
+def test_a_topic_that_does_not_delete_loses_only_what_lies_below_its_start(cleanup_policy: str) -> None:
+    log = segmented(**{"retention.ms": "1", "cleanup.policy": cleanup_policy})
     assert log.retention.apply(NOW_MS + 10**9) == []
     log.delete_records(3)
     log.retention.apply(NOW_MS)

@@ -224,9 +224,11 @@ def test_a_deletion_that_waits_for_a_failing_disk_is_told_so() -> None:
 
 def test_records_of_unknown_partitions_and_compacted_topics_are_not_deleted(node: Node) -> None:
     make_topic(node, "compacted", cleanup_policy="compact")
+    make_topic(node, "kept", cleanup_policy="")
     assert delete(node, 0, topic="no")[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert delete(node, 0, partition=7)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert delete(node, 0, topic="compacted")[0] == ErrorCode.POLICY_VIOLATION
+    assert delete(node, 0, topic="kept")[0] == ErrorCode.POLICY_VIOLATION
 
 
 def test_deleted_records_stay_deleted_after_the_loss_of_everything_unsynced() -> None:
