@@ -134,10 +134,19 @@ class FetchRead:
 
     def _find(self, target: FetchTarget) -> tuple[Partition | None, ErrorCode]:
         catalog = self._node.catalog
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if isinstance(target.topic, str):
-            topic, missing = catalog.topics.get(target.topic), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            topic = catalog.topics.get(target.topic)
         else:
-            topic, missing = catalog.topics_by_id.get(target.topic), ErrorCode.UNKNOWN_TOPIC_ID
+            topic = catalog.topics_by_id.get(target.topic)
+            if topic is not None:
+                target.topic_name = topic.name
+            elif target.topic_name is None:
+                missing = ErrorCode.UNKNOWN_TOPIC_ID
+            else:
+                another = catalog.topics.get(target.topic_name)
+                if another is not None and 0 <= target.partition < len(another.partitions):
+                    missing = ErrorCode.INCONSISTENT_TOPIC_ID
         try:
             return self._node.find_partition(topic, target.partition, missing=missing), ErrorCode.NONE
         except KafkaError as error:

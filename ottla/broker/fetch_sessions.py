@@ -37,7 +37,11 @@ PartitionKey: TypeAlias = tuple[TopicKey, int]
 
 
 class FetchTarget:
-    """One partition that a client fetches: what it asked for, and what it was told last."""
+    """One partition that a client fetches: what it asked for, and what it was told last.
+
+    `topic_name` is the name behind a topic id, noted when the id was found and kept from then on: a session, or a
+    request that waits, is told that its topic is gone or another one, not that nobody knows such an id.
+    """
 
     __slots__ = (
         "current_leader_epoch",
@@ -48,10 +52,12 @@ class FetchTarget:
         "told_high_watermark",
         "told_log_start_offset",
         "topic",
+        "topic_name",
     )
 
     def __init__(self, topic: TopicKey, asked: FetchRequest.FetchPartition) -> None:
         self.topic = topic
+        self.topic_name: str | None = None
         self.partition = asked.partition
         self.told_high_watermark = -1
         self.told_log_start_offset = -1

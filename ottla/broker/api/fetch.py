@@ -7,8 +7,10 @@ whole: the first may begin before the offset that was asked for, and is given ev
 request parks (`delayed_fetch.py`).
 
 Versions: 7 adds sessions (`fetch_sessions.py`), 9 leader epochs (FENCED_ and UNKNOWN_LEADER_EPOCH), 12 the diverging
-epoch, 13 topic ids (UNKNOWN_TOPIC_ID). Empty partitions carry zero bytes, not null: librdkafka refuses null from
-version 12 on. Below version 10 a client cannot read zstd, so a topic with `compression.type=zstd` is refused.
+epoch, 13 topic ids (UNKNOWN_TOPIC_ID; a session, or a request that waits, that has found the topic once is told
+UNKNOWN_TOPIC_OR_PARTITION when it is deleted, INCONSISTENT_TOPIC_ID when another has its name). Empty partitions carry
+zero bytes, not null: librdkafka refuses null from version 12 on. Below version 10 a client cannot read zstd, so a topic
+with `compression.type=zstd` is refused.
 
 Below version 4 a worker makes messages of format v1 or v0 of what was read (`fetch_conversion.py`). Below version 3
 there is no `max_bytes`, and every partition gives at least one message. Old messages in a segment are given to newer
