@@ -54,7 +54,7 @@ def ping(
     if properties is not None and not is_serving:
         raise click.UsageError("SERVER.PROPERTIES goes with --serving")
     try:
-        text = serving_address(properties) if is_serving else servers or probe.DEFAULT_SERVER
+        text = serving_address(properties) if is_serving else probe.DEFAULT_SERVER if servers is None else servers
         addresses = [probe.parse_address(one) for one in text.split(",")]
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--bootstrap-server") from None

@@ -10,6 +10,8 @@ of its own, so that records may be views into it for as long as someone holds th
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import socket
 import struct
 from collections.abc import Callable
@@ -37,6 +39,7 @@ _FIRST_BODY_BYTES = 1024 * 1024
 _MAX_CORRELATION_ID = 2**31 - 1
 OLDEST_USED = {ApiKey.PRODUCE: 3, ApiKey.FETCH: 4, ApiKey.LIST_OFFSETS: 1}
 """Older ones carry messages of formats before v2, or answer with lists of offsets."""
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
 _ERROR_CODE = struct.Struct(">h")
 
 R = TypeVar("R", bound=Response)
@@ -326,7 +329,7 @@ async def connect(host: str, port: int, options: ClientOptions, metrics: Connect
     except TimeoutError:
         raise ClientTimeout(f"{address} did not accept a connection within {limit_ms} ms") from None
     except OSError as failed:
-        raise ConnectionLost(f"cannot connect to {address}: {failed.strerror or failed}") from None
+        raise ConnectionLost(f"cannot connect to {address}: {_reason(failed)}") from None
     except (ValueError, OverflowError) as failed:  # brokers tell addresses, and not all that they tell can be one
         raise ConnectionLost(f"{address!r} is no address: {failed}") from None
     try:
@@ -335,6 +338,16 @@ async def connect(host: str, port: int, options: ClientOptions, metrics: Connect
         connection.close()
         raise
     return connection
+
+
+def _reason(failed: OSError) -> str:
+    """Why there is no connection, in the system's words: asyncio has its own, and strings those of a name's several
+    addresses together.
+    """
+    if isinstance(failed, socket.gaierror):
+        return failed.strerror or str(failed)
+    numbers = [failed.errno] if failed.errno else [int(number) for number in _ERRNO.findall(str(failed))]
+    return ", ".join(dict.fromkeys(os.strerror(number) for number in numbers)) or str(failed)
 
 
 async def _negotiate(connection: Connection, timeout_ms: int) -> dict[int, tuple[int, int]]:

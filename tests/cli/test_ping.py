@@ -63,6 +63,13 @@ def test_the_first_of_several_that_answers_counts(broker: BrokerProcess) -> None
     assert told["apis"] > 10
 
 
+def test_an_address_that_is_empty_is_not_the_default_one() -> None:
+    """A script whose variable is not set must not be told of another broker."""
+    done = run("ping", "-b", "")
+    assert (done.status, done.out) == (2, "")
+    assert "--bootstrap-server" in done.err
+
+
 def test_nobody_there_is_one_line_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("ping", "-b", "127.0.0.1:1").line == "ottla: 127.0.0.1:1: Connection refused"
     assert entry.quick_ping(["--bootstrap-server", "127.0.0.1:1", "-q"]) == 1

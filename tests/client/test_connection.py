@@ -150,6 +150,21 @@ async def test_a_port_where_nobody_listens_is_a_lost_connection():
         await connect("127.0.0.1", port, OPTIONS)
 
 
+async def test_why_there_is_no_connection_is_said_once_in_the_systems_words(monkeypatch):
+    with pytest.raises(ConnectionLost, match="cannot connect to 127.0.0.1:1: Connection refused$"):
+        await connect("127.0.0.1", 1, OPTIONS)
+
+    async def refused_everywhere(*_):  # what asyncio makes of a name with two addresses
+        raise OSError(
+            "Multiple exceptions: [Errno 111] Connect call failed ('::1', 1, 0, 0), "
+            "[Errno 111] Connect call failed ('127.0.0.1', 1)"
+        )
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", refused_everywhere)
+    with pytest.raises(ConnectionLost, match="cannot connect to localhost:1: Connection refused$"):
+        await connect("localhost", 1, OPTIONS)
+
+
 async def test_a_server_that_says_nothing_is_given_up():
     async with await raw(b"") as server:
         options = ClientOptions(socket_connection_setup_timeout_ms=1)
