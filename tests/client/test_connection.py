@@ -151,7 +151,7 @@ async def test_a_port_where_nobody_listens_is_a_lost_connection():
 
 
 async def test_why_there_is_no_connection_is_said_once_in_the_systems_words(monkeypatch):
-    with pytest.raises(ConnectionLost, match="cannot connect to 127.0.0.1:1: Connection refused$"):
+    with pytest.raises(ConnectionLost, match=r"cannot connect to 127\.0\.0\.1:1: Connection refused$"):
         await connect("127.0.0.1", 1, OPTIONS)
 
     async def refused_everywhere(*_):  # what asyncio makes of a name with two addresses
@@ -161,7 +161,7 @@ async def test_why_there_is_no_connection_is_said_once_in_the_systems_words(monk
         )
 
     monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", refused_everywhere)
-    with pytest.raises(ConnectionLost, match="cannot connect to localhost:1: Connection refused$"):
+    with pytest.raises(ConnectionLost, match=r"cannot connect to localhost:1: Connection refused$"):
         await connect("localhost", 1, OPTIONS)
 
 
