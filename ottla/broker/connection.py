@@ -25,12 +25,13 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
 
+from ottla.broker.bad_frame import describe_bad_size
 from ottla.broker.buffers import FIRST_BYTES, LARGE_FRAME_BYTES
 from ottla.broker.context import Peer
-from ottla.broker.framing import LENGTH, describe_bad_length
 from ottla.broker.held_bytes import HeldBytes
 from ottla.broker.sending import NO_DESCRIPTOR, send, unmapped_bytes
 from ottla.broker.slot import CloseConnection, Slot
+from ottla.protocol.framing import SIZE, SIZE_BYTES
 
 if TYPE_CHECKING:
     from ottla.broker.connections import Connections
@@ -286,7 +287,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         peer, slots, turn, later = self.peer, self._slots, self._turn, self._shared.later
         started = ready_bytes = 0
-        while end - start >= 4 and self._closing is None:
+        while end - start >= SIZE_BYTES and self._closing is None:
             if (slots or self._pause) and self._is_blocked():
                 break
             if turn.is_long or (later and not is_due):
@@ -309,16 +310,18 @@ class Connection(asyncio.BufferedProtocol):
             reply: list[Buffer] | Slot | None = None
             if forms is not None and end - start >= forms.frame_bytes:
                 reply = forms.answer(view, start, peer.sends_maps)
-            (length,) = LENGTH.unpack_from(view, start)
-            if not 0 < length <= self._max_frame_bytes:
-                self.close(describe_bad_length(length, bytes(view[start : min(start + 8, end)]), self._max_frame_bytes))
+            (size_bytes,) = SIZE.unpack_from(view, start)
+            if not 0 < size_bytes <= self._max_frame_bytes:
+                self.close(
+                    describe_bad_size(size_bytes, bytes(view[start : min(start + 8, end)]), self._max_frame_bytes)
+                )
                 break
-            following = start + 4 + length
+            following = start + SIZE_BYTES + size_bytes
             if following > end:
                 break
             if reply is None:
                 try:
-                    reply = self._dispatcher.start(view[start + 4 : following], peer)
+                    reply = self._dispatcher.start(view[start + SIZE_BYTES : following], peer)
                 except CloseConnection as error:
                     self._shared.metrics.malformed_requests += 1
                     self.close(str(error))

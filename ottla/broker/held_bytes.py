@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.buffers import FIRST_BYTES
-from ottla.broker.framing import LENGTH_BYTES, frame_bytes
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.framing import SIZE_BYTES, frame_size_bytes
 
 if TYPE_CHECKING:
     from ottla.broker.buffers import ReceiveBuffers
@@ -38,7 +39,7 @@ class HeldBytes:
     def of(cls, tail: memoryview, buffers: ReceiveBuffers, owner: object, max_frame_bytes: int) -> HeldBytes:
         """Hold what is left of a read: with room for more where the frame is longer and memory allows it."""
         length = len(tail)
-        total = frame_bytes(tail, max_frame_bytes) or FIRST_BYTES
+        total = _frame_bytes(tail, max_frame_bytes)
         wanted = max(length, min(total, FIRST_BYTES))
         if total > wanted and buffers.has_warm(total):
             wanted = total
@@ -57,16 +58,16 @@ class HeldBytes:
     def room(self, *, is_waiting: bool) -> memoryview:
         """Where the next read goes. `is_waiting`: whole frames wait here, and what comes may stand behind them."""
         capacity = len(self.view)
-        if is_waiting or self.end - self.start < LENGTH_BYTES:
+        if is_waiting or self.end - self.start < SIZE_BYTES:
             return self.view[self.end :]
-        frame_end = self.start + self._frame_bytes()
+        frame_end = self.start + _frame_bytes(self.view[self.start : self.end], self._max_frame_bytes)
         return self.view[self.end : min(frame_end, capacity) if frame_end > self.end else capacity]
 
     def grow(self) -> bool:
         """Double the buffer, at most to the end of the frame; False when the memory for requests is used up."""
         held_view = self.view[self.start : self.end]
         held = len(held_view)
-        wanted = min(max(2 * held, FIRST_BYTES), max(self._frame_bytes(), held + 1))
+        wanted = min(max(2 * held, FIRST_BYTES), max(_frame_bytes(held_view, self._max_frame_bytes), held + 1))
         if not self._buffers.may_own(wanted, self._owner):
             return False
         self._buffers.give_back(self._buffer)
@@ -81,6 +82,11 @@ class HeldBytes:
         self._buffers.give_back(self._buffer)
         self._buffers.release_exemption(self._owner)
 
-    def _frame_bytes(self) -> int:
-        """Of the frame that begins here, its length field included; what a first read takes if that is unknown."""
-        return frame_bytes(self.view[self.start : self.end], self._max_frame_bytes) or FIRST_BYTES
+
+def _frame_bytes(view: memoryview, max_bytes: int) -> int:
+    """Of the frame that begins in `view`, its size field included; what a first read takes if that is unknown."""
+    try:
+        size_bytes = frame_size_bytes(view, 0, max_bytes)
+    except MalformedMessage:  # the connection ends by it, when the frame is due
+        return FIRST_BYTES
+    return FIRST_BYTES if size_bytes is None else SIZE_BYTES + size_bytes

@@ -21,7 +21,7 @@ SIZE_BYTES: Final = 4
 MAX_FRAME_BYTES: Final = 2**31 - 1
 """What an int32 can announce."""
 
-_SIZE = struct.Struct(">i")
+SIZE: Final = struct.Struct(">i")
 
 
 def frame_size_bytes(data: Buffer, position: int, max_bytes: int) -> int | None:
@@ -31,7 +31,7 @@ def frame_size_bytes(data: Buffer, position: int, max_bytes: int) -> int | None:
     """
     if len(data) - position < SIZE_BYTES:
         return None
-    size_bytes: int = _SIZE.unpack_from(data, position)[0]
+    size_bytes: int = SIZE.unpack_from(data, position)[0]
     if not 0 <= size_bytes <= max_bytes:
         raise MalformedMessage(f"a frame of {size_bytes} bytes is not within 0 and {max_bytes}")
     return size_bytes
@@ -45,4 +45,4 @@ def frame(buffers: Sequence[Buffer]) -> list[Buffer]:
     size_bytes = sum(map(len, buffers))
     if size_bytes > MAX_FRAME_BYTES:
         raise UnencodableMessage(f"a frame of {size_bytes} bytes is larger than {MAX_FRAME_BYTES}")
-    return [_SIZE.pack(size_bytes), *buffers]
+    return [SIZE.pack(size_bytes), *buffers]
