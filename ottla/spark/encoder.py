@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ottla.protocol.records.batch import HEADER_BYTES
 from ottla.spark.errors import WriteFailed
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class _Headers(NamedTuple):
 def encode_rows(rows: Rows, partitions: Numbers, *, batch_bytes: int, most_bytes: int) -> Iterator[Body]:
     """Yield batches of at most about `batch_bytes`, a partition's in the order of its rows, partition after partition.
 
-    Raises WriteFailed when a record takes more than `most_bytes`, or a header has no key.
+    Raises WriteFailed when a record alone in a batch takes more than `most_bytes`, or a header has no key.
     """
     order = np.argsort(partitions, kind="stable")
     partitions = partitions[order]
@@ -69,7 +70,7 @@ def encode_rows(rows: Rows, partitions: Numbers, *, batch_bytes: int, most_bytes
     value_lengths = lengths_of(values)
     contents = np.maximum(key_lengths, 0) + np.maximum(value_lengths, 0)
     contents += 1 if headers is None else lengths_of(headers.encoded) + _varint_sizes(headers.counts)
-    largest = int(contents.max(initial=0)) + _MOST_OVERHEAD_BYTES
+    largest = int(contents.max(initial=0)) + _MOST_OVERHEAD_BYTES + HEADER_BYTES
     if largest > most_bytes:
         raise WriteFailed(f"a record of {largest} bytes is larger than kafka.max.request.size {most_bytes}")
     edges = _cut(partitions, contents + _MOST_OVERHEAD_BYTES, batch_bytes)

@@ -270,6 +270,9 @@ class Sender:
             return _Lost(told)
         if error.retriable and error != ErrorCode.CORRUPT_MESSAGE:
             return Retriable(told)
+        if error == ErrorCode.MESSAGE_TOO_LARGE and batch.body.record_count == 1:
+            size = len(batch.sealed or b"")
+            raise WriteFailed(f"{told}; one record of {size} bytes is more than the topic's max.message.bytes")
         raise WriteFailed(f"{told}{_HINTS.get(error, '')}")
 
     def _recover(self, problem: Exception) -> None:

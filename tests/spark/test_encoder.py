@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.client.partitioner import murmur2
-from ottla.protocol.records.batch import decode_batch, encode_batch, parse_header, seal_batch
+from ottla.protocol.records.batch import HEADER_BYTES, decode_batch, encode_batch, parse_header, seal_batch
 from ottla.protocol.records.record import Record
 from ottla.spark.encoder import Body, Rows, as_binary, encode_rows
 from ottla.spark.errors import WriteFailed
@@ -101,6 +101,11 @@ def test_offsets_deltas_and_counts_start_anew_in_each_batch() -> None:
 def test_a_record_larger_than_a_request_is_refused() -> None:
     with pytest.raises(WriteFailed, match=r"a record of \d+ bytes is larger than kafka.max.request.size 100"):
         encoded([(0, None, b"v" * 101, None)], most_bytes=100)
+    # What is let through fits, as a batch of its own, into what a broker takes by default.
+    (body,) = encoded([(0, b"k", b"v" * ((1 << 20) - 90), None)])
+    assert HEADER_BYTES + len(body.records) <= 1 << 20
+    with pytest.raises(WriteFailed, match="is larger than"):
+        encoded([(0, b"k", b"v" * ((1 << 20) - 70), None)])
 
 
 def test_a_header_without_a_key_is_refused() -> None:

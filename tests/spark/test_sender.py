@@ -204,6 +204,12 @@ def test_what_does_not_pass_is_told_at_once(code: ErrorCode, says: str, broker: 
     assert len(log.requests) <= MAX_IN_FLIGHT
 
 
+def test_a_record_that_the_topic_does_not_take_is_told_apart_from_a_batch(broker: ScriptedBroker, log: Log) -> None:
+    log.always = ErrorCode.MESSAGE_TOO_LARGE
+    with pytest.raises(WriteFailed, match=r"one record of \d+ bytes is more than the topic's max\.message\.bytes"):
+        write(broker, count=3)
+
+
 def test_without_progress_the_time_is_bounded(broker: ScriptedBroker, log: Log) -> None:
     log.always = ErrorCode.NOT_ENOUGH_REPLICAS
     with pytest.raises(WriteFailed, match=r"60 records not written within kafka\.delivery\.timeout\.ms 1000: t-\d: .*"):
