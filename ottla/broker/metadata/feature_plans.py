@@ -21,6 +21,8 @@ from ottla.protocol.stored.metadata import FeatureLevelRecord
 if TYPE_CHECKING:
     from ottla.protocol.stored.metadata import MetadataRecord
 
+SAME_METADATA_SINCE = 23
+"""The level of `metadata.version` from which on no record has changed: nothing is lost on the way back to it."""
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 """Kafka's FeatureUpdate.UpgradeType."""
 
@@ -70,7 +72,7 @@ def _why_not(wish: FeatureWish, current: int) -> str:
         return f"{about} Can't downgrade the version of this feature {downgrade}"
     if wish.level > current and wish.upgrade_type != UPGRADE:
         return f"{about} Can't downgrade to a newer version."
-    if wish.level < current and wish.name == METADATA_VERSION_FEATURE:
+    if wish.name == METADATA_VERSION_FEATURE and wish.level < min(current, SAME_METADATA_SINCE):
         if wish.upgrade_type == UNSAFE_DOWNGRADE:
             return f"Invalid metadata.version {wish.level}. Unsafe metadata downgrade is not supported in this version."
         about = f"Invalid metadata.version {wish.level}."

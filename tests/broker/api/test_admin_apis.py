@@ -434,6 +434,18 @@ def test_a_feature_ends_and_stays_ended_after_a_restart() -> None:
     assert again.catalog.finalized_features()[1]["group.version"] == 1
 
 
+@pytest.mark.parametrize("how", [2, 3])
+def test_the_metadata_goes_back_to_a_level_of_the_same_records_and_forth_again(how: int) -> None:
+    node, files, clock = start_node()
+    assert update(node, ("metadata.version", 22, how)).error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert update(node, ("metadata.version", 23, how)).error_code == NONE
+    again, _, _ = start_node(files.crash(random.Random(5)), clock)
+    assert again.catalog.finalized_features()[1]["metadata.version"] == 23
+    assert update(again, ("metadata.version", 22, how)).error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert update(again, ("metadata.version", 27, 1)).error_code == NONE
+    assert again.catalog.finalized_features()[1]["metadata.version"] == 27
+
+
 def test_the_first_version_asks_for_a_downgrade_by_a_flag(node: Node) -> None:
     one = UpdateFeaturesRequest.FeatureUpdateKey(feature="group.version", max_version_level=0, allow_downgrade=False)
     for allowed, code in ((False, ErrorCode.INVALID_UPDATE_VERSION), (True, NONE)):
