@@ -2,8 +2,8 @@
 
 Version 4 and later ask for many keys at once. Key type 0 is a group, 1 a transactional id, 2 (version 6) a share
 group's state; share groups are not served, so that and every other type is INVALID_REQUEST, for each key from version
-4 on and for the request before. Kafka answers an empty transactional id with INVALID_REQUEST; so do we. An empty group
-id is a group like any other.
+4 on and for the request before. An empty transactional id is INVALID_REQUEST, as for InitProducerId (a difference from
+Kafka); an empty group id is a group like any other.
 
 The first key of a group makes `__consumer_offsets`. COORDINATOR_NOT_AVAILABLE where that cannot be made, or where the
 group's partition is offline. Difference from Kafka: it answers COORDINATOR_NOT_AVAILABLE until the topic is made, here
