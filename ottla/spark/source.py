@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ottla.spark.options import ReadOptions
-    from ottla.spark.stream_reader import OttlaStreamReader
+    from ottla.spark.stream_reader import OttlaStreamReader, RefusedStream
     from ottla.spark.writer import BatchWriter, StreamWriter
 
 FORMAT = "ottla"
@@ -56,15 +56,18 @@ class OttlaDataSource(DataSource):
             check_schema(schema, options.include_headers)
         return RangeReader(options, schema)
 
-    def streamReader(self, schema: StructType) -> OttlaStreamReader:  # noqa: N802  # Spark's name
-        """Return the reader of a stream for the columns that the user or `schema()` named."""
+    def streamReader(self, schema: StructType) -> OttlaStreamReader | RefusedStream:  # noqa: N802  # Spark's name
+        """Return the reader of a stream for the columns that the user or `schema()` named; it tells what is wrong."""
         from ottla.spark.columns import check_schema
+        from ottla.spark.errors import OptionError, SchemaError
         from ottla.spark.options import stream_options
-        from ottla.spark.stream_reader import OttlaStreamReader
+        from ottla.spark.stream_reader import OttlaStreamReader, RefusedStream
 
-        with told_in_one_line():
+        try:
             options = stream_options(self.options)
             check_schema(schema, options.include_headers)
+        except (OptionError, SchemaError) as refusal:
+            return RefusedStream(refusal)
         return OttlaStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ottla.spark.cluster import Cluster
+    from ottla.spark.errors import OptionError, SchemaError
     from ottla.spark.options import ReadOptions
     from ottla.spark.stream_planner import StreamPlanner
 
@@ -48,6 +49,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._cluster: Cluster | None = None
         self._planner: StreamPlanner | None = None
+        self._has_answered = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return where a stream without a checkpoint begins, by `startingOffsets` and the options about times."""
@@ -78,7 +80,8 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """End this run at the records that are there when it starts."""
-        self._ask(lambda planner, _: planner.stop_at_present_end())
+        planner, _ = self._connected()
+        planner.stop_at_present_end()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return one partition per range of a micro-batch."""
@@ -100,21 +103,66 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._cluster is not None:
             self._cluster.close()
 
-    def _ask(self, question: Callable[[StreamPlanner, Cluster], T]) -> T:
+    def _connected(self) -> tuple[StreamPlanner, Cluster]:
+        """Return planner and cluster; connections are opened by the first question."""
         from ottla.spark.cluster import Cluster
         from ottla.spark.stream_planner import StreamPlanner
 
+        if self._cluster is None or self._planner is None:
+            self._cluster = Cluster(self._options.client)
+            self._planner = StreamPlanner(self._options, time.monotonic)
+        return self._planner, self._cluster
+
+    def _ask(self, question: Callable[[StreamPlanner, Cluster], T]) -> T:
         with told_in_one_line():
-            if self._cluster is None or self._planner is None:
-                self._cluster = Cluster(self._options.client)
-                self._planner = StreamPlanner(self._options, time.monotonic)
-                return question(self._planner, self._cluster)
+            planner, cluster = self._connected()
             give_up_at = time.monotonic() + self._options.client.poll_timeout_ms / 1000
             while True:
                 try:
-                    return question(self._planner, self._cluster)
+                    answer = question(planner, cluster)
                 except BrokerUnavailable as problem:
-                    if time.monotonic() >= give_up_at:
+                    if not self._has_answered or time.monotonic() >= give_up_at:
                         raise
                     logger.warning("%s; the stream waits for it", problem)
+                else:
+                    self._has_answered = True
+                    return answer
                 time.sleep(self._options.client.retry_backoff_ms / 1000)
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream whose options or schema are wrong: whatever Spark asks first is answered by saying so.
+
+    It is not said by `streamReader` itself, since Spark's process for readers then fails at closing the one that it
+    has not got, and an UnboundLocalError is the last line that people see.
+    """
+
+    def __init__(self, refusal: OptionError | SchemaError) -> None:
+        self._refusal = refusal
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        """Raise the refusal."""
+        raise self._told()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
+        """Raise the refusal."""
+        raise self._told()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        """Raise the refusal."""
+        raise self._told()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
+        """Raise the refusal."""
+        raise self._told()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Raise the refusal."""
+        raise self._told()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raise the refusal."""
+        raise self._told()
+
+    def _told(self) -> OptionError | SchemaError:
+        return self._refusal.with_traceback(None)

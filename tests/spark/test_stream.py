@@ -333,5 +333,6 @@ def test_a_damaged_batch_ends_the_stream_and_is_never_skipped(own_archive: Archi
     ],
 )
 def test_what_is_wrong_with_options_is_told(given: dict[str, str], says: str, archive: Archive) -> None:
-    with pytest.raises(Exception, match=says):  # an AnalysisException at load(), or the stream's at its start
+    with pytest.raises(Exception, match=says) as told:  # an AnalysisException at load(), or the stream's at its start
         archive.run(**given)
+    assert "UnboundLocalError" not in str(told.value)
