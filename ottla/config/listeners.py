@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-_LISTENER = re.compile(r"(?P<name>[A-Za-z0-9._-]+)://(?P<host>\[[^\]/]*\]|[^:/\[\]\s]*):(?P<port>-?[0-9]{1,6})")
+_LISTENER = re.compile(r"(?P<name>[A-Za-z0-9._-]+)://(?P<host>\[[^\]/]*\]|[A-Za-z0-9._%-]*):(?P<port>-?[0-9]{1,6})")
 
 
 class SecurityProtocol(enum.StrEnum):
