@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from ottla.protocol.records.errors import CorruptBatch
-from ottla.spark.batches import Block, choose, unpack
+from ottla.spark.batches import Block, check_checksums, choose, unpack
 from ottla.spark.record_bounds import check_counts, find_in_pieces, find_records
 from ottla.spark.varints import INT64_VARINT_BYTES, read_varints, words_over
 
@@ -86,9 +86,11 @@ class RecordDecoder:
 
         Raises CorruptBatch when a batch is not sound.
         """
+        if self._check_crcs:
+            check_checksums(found, end_offset)
         wanted = choose(found, first_offset, end_offset, aborted)
         last_offset = -1
-        for block in unpack(found, wanted, check_crcs=self._check_crcs):
+        for block in unpack(found, wanted):
             words = words_over(block.data)
             for piece, bounds in _pieces(block, words):
                 rows = self._read_rows(piece, words, bounds)

@@ -209,24 +209,28 @@ def _batch_bytes(found: Survey, row: int) -> memoryview:
     return found.chunk.data.data[start : start + LENGTH_PREFIX_BYTES + int(found.headers["batch_length"][row])]
 
 
-def unpack(found: Survey, wanted: npt.NDArray[np.bool_], *, check_crcs: bool = True) -> Iterator[Block]:
+def unpack(found: Survey, wanted: npt.NDArray[np.bool_]) -> Iterator[Block]:
     """Yield the records of the wanted batches in blocks of about BLOCK_BYTES.
 
-    Raises CorruptBatch when a checksum is wrong or compressed bytes are broken, DecompressedTooLarge beyond the bound.
+    Raises CorruptBatch when compressed bytes are broken, DecompressedTooLarge beyond the bound.
     """
     rows = np.flatnonzero(wanted)
     if not len(rows):
         return
-    if check_crcs:
-        _check_crcs(found, rows)
     if (found.headers["attributes"][rows] & COMPRESSION_MASK).any():
         yield from _unpack_compressed(found, rows)
     else:
         yield from _unpack_in_place(found, rows)
 
 
-def _check_crcs(found: Survey, rows: Positions) -> None:
+def check_checksums(found: Survey, end_offset: int) -> None:
+    """Raise CorruptBatch when the checksum of a batch that begins before `end_offset` is wrong.
+
+    Of all of them, before anything of a header is believed: a flipped bit makes a control batch of one with records, an
+    empty one, or one that ends before the range.
+    """
     data = found.chunk.data.data
+    rows = np.flatnonzero(found.headers["base_offset"] < end_offset)
     starts = found.positions[rows]
     ends = starts + LENGTH_PREFIX_BYTES + found.headers["batch_length"][rows]
     for row, start, end, crc in zip(

@@ -31,10 +31,10 @@ SCHEMA = pa.schema(
 )
 
 
-def decode(data: bytes, *, check_crcs: bool = True) -> pa.Table:
+def decode(data: bytes, *, check_crcs: bool = True, first: int = 0, end: int = 2**62) -> pa.Table:
     found = survey(Chunk(np.frombuffer(data + b"\xff" * PADDING_BYTES, np.uint8), 0, len(data)))
     decoder = RecordDecoder(SCHEMA, "t", 0, check_crcs=check_crcs)
-    table = pa.Table.from_batches(decoder.decode(found, 0, 2**62), SCHEMA)
+    table = pa.Table.from_batches(decoder.decode(found, first, end), SCHEMA)
     table.validate(full=True)
     return table
 
@@ -188,6 +188,26 @@ def test_a_wrong_checksum_is_refused_with_the_batchs_offset_and_may_be_ignored()
     with pytest.raises(CorruptBatch, match="offset 41 does not match its checksum"):
         decode(bytes(batch))
     assert decode(bytes(batch), check_crcs=False).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("position", "bit"), [(22, 5), (60, 1), (26, 1)], ids=["control bit", "count of 2 to 0", "last offset of 43 to 41"]
+)
+def test_damage_that_makes_a_batch_look_unwanted_is_refused_and_its_records_are_not_left_out(
+    position: int, bit: int
+) -> None:
+    batch = bytearray(encode_batch([Record(40, 0, b"k", b"v"), Record(43, 0, b"k", b"v")]))
+    assert len(decode(bytes(batch), first=41)) == 1
+    batch[position] ^= 1 << bit
+    with pytest.raises(CorruptBatch, match="offset 40 does not match its checksum"):
+        decode(bytes(batch), first=42)
+
+
+def test_batches_behind_the_range_are_not_looked_at() -> None:
+    batch = bytearray(encode_batch([Record(41, 0, b"k", b"value")]))
+    batch[-2] ^= 1
+    sound = bytes(encode_batch([Record(40, 0, b"k", b"v")]))
+    assert len(decode(sound + bytes(batch), end=41)) == 1
 
 
 @pytest.mark.parametrize(
