@@ -59,8 +59,10 @@ class Administrator:
             self.is_settled = False
             try:
                 self._chance.choice((self._create, self._delete, self._grow, self._alter, self._trim, self._trim))()
-            except KafkaException:
-                self._producer.poll(0)  # in doubt, or refused because somebody else's wish came first
+            except (KafkaException, TimeoutError):
+                # In doubt, or refused because somebody else's wish came first; a start that has to be mended first may
+                # take longer than anybody waits. That the broker answers in the end is seen by what comes next.
+                self._producer.poll(0)
 
     def _free(self, *, exists: bool) -> str | None:
         with self._ledger.lock:
