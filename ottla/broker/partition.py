@@ -11,12 +11,11 @@ Produce batches are gathered and appended once per loop turn (decisions.md 3); w
 from __future__ import annotations
 
 import logging
-from bisect import insort
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.broker.visibility import NEVER_MS, VisibilityWaits, VisibleCallback
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.append import AppendResult
 from ottla.storage.leader_epochs import UNDEFINED_EPOCH
@@ -35,12 +34,6 @@ if TYPE_CHECKING:
     from ottla.storage.slice import LogSlice
 
 LOG = logging.getLogger("ottla.partition")
-
-NEVER_MS = (1 << 63) - 1
-"""Kafka's "no limit" of `flush.ms` and `flush.messages`."""
-
-VisibleCallback = Callable[[BaseException | None], None]
-_end_offset = attrgetter("end_offset")
 
 
 class Appended(Protocol):
@@ -88,17 +81,6 @@ class PartitionServices:
     metrics: Metrics
 
 
-class _VisibilityWait:
-    """Somebody who waits for the high watermark to reach `end_offset`, until `deadline_ms` (monotonic)."""
-
-    __slots__ = ("callback", "deadline_ms", "end_offset")
-
-    def __init__(self, end_offset: int, callback: VisibleCallback, deadline_ms: float) -> None:
-        self.end_offset = end_offset
-        self.callback = callback
-        self.deadline_ms = deadline_ms
-
-
 class Partition:
     """One partition that this broker leads. All calls on the broker's one thread.
 
@@ -107,7 +89,6 @@ class Partition:
 
     __slots__ = (
         "_closed_error",
-        "_deadline_timer",
         "_flush_timer",
         "_gathered_bytes",
         "_services",
@@ -142,13 +123,12 @@ class Partition:
         self.newest_waiter: RunWaiter | None = None
         """Who gathered the last batches of this turn that are not appended yet."""
         self._gathered_bytes = 0
-        self._waits: list[_VisibilityWait] = []
+        self._waits = VisibilityWaits(services.clock, services.timers)
         self._watchers: dict[Watcher, None] = {}
         self.holds_acknowledgements = False
         """Whether `flush.messages` asked for a sync that acks=1 waits for too (Kafka syncs inside the append)."""
         self.is_closed = False
         """Whether the topic was deleted, or the broker gave the partition up."""
-        self._deadline_timer: Timer | None = None
         self._flush_timer: Timer | None = None
         self._closed_error: BaseException | None = None
         self._unsynced_config: TopicConfig | None = None
@@ -226,7 +206,7 @@ class Partition:
             self._ask_for_sync()
         visible = log.high_watermark
         if visible > self.high_watermark:
-            if self._waits or self._watchers or self.holds_acknowledgements:
+            if self._waits.waiting or self._watchers or self.holds_acknowledgements:
                 self._advance()
             else:
                 self.high_watermark = visible
@@ -270,17 +250,7 @@ class Partition:
         if error is not None:
             callback(error)
             return
-        wait = _VisibilityWait(end_offset, callback, deadline_ms)
-        if self._waits and self._waits[-1].end_offset > end_offset:
-            insort(self._waits, wait, key=_end_offset)
-        else:
-            self._waits.append(wait)
-        if deadline_ms < NEVER_MS:
-            timer = self._deadline_timer
-            if timer is None or timer.deadline_ms > deadline_ms:
-                if timer is not None:
-                    timer.cancel()
-                self._deadline_timer = self._services.timers.at(deadline_ms, self._expire)
+        self._waits.add(end_offset, callback, deadline_ms)
 
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher.wake()` whenever the high watermark moves, the log start passes it by, or it ends."""
@@ -344,11 +314,11 @@ class Partition:
         self._closed_error = error
         self.is_closed = True
         self.flush(0)
-        self._fail_waits(error)
-        for timer in (self._deadline_timer, self._flush_timer):
-            if timer is not None:
-                timer.cancel()
-        self._deadline_timer = self._flush_timer = None
+        self._waits.fail(error)
+        self._waits.stop()
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
         self.wake_watchers()
 
     def _ask_for_sync(self) -> None:
@@ -387,7 +357,7 @@ class Partition:
         )
         if error is not None:
             self.holds_acknowledgements = False
-            self._fail_waits(error)
+            self._waits.fail(error)
             self.wake_watchers()
         else:
             self._advance()
@@ -400,34 +370,9 @@ class Partition:
         if visible <= self.high_watermark:
             return
         self.high_watermark = visible
-        waits = self._waits
-        if waits:
-            if waits[-1].end_offset <= visible:
-                reached, self._waits = waits, []
-            else:
-                count = sum(wait.end_offset <= visible for wait in waits)
-                reached, self._waits = waits[:count], waits[count:]
-            for wait in reached:
-                wait.callback(None)
+        self._waits.reached(visible)
         if self._watchers:
             self.wake_watchers()
-
-    def _expire(self) -> None:
-        """Time out the waits that are due; the next timer is for the earliest of the rest."""
-        self._deadline_timer = None
-        now_ms = self._services.clock.monotonic_ms()
-        due = [wait for wait in self._waits if wait.deadline_ms <= now_ms]
-        self._waits = [wait for wait in self._waits if wait.deadline_ms > now_ms]
-        next_ms = min((wait.deadline_ms for wait in self._waits), default=NEVER_MS)
-        if next_ms < NEVER_MS:
-            self._deadline_timer = self._services.timers.at(next_ms, self._expire)
-        for wait in due:
-            wait.callback(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the disk did not sync in time"))
-
-    def _fail_waits(self, error: BaseException) -> None:
-        waits, self._waits = self._waits, []
-        for wait in waits:
-            wait.callback(error)
 
     @staticmethod
     def _code_of(error: BaseException) -> ErrorCode:
