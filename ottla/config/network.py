@@ -95,7 +95,8 @@ class Network(Options):
         268435456,
         at_least=-1,
         kafka="-1",
-        doc="Bytes of requests held in memory, over all connections, before reading pauses; -1 for no limit.",
+        doc="Bytes of requests held in memory, over all connections, before reading pauses; -1 for no limit. Where it is "
+        "not set, at least `socket.request.max.bytes`.",
     )
     connections_max_idle_ms = int64(
         600000, at_least=-1, doc="A connection that is silent for so long is closed; -1 for never."
