@@ -20,8 +20,8 @@ from typing import Final
 from ottla.protocol.records.formats import parse_any_header
 from ottla.storage import layout
 from ottla.storage.files import File, Files, write_all
+from ottla.storage.index_cache import IndexCache
 from ottla.storage.segment import UNKNOWN, Segment
-from ottla.storage.sparse_index import IndexCache
 
 MAX_SEGMENT_BYTES: Final = (1 << 31) - 1
 """An index entry has 31 bits for a position."""

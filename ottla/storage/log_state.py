@@ -18,13 +18,13 @@ from ottla.storage.append_plan import RollLimits, SegmentRun
 from ottla.storage.disk_errors import is_full, is_passing
 from ottla.storage.files import File, Files, write_all
 from ottla.storage.health import DirectoryHealth
+from ottla.storage.index_cache import IndexCache
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_reader import End, LogReader
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.recovery_report import RecoveryReport
 from ottla.storage.segment import Segment
 from ottla.storage.segment_list import SegmentList
-from ottla.storage.sparse_index import IndexCache
 from ottla.storage.sync import SyncTicket, UnsyncedState
 
 logger = logging.getLogger(__name__)

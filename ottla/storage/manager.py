@@ -35,6 +35,7 @@ from ottla.storage.delayed_removal import DelayedRemovals, remove_tree
 from ottla.storage.directory_opening import take_directories
 from ottla.storage.directory_status import DirectoryState
 from ottla.storage.errors import StorageError
+from ottla.storage.index_cache import IndexCache
 from ottla.storage.layout import (
     CLUSTER_METADATA_TOPIC,
     INDEX_OFFSET_CHECKPOINT_FILE,
@@ -60,7 +61,6 @@ from ottla.storage.log_homes import (
 from ottla.storage.log_loading import open_all
 from ottla.storage.partition_metadata import found_partition, sync_founded, write_partition_metadata
 from ottla.storage.recovery import open_log
-from ottla.storage.sparse_index import IndexCache
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig

@@ -25,6 +25,7 @@ from ottla.storage.checkpoint import BrokenFile
 from ottla.storage.epoch_runs import EpochRuns
 from ottla.storage.files import Files
 from ottla.storage.health import DirectoryHealth, IndependentDirectory
+from ottla.storage.index_cache import IndexCache
 from ottla.storage.leader_epoch_checkpoint import EpochEntry, read_leader_epochs
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log import Log
@@ -33,7 +34,6 @@ from ottla.storage.recovery_report import RecoveryReport
 from ottla.storage.recovery_scan import Progress, RecoveryScan, first_unsure, remove_segment
 from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
 from ottla.storage.segment import Segment
-from ottla.storage.sparse_index import IndexCache
 
 __all__ = ["Progress", "RecoveryReport", "open_log"]
 

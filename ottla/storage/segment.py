@@ -21,9 +21,10 @@ from typing import Final, Self
 from ottla.protocol.records.batch import BatchHeader, CorruptBatch
 from ottla.storage import layout
 from ottla.storage.files import File, Files
+from ottla.storage.index_cache import IndexCache
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, NotResident, walk
-from ottla.storage.sparse_index import CorruptIndex, IndexCache
+from ottla.storage.sparse_index import CorruptIndex
 from ottla.storage.time_index import NO_TIMESTAMP, TimeIndex
 
 INDEX_ENTRIES_BEHIND: Final = 256

@@ -13,21 +13,21 @@ One thread writes an index; look-ups may come from any.
 from __future__ import annotations
 
 import sys
-import threading
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
-from collections import OrderedDict
 from itertools import chain, islice
 from operator import le, lt
 from pathlib import Path
-from typing import ClassVar, Final, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from ottla.storage.files import File, Files, write_all
 
+if TYPE_CHECKING:
+    from ottla.storage.index_cache import IndexCache
+
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
 DEFAULT_MAX_INDEX_BYTES: Final = 10 * 1024 * 1024
-DEFAULT_CACHE_BYTES: Final = 64 * 1024 * 1024
 
 
 class CorruptIndex(ValueError):
@@ -57,34 +57,6 @@ class Entries:
 
     def __len__(self) -> int:
         return len(self.keys)
-
-
-class IndexCache:
-    """Bounds the memory of sealed indexes: those looked at longest ago forget their entries."""
-
-    def __init__(self, max_bytes: int = DEFAULT_CACHE_BYTES) -> None:
-        self.max_bytes = max_bytes
-        self.bytes = 0
-        self._loaded: OrderedDict[SparseIndex, int] = OrderedDict()
-        self._guard = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._loaded)
-
-    def used(self, index: SparseIndex, size_bytes: int) -> None:
-        """`index` was looked at and holds `size_bytes`; others may have to go."""
-        with self._guard:
-            self.bytes += size_bytes - self._loaded.pop(index, 0)
-            self._loaded[index] = size_bytes
-            while self.bytes > self.max_bytes and len(self._loaded) > 1:
-                oldest, freed = self._loaded.popitem(last=False)
-                self.bytes -= freed
-                oldest.unload()
-
-    def forget(self, index: SparseIndex) -> None:
-        """`index` was closed, or is written again."""
-        with self._guard:
-            self.bytes -= self._loaded.pop(index, 0)
 
 
 class SparseIndex(ABC):

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from kit.simulated_files import SimulatedFiles
 
+from ottla.storage.index_cache import IndexCache
 from ottla.storage.offset_index import OffsetIndex
-from ottla.storage.sparse_index import CorruptIndex, IndexCache
+from ottla.storage.sparse_index import CorruptIndex
 
 PATH = Path("/00000000000000000000.index")
 ENTRY = bytes.fromhex("00000007 00000010")
