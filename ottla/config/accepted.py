@@ -26,7 +26,24 @@ _LOGINS = "tokens (OAUTHBEARER) are not served, and no broker logs in to another
 _JAVA_TLS = "it is about the TLS of Java"
 _SHARE = "share groups and streams groups are not served"
 
-_DYNAMIC = frozenset(
+PER_BROKER_KEYS = frozenset(
+    {
+        "principal.builder.class",
+        "sasl.kerberos.service.name",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+    }
+)
+"""What Kafka lets be changed for one broker while it runs, and not for all (`DynamicBrokerConfig.PerBrokerConfigs`).
+Those of its keys that would turn a protection on, or name one, are not here: to set them is refused."""
+
+_DYNAMIC = PER_BROKER_KEYS | frozenset(
     {
         "num.network.threads",
         "num.io.threads",
@@ -38,7 +55,6 @@ _DYNAMIC = frozenset(
         "transaction.partition.verification.enable",
         "log.local.retention.ms",
         "log.local.retention.bytes",
-        "principal.builder.class",
     }
 )
 """What Kafka lets be changed while it runs; a tool that does so is not refused."""

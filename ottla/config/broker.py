@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ottla.config.accepted import ACCEPTED_BROKER_KEYS, REMOVED_KEYS
+from ottla.config.accepted import ACCEPTED_BROKER_KEYS, PER_BROKER_KEYS, REMOVED_KEYS
 from ottla.config.coordination import Groups, Offsets, Transactions
 from ottla.config.describe import Layer, broker_entry, merged, select
 from ottla.config.errors import ConfigError
@@ -157,7 +157,7 @@ class BrokerConfig(
         """
         warnings: list[str] = []
         self._of_node = _readable(node, warnings)
-        self._of_all_nodes = _readable(all_nodes, warnings)
+        self._of_all_nodes = _readable(all_nodes, warnings, for_all=True)
         values = merged(self.layers)
         for option in self.by_key.values():
             if option.is_dynamic:
@@ -165,11 +165,11 @@ class BrokerConfig(
         return warnings
 
     @staticmethod
-    def check_dynamic(values: Mapping[str, str]) -> None:
-        """Check what a client wants to be set while the broker runs.
+    def check_dynamic(values: Mapping[str, str], *, for_all: bool = False) -> None:
+        """Check what a client wants to be set while the broker runs, for this broker or `for_all`.
 
         Raises ConfigError: first for keys that need a restart or are not known, in one line as Kafka has it, then for a
-        value.
+        value, then for keys that can be set for one broker only.
         """
         fixed = sorted(key for key in values if key not in ALL_BROKER_KEYS or not ALL_BROKER_KEYS[key].is_dynamic)
         if fixed:
@@ -180,6 +180,9 @@ class BrokerConfig(
                 raise ConfigError(key, text, "must not be 0; -1 keeps records for ever")
             if key in _NOBODY_COULD_CONNECT and value == 0:
                 raise ConfigError(key, text, "must not be 0: nobody could connect and set another value")
+        if for_all and (single := sorted(values.keys() & PER_BROKER_KEYS)):
+            level = "Cannot update these configs at default cluster level, broker id must be specified"
+            raise ConfigError(single[0], None, f"{level}: Set({', '.join(single)})")
 
     # --- loading -----------------------------------------------------------------------------------------------------
 
@@ -314,12 +317,12 @@ ALL_BROKER_KEYS: dict[str, Option] = BrokerConfig.by_key | ACCEPTED_BROKER_KEYS
 """Every key that a broker may be given, those without effect included."""
 
 
-def _readable(texts: Mapping[str, str], warnings: list[str]) -> dict[str, object]:
+def _readable(texts: Mapping[str, str], warnings: list[str], *, for_all: bool = False) -> dict[str, object]:
     """The values of dynamic keys that can be read."""
     values: dict[str, object] = {}
     for key, text in texts.items():
         try:
-            BrokerConfig.check_dynamic({key: text})
+            BrokerConfig.check_dynamic({key: text}, for_all=for_all)
             values[key] = ALL_BROKER_KEYS[key].read(Given(text, _DYNAMIC))
         except ConfigError as error:
             warnings.append(f"{key}, set while the broker ran, has no effect: {error}")

@@ -197,7 +197,8 @@ def _check_values(wish: ConfigWish, own: Mapping[str, str], wanted: Mapping[str,
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {key}")
             TopicConfig.validate({key: text for key, text in wanted.items() if key in ALL_TOPIC_KEYS})
         elif wish.resource_type == BROKER_RESOURCE:
-            config.check_dynamic({key: text for key, text in wanted.items() if own.get(key) != text})
+            changed = {key: text for key, text in wanted.items() if own.get(key) != text}
+            config.check_dynamic(changed, for_all=not wish.name)
         elif wish.resource_type == GROUP_RESOURCE:
             GroupConfig.validate(
                 {key: wanted[key] for key in wanted if key in named or key in GroupConfig.by_key}, config

@@ -269,6 +269,21 @@ def test_kafkas_keys_without_effect_may_be_changed_too() -> None:
     assert "No effect" in (entry.documentation or "")
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("sasl.kerberos.min.time.before.relogin", "58000"), ("sasl.login.refresh.window.factor", "0.7")],
+)
+def test_how_often_a_login_is_renewed_may_be_changed_for_one_broker_and_not_for_all_as_in_kafka(
+    key: str, value: str
+) -> None:
+    node = node_with_topic()
+    assert alter(node, BROKER, "1", (key, SET, value)) == OK
+    assert value_of(node, BROKER, "1", key) == (value, DYNAMIC_BROKER)
+    code, said = alter(node, BROKER, "", (key, SET, value))
+    assert code == ErrorCode.INVALID_REQUEST
+    assert said == (f"Cannot update these configs at default cluster level, broker id must be specified: Set({key})")
+
+
 # --- groups and client metrics
 
 
