@@ -101,6 +101,8 @@ def _look_up(
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset = partition.log_start_offset
         answer.leader_epoch = partition.log.epoch_for_offset(answer.offset)
+        if answer.leader_epoch == NO_EPOCH and answer.offset == partition.log.log_end_offset:
+            answer.leader_epoch = partition.leader_epoch  # nothing is there yet: what comes first will be of this epoch
         done()
         return
     if timestamp == LATEST_TIERED:

@@ -83,6 +83,14 @@ def test_a_partition_that_is_named_twice_is_refused(node: Node) -> None:
     assert [one.error_code for one in answer.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
 
 
+@pytest.mark.parametrize("timestamp", [-1, -2, -4])
+def test_both_ends_of_an_empty_log_have_the_leaders_epoch(node: Node, timestamp: int) -> None:
+    """As Apache Kafka 4.1 answers: an epoch begins when its leader does, not with its first batch."""
+    make_topic(node, "empty", 1)
+    (answer,) = list_offsets(node, timestamp, topic="empty")
+    assert (answer.offset, answer.leader_epoch) == (0, 0)
+
+
 def test_unknown_partitions_and_epochs_are_refused(node: Node) -> None:
     assert list_offsets(node, -1, topic="no")[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert list_offsets(node, -1, -1, -1)[2].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
