@@ -59,7 +59,9 @@ function member(groupId, seen) {
   const consumer = kafka.consumer({ groupId, sessionTimeout: 10_000, heartbeatInterval: 300 })
   const state = { consumer, owned: [], failure: null }
   consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => { state.owned = payload.memberAssignment[topic] ?? [] })
-  consumer.on(consumer.events.CRASH, ({ payload }) => { state.failure = payload.error })
+  consumer.on(consumer.events.CRASH, ({ payload }) => {
+    if (!payload.restart) state.failure = payload.error // a coordinator that is still loading is asked again
+  })
   state.start = async () => {
     await consumer.connect()
     await consumer.subscribe({ topics: [topic], fromBeginning: true })
