@@ -204,7 +204,9 @@ def _timestamps(block: Block, deltas: Positions, log_append_time: npt.NDArray[np
     created = np.repeat(block.base_timestamps, block.counts) + deltas
     timestamps = np.where(log_append_time, np.repeat(block.append_timestamps, block.counts), created)
     if (timestamps > _MAX_TIMESTAMP_MS).any() or (timestamps < -_MAX_TIMESTAMP_MS).any():
-        raise CorruptBatch("a record with a timestamp that microseconds cannot tell")
+        raise CorruptBatch(
+            "a record with a timestamp that Spark's microseconds cannot hold; .schema(...) without timestamp reads it"
+        )
     return timestamps
 
 

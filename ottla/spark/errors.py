@@ -7,12 +7,6 @@ topic-partition and offset in front.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 class OptionError(ValueError):
     """An option that cannot be used: unknown, contradictory, or of a wrong value. Raised on the driver."""
@@ -38,10 +32,19 @@ class WriteFailed(RuntimeError):
     """Records that could not be written; names the topic-partition and what the broker said of it."""
 
 
-@contextmanager
-def told_in_one_line() -> Iterator[None]:
-    """Cut the trace of an error whose message says it all: Spark shows people the whole trace, message last."""
-    try:
-        yield
-    except (OptionError, SchemaError, DataLoss, BrokerUnavailable, ProtocolFailure, WriteFailed) as refusal:
-        raise refusal.with_traceback(None) from None
+class told_in_one_line:  # noqa: N801  # used as a statement, like contextlib's own
+    """Cut the trace of an error whose message says it all: Spark shows people the whole trace, message last.
+
+    A class, since contextlib's decorator gives an error that its function raises again the old trace back.
+    """
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Raise an error of ours again, as if it came from here."""
+        if isinstance(error, _TELLING):
+            raise error.with_traceback(None) from None
+
+
+_TELLING = (OptionError, SchemaError, DataLoss, BrokerUnavailable, ProtocolFailure, WriteFailed)

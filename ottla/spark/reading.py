@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.protocol.records.errors import CorruptBatch
 from ottla.spark.arrow import RecordDecoder
+from ottla.spark.errors import told_in_one_line
 from ottla.spark.fetcher import RangeFetcher
 
 if TYPE_CHECKING:
@@ -26,9 +27,10 @@ def read_range(wanted: OffsetRange, options: ReadOptions, schema: pa.Schema) -> 
     decoder = RecordDecoder(schema, wanted.topic, wanted.partition, check_crcs=options.client.check_crcs)
     position = wanted.start
     try:
-        for fetched in fetcher.fetch():
-            position = fetched.first_offset
-            yield from decoder.decode(fetched.found, fetched.first_offset, wanted.end, fetched.aborted)
-            position = fetched.found.next_offset
+        with told_in_one_line():
+            for fetched in fetcher.fetch():
+                position = fetched.first_offset
+                yield from decoder.decode(fetched.found, fetched.first_offset, wanted.end, fetched.aborted)
+                position = fetched.found.next_offset
     except CorruptBatch as broken:
         raise CorruptBatch(f"{wanted.topic}-{wanted.partition}, at offset {position} or after: {broken}") from None

@@ -64,3 +64,11 @@ def test_wrong_options_are_told_by_whatever_spark_asks_first(call: str) -> None:
 def test_a_wrong_schema_is_told_so_too() -> None:
     with pytest.raises(SchemaError, match="column offset is bigint"):
         reader(StructType().add("offset", "integer")).initialOffset()
+
+
+def test_the_trace_of_what_is_wrong_ends_where_spark_called() -> None:
+    with pytest.raises(OptionError) as told:
+        OttlaDataSource({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "x": "y"}).schema()
+    ours = [entry.path.name for entry in told.traceback if "ottla" in entry.path.parts]
+    assert "source.py" in ours
+    assert "options.py" not in ours
