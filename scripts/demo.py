@@ -370,7 +370,7 @@ def percent_done(tracker: Any) -> int:
 def last_line(error: BaseException) -> str:
     """Return the line of a Spark error that says what went wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and "SQLSTATE" not in line]
-    told = [line for line in lines if re.match(r"[\w.]+(Error|Loss|Failure|Unavailable|Batch): ", line)]
+    told = [line for line in lines if re.match(r"[\w.]+(Error|Loss|Failure|Unavailable|Batch|Failed): ", line)]
     return (told or lines or [repr(error)])[-1]
 
 
