@@ -1,0 +1,88 @@
+// Go's Kafka clients against one broker: what each of them writes, reads and asks, step by step.
+//
+//	go run . HOST:PORT [ONLY]
+//
+// A step is a function that returns what went wrong. Steps that begin with the word of ONLY run. The exit status is 1
+// when any step failed. scripts/interop/go-clients starts the broker and this program.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+const stepTimeout = 90 * time.Second
+
+// A step has a name of its own, by which its topics and groups are called, too.
+type step struct {
+	name string
+	run  func(*trial) error
+}
+
+// trial is what a step may use: the broker's address, a deadline, and names that no other step or run uses.
+type trial struct {
+	context.Context
+	bootstrap string
+	prefix    string
+}
+
+func (t *trial) named(what string) string { return t.prefix + what }
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "go run . HOST:PORT [ONLY]")
+		os.Exit(64)
+	}
+	only := ""
+	if len(os.Args) > 2 {
+		only = os.Args[2]
+	}
+	var steps []step
+	for _, some := range [][]step{franzSteps(), franzAdminSteps(), saramaSteps(), saramaAdminSteps(), kafkaGoSteps()} {
+		steps = append(steps, some...)
+	}
+	run, good := 0, 0
+	for number, one := range steps {
+		if !strings.HasPrefix(one.name, only) {
+			continue
+		}
+		run++
+		begun := time.Now()
+		err := attempt(one, os.Args[1], fmt.Sprintf("go-%d-%d-", begun.Unix(), number))
+		if err == nil {
+			good++
+			fmt.Printf("ok   %5.1f s  %s\n", time.Since(begun).Seconds(), one.name)
+		} else {
+			said := strings.ReplaceAll(err.Error(), "\n", "\n      ")
+			fmt.Printf("FAIL %5.1f s  %s\n      %s\n", time.Since(begun).Seconds(), one.name, said)
+		}
+	}
+	fmt.Printf("%d of %d\n", good, run)
+	if good < run || run == 0 {
+		os.Exit(1)
+	}
+}
+
+// attempt runs a step to its end or to the deadline; a client that hangs without looking at its context is left behind.
+func attempt(one step, bootstrap, prefix string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if bug := recover(); bug != nil {
+				done <- fmt.Errorf("panic: %v", bug)
+			}
+		}()
+		done <- one.run(&trial{ctx, bootstrap, prefix})
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(stepTimeout + 5*time.Second):
+		return fmt.Errorf("no end within %v", stepTimeout)
+	}
+}
