@@ -97,13 +97,6 @@ def test_a_topic_that_becomes_compacted_has_a_log_that_knows_it(node: Node) -> N
     assert partition_of(node).log.config.cleanup_policy == ("delete", "compact")
 
 
-def test_min_insync_replicas_counts_at_once(node: Node) -> None:
-    alter(node, BROKER, "", ("min.insync.replicas", SET, "2"))
-    assert produce(node) == ErrorCode.NOT_ENOUGH_REPLICAS
-    alter(node, TOPIC, "t", ("min.insync.replicas", SET, "1"))
-    assert produce(node) == ErrorCode.NONE
-
-
 def test_from_page_cache_to_sync_nothing_is_taken_back_and_the_rest_is_brought_to_the_disk() -> None:
     node, files, clock = start_node(ottla_acks_all="page-cache")
     make_topic(node, "t")
