@@ -199,7 +199,7 @@ class RequestDispatcher:
         if isinstance(error, CloseConnection) or not isinstance(error, Exception):
             raise error
         if isinstance(error, KafkaError):
-            code, message = error.code, str(error)
+            code, message = error.code, error.message
         else:
             code, message = ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR.message
             name, version = served.api.name, context.api_version

@@ -17,6 +17,7 @@ from ottla.broker.produce_path import ProduceRun
 from ottla.broker.refusals import refusal
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.metadata import MetadataRequest
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
@@ -131,6 +132,18 @@ def test_a_refusal_from_a_handler_is_the_apis_own_response(node: Node) -> None:
     node.dispatcher = RequestDispatcher(node, {**HANDLERS, ApiKey.METADATA: refusing})
     answer = Exchange(node).ask(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]), 9)
     assert answer.topics[0].error_code == ErrorCode.BROKER_NOT_AVAILABLE  # type: ignore[attr-defined]
+
+
+def test_the_words_of_a_refusal_do_not_begin_with_the_name_of_its_code(node: Node) -> None:
+    """Clients put the name of the code before them, as a server's own message."""
+
+    def refusing(request: object, context: object) -> None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "that cannot be")
+
+    node.dispatcher = RequestDispatcher(node, {**HANDLERS, ApiKey.DESCRIBE_CLUSTER: refusing})
+    answer = Exchange(node).ask(DescribeClusterRequest(include_cluster_authorized_operations=False), 2)
+    assert isinstance(answer, DescribeClusterResponse)
+    assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, "that cannot be")
 
 
 def produce_of(node: Node, version: int, records: bytes, partition: int = 0, acks: int = -1) -> ProduceRequest:
