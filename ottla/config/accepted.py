@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ottla.config.declare import INT_MAX, LONG_MAX, integer_parser, read_number
+from ottla.config.declare import INT_MAX, LONG_MAX, SHORT_MAX, integer_parser, read_number
 from ottla.config.options import ConfigType, Option
 
 _BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 _LONG, _DOUBLE, _LIST, _PASSWORD = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST, ConfigType.PASSWORD
+_SHORT, _CLASS = ConfigType.SHORT, ConfigType.CLASS
 
 _THREADS = "one event loop and a few threads of its own do the work"
 _REPLICAS = "there are no followers and no other broker"
@@ -55,6 +56,14 @@ _DYNAMIC = PER_BROKER_KEYS | frozenset(
         "transaction.partition.verification.enable",
         "log.local.retention.ms",
         "log.local.retention.bytes",
+        "remote.fetch.max.wait.ms",
+        "remote.list.offsets.request.timeout.ms",
+        "remote.log.index.file.cache.total.size.bytes",
+        "remote.log.manager.copier.thread.pool.size",
+        "remote.log.manager.copy.max.bytes.per.second",
+        "remote.log.manager.expiration.thread.pool.size",
+        "remote.log.manager.fetch.max.bytes.per.second",
+        "remote.log.reader.threads",
     }
 )
 """What Kafka lets be changed while it runs; a tool that does so is not refused."""
@@ -142,7 +151,10 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
     _REMOTE: {
         "remote.log.storage.system.enable": (_BOOLEAN, "false"),
         "remote.log.storage.manager.class.name": (_STRING, ""),
-        "remote.log.metadata.manager.class.name": (_STRING, ""),
+        "remote.log.metadata.manager.class.name": (
+            _STRING,
+            "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
+        ),
         "log.local.retention.ms": (_LONG, "-2"),
         "log.local.retention.bytes": (_LONG, "-2"),
         "remote.fetch.max.wait.ms": (_INT, "500"),
@@ -174,16 +186,19 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "delegation.token.expiry.check.interval.ms": (_LONG, "3600000"),
     },
     _JAVA: {
-        "alter.config.policy.class.name": (_STRING, ""),
-        "create.topic.policy.class.name": (_STRING, ""),
-        "principal.builder.class": (_STRING, ""),
-        "client.quota.callback.class": (_STRING, ""),
+        "alter.config.policy.class.name": (_CLASS, ""),
+        "create.topic.policy.class.name": (_CLASS, ""),
+        "principal.builder.class": (
+            _CLASS,
+            "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+        ),
+        "client.quota.callback.class": (_CLASS, ""),
         "security.providers": (_STRING, ""),
-        "ssl.engine.factory.class": (_STRING, ""),
-        "sasl.login.class": (_STRING, ""),
-        "sasl.login.callback.handler.class": (_STRING, ""),
-        "sasl.server.callback.handler.class": (_STRING, ""),
-        "sasl.client.callback.handler.class": (_STRING, ""),
+        "ssl.engine.factory.class": (_CLASS, ""),
+        "sasl.login.class": (_CLASS, ""),
+        "sasl.login.callback.handler.class": (_CLASS, ""),
+        "sasl.server.callback.handler.class": (_CLASS, ""),
+        "sasl.client.callback.handler.class": (_CLASS, ""),
         "kafka.metrics.reporters": (_LIST, ""),
         "kafka.metrics.polling.interval.secs": (_INT, "10"),
         "metrics.num.samples": (_INT, "2"),
@@ -213,8 +228,8 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
     _LOGINS: {
         "sasl.login.connect.timeout.ms": (_INT, ""),
         "sasl.login.read.timeout.ms": (_INT, ""),
-        "sasl.login.refresh.buffer.seconds": (_INT, "300"),
-        "sasl.login.refresh.min.period.seconds": (_INT, "60"),
+        "sasl.login.refresh.buffer.seconds": (_SHORT, "300"),
+        "sasl.login.refresh.min.period.seconds": (_SHORT, "60"),
         "sasl.login.refresh.window.factor": (_DOUBLE, "0.8"),
         "sasl.login.refresh.window.jitter": (_DOUBLE, "0.05"),
         "sasl.login.retry.backoff.max.ms": (_LONG, "10000"),
@@ -240,11 +255,11 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": (_LONG, "100"),
         "sasl.oauthbearer.jwks.endpoint.url": (_STRING, ""),
         "sasl.oauthbearer.jwt.retriever.class": (
-            _STRING,
+            _CLASS,
             "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
         ),
         "sasl.oauthbearer.jwt.validator.class": (
-            _STRING,
+            _CLASS,
             "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
         ),
         "sasl.oauthbearer.scope": (_STRING, ""),
@@ -275,8 +290,8 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "group.share.max.heartbeat.interval.ms": (_INT, "15000"),
         "group.share.max.size": (_INT, "200"),
         "share.coordinator.state.topic.num.partitions": (_INT, "50"),
-        "share.coordinator.state.topic.replication.factor": (_INT, "3"),
-        "share.coordinator.state.topic.min.isr": (_INT, "2"),
+        "share.coordinator.state.topic.replication.factor": (_SHORT, "3"),
+        "share.coordinator.state.topic.min.isr": (_SHORT, "2"),
         "group.share.assignors": (_LIST, "simple"),
         "group.share.max.share.sessions": (_INT, "2000"),
         "group.streams.heartbeat.interval.ms": (_INT, "5000"),
@@ -341,10 +356,12 @@ def _throttled_replicas(text: str) -> object:
 
 _PARSERS: dict[ConfigType, tuple[Callable[[str], object], str]] = {
     _BOOLEAN: (_boolean, "true or false"),
+    _SHORT: integer_parser(-SHORT_MAX - 1, SHORT_MAX),
     _INT: integer_parser(-INT_MAX - 1, INT_MAX),
     _LONG: integer_parser(-LONG_MAX - 1, LONG_MAX),
     _DOUBLE: (_number, "a number"),
     _STRING: (str, "text"),
+    _CLASS: (str, "text"),
     _PASSWORD: (str, "text"),
     _LIST: (str, "a comma-separated list"),
 }
@@ -354,10 +371,11 @@ _PARSERS_OF_KEYS: dict[str, tuple[Callable[[str], object], str]] = {
     "local.retention.bytes": _LOCAL_RETENTION,
     "log.local.retention.ms": _LOCAL_RETENTION,
     "log.local.retention.bytes": _LOCAL_RETENTION,
+    "kafka.metrics.reporters": (str, "a comma-separated list"),
     "leader.replication.throttled.replicas": (_throttled_replicas, _THROTTLED),
     "follower.replication.throttled.replicas": (_throttled_replicas, _THROTTLED),
 }
-"""Where the type says too little."""
+"""Where the type says too little; the default of such a key may be the empty text."""
 
 
 def _options(reasons: dict[str, dict[str, tuple[ConfigType, str]]]) -> dict[str, Option]:
@@ -381,5 +399,7 @@ def _options(reasons: dict[str, dict[str, tuple[ConfigType, str]]]) -> dict[str,
 
 ACCEPTED_BROKER_KEYS = _options(_BROKER_KEYS)
 ACCEPTED_TOPIC_KEYS = _options(_TOPIC_KEYS)
+for _key in ("local.retention.ms", "local.retention.bytes"):
+    ACCEPTED_TOPIC_KEYS[_key].inherits = ACCEPTED_BROKER_KEYS[f"log.{_key}"]
 REMOVED_KEYS = frozenset(_BROKER_KEYS[_REMOVED]) | frozenset(_TOPIC_KEYS[_REMOVED])
 """Keys that Kafka 4.1 does not know either: told only where they are set."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.config.declare import INT_MAX, choice, int32, int64, words
+from ottla.config.declare import INT_MAX, choice, int16, int32, int64, words
 from ottla.config.options import Options
 
 _TURNS = "the writes of one turn of the event loop are gathered, and one sync serves all that wait"
@@ -101,10 +101,9 @@ class Offsets(Options):
         doc="Partitions of `__consumer_offsets` in a new data directory; a directory that has the topic keeps its"
         " number.",
     )
-    offsets_topic_replication_factor = int32(
+    offsets_topic_replication_factor = int16(
         1,
         at_least=1,
-        at_most=32767,
         kafka="3",
         inert="it is always 1 here",
         doc="Replicas of `__consumer_offsets`. Any number is accepted.",
@@ -137,10 +136,9 @@ class Transactions(Options):
         inert=_TRANSACTIONS,
         doc="Partitions of `__transaction_state` in a new data directory.",
     )
-    transaction_state_log_replication_factor = int32(
+    transaction_state_log_replication_factor = int16(
         1,
         at_least=1,
-        at_most=32767,
         kafka="3",
         inert="it is always 1 here",
         doc="Replicas of `__transaction_state`. Any number is accepted.",

@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 
 from ottla.config.options import ConfigType, Option, text_of
 
+SHORT_MAX = (1 << 15) - 1
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
 
@@ -62,6 +63,12 @@ def int32(
     """
     parse, allowed = integer_parser(at_least, at_most, excluded)
     return cast("int", Option(ConfigType.INT, default, parse, allowed, doc, kafka, inert, dynamic, unusual))
+
+
+def int16(default: int, *, doc: str, at_least: int = 0, kafka: str | None = None, inert: str = "") -> int:
+    """A key whose value is a 16-bit integer; arguments as for `int32`."""
+    parse, allowed = integer_parser(at_least, SHORT_MAX)
+    return cast("int", Option(ConfigType.SHORT, default, parse, allowed, doc, kafka, inert))
 
 
 def int64(
@@ -122,7 +129,22 @@ def double(
             raise ValueError(f"must be {allowed}")
         return value
 
-    return cast("float", Option(ConfigType.DOUBLE, default, parse, allowed, doc, inert=inert, is_dynamic=dynamic))
+    option = Option(
+        ConfigType.DOUBLE, default, parse, allowed, doc, inert=inert, is_dynamic=dynamic, show=text_of_double
+    )
+    return cast("float", option)
+
+
+def text_of_double(value: object) -> str | None:
+    """A floating-point number as Java's `Double.toString` writes it: `1.0E7` where Python has `10000000.0`."""
+    if not isinstance(value, float) or not math.isfinite(value) or value == 0 or 1e-3 <= abs(value) < 1e7:
+        return text_of(value)
+    mantissa, _, exponent = f"{value!r}".partition("e")
+    whole, _, fraction = mantissa.lstrip("-").partition(".")
+    digits = (whole + fraction).lstrip("0")
+    power = int(exponent or 0) + (len(whole) - 1 if whole != "0" else len(digits) - len(fraction) - 1)
+    digits = digits.rstrip("0")
+    return f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:] or '0'}E{power}"
 
 
 def read_number(text: str, allowed: str) -> float:
@@ -155,9 +177,19 @@ def string(
     dynamic: bool = False,
     check: Callable[[str], str] | None = None,
     allowed: str = "text",
+    empty_is_unset: bool = False,
 ) -> str:
-    """A key whose value is text. `check` returns the text to use, or raises ValueError with the reason."""
-    return cast("str", Option(ConfigType.STRING, default, check or str, allowed, doc, kafka, inert, dynamic))
+    """A key whose value is text. `check` returns the text to use, or raises ValueError with the reason.
+    `empty_is_unset`: DescribeConfigs tells no text as null, as Kafka does of this key.
+    """
+    show = text_or_null if empty_is_unset else text_of
+    option = Option(ConfigType.STRING, default, check or str, allowed, doc, kafka, inert, dynamic, show=show)
+    return cast("str", option)
+
+
+def text_or_null(value: object) -> str | None:
+    """As `text_of`, None for the empty text too."""
+    return text_of(value) or None
 
 
 def password(*, doc: str, inert: str = "") -> str:
@@ -188,8 +220,11 @@ def words(
     dynamic: bool = False,
     at_least_one: bool = False,
     unusual: Callable[[object], str] | None = None,
+    as_text: bool = False,
 ) -> tuple[str, ...]:
-    """A key whose value is a comma-separated list, each item one of `choices` (any text when there are none)."""
+    """A key whose value is a comma-separated list, each item one of `choices` (any text when there are none).
+    `as_text`: to DescribeConfigs it is a text, null when it is empty, as Kafka has this key.
+    """
     allowed = f"a list of {', '.join(choices)}" if choices else "a comma-separated list"
 
     def parse(text: str) -> tuple[str, ...]:
@@ -200,16 +235,15 @@ def words(
             raise ValueError("must not be empty")
         return items
 
-    return cast(
-        "tuple[str, ...]",
-        Option(ConfigType.LIST, tuple(default), parse, allowed, doc, kafka, inert, dynamic, unusual),
-    )
+    kind, show = (ConfigType.STRING, text_or_null) if as_text else (ConfigType.LIST, text_of)
+    option = Option(kind, tuple(default), parse, allowed, doc, kafka, inert, dynamic, unusual, show=show)
+    return cast("tuple[str, ...]", option)
 
 
 def words_or(fallback: tuple[str, ...], *, doc: str, kafka: str | None = None) -> tuple[str, ...]:
-    """A comma-separated list; the value of `fallback`, another key, when it is not set. Never empty."""
+    """A list, of the type of its fallback; the value of `fallback`, another key, when it is not set. Never empty."""
     source = cast("Option", fallback)
-    option = Option(ConfigType.LIST, None, source.parse, source.allowed, doc, kafka, coarser=((source, 1),))
+    option = Option(source.kind, None, source.parse, source.allowed, doc, kafka, coarser=((source, 1),))
     return cast("tuple[str, ...]", option)
 
 

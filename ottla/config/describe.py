@@ -50,9 +50,9 @@ def broker_synonyms(option: Option, layers: Sequence[Layer]) -> tuple[ConfigSyno
         if link.key in values
     ]
     defaults = [
-        ConfigSynonym(link.key, _shown(link, link.default), ConfigSource.DEFAULT_CONFIG)
+        ConfigSynonym(link.key, shown, ConfigSource.DEFAULT_CONFIG)
         for link in chain
-        if link.default is not None
+        if (shown := _shown(link, link.default)) is not None
     ]
     return (*given, *defaults)
 

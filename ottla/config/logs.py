@@ -22,7 +22,11 @@ class Directories(Options):
     """Directories, checkpoints and recovery."""
 
     log_dir = words(
-        ("./data",), at_least_one=True, kafka="/tmp/kafka-logs", doc="Data directory, where `log.dirs` is not set."
+        ("./data",),
+        at_least_one=True,
+        as_text=True,
+        kafka="/tmp/kafka-logs",
+        doc="Data directory, where `log.dirs` is not set.",
     )
     log_dirs = words_or(log_dir, doc="Data directories. A new partition goes to the one that holds the fewest.")
     num_recovery_threads_per_data_dir = int32(
@@ -39,6 +43,7 @@ class Directories(Options):
     )
     metadata_log_dir = words(
         (),
+        as_text=True,
         kafka="(the first of log.dirs)",
         inert="the metadata log is in the first of `log.dirs`",
         doc="Directory of the metadata log.",

@@ -19,7 +19,9 @@ class Identity(Options):
     node_id = finer(
         (broker_id, 1), bits=32, kafka="-1 (must be set)", doc="Number of this broker, as Metadata tells it to clients."
     )
-    broker_rack = string("", doc="Rack of this broker, as Metadata tells it to clients; empty for none.")
+    broker_rack = string(
+        "", empty_is_unset=True, doc="Rack of this broker, as Metadata tells it to clients; empty for none."
+    )
     process_roles = words(
         ("broker", "controller"),
         "broker",
@@ -34,6 +36,7 @@ class Identity(Options):
     )
     controller_listener_names = words(
         ("CONTROLLER",),
+        as_text=True,
         kafka="(none)",
         doc="Listeners of these names are read and not bound: nobody needs to reach the controller.",
     )
@@ -45,7 +48,7 @@ class Network(Options):
     listeners = parsed(
         "PLAINTEXT://:9092",
         parse_bound_listeners,
-        kind=ConfigType.LIST,
+        kind=ConfigType.STRING,
         allowed="NAME://host:port, …",
         doc="Where the broker listens. An empty host is every address; port 0 lets the system choose, and the "
         "start-up line says what it chose.",
@@ -53,7 +56,7 @@ class Network(Options):
     advertised_listeners = parsed(
         "auto",
         parse_advertised_listeners,
-        kind=ConfigType.LIST,
+        kind=ConfigType.STRING,
         allowed="auto, or NAME://host:port, …",
         kafka="= listeners",
         show=lambda value: text_of(value) or "auto",
@@ -69,7 +72,7 @@ class Network(Options):
         "repeated.",
     )
     inter_broker_listener_name = string(
-        "", inert="there is no other broker", doc="Listener for traffic between brokers."
+        "", empty_is_unset=True, inert="there is no other broker", doc="Listener for traffic between brokers."
     )
     security_inter_broker_protocol = string(
         "PLAINTEXT", inert="there is no other broker", doc="Protocol for traffic between brokers."
@@ -95,8 +98,8 @@ class Network(Options):
         268435456,
         at_least=-1,
         kafka="-1",
-        doc="Bytes of requests held in memory, over all connections, before reading pauses; -1 for no limit. Where it is "
-        "not set, at least `socket.request.max.bytes`.",
+        doc="Bytes of requests held in memory, over all connections, before reading pauses; -1 for no limit. Where it "
+        "is not set, at least `socket.request.max.bytes`.",
     )
     connections_max_idle_ms = int64(
         600000, at_least=-1, doc="A connection that is silent for so long is closed; -1 for never."
@@ -110,7 +113,7 @@ class Network(Options):
     max_connections_per_ip_overrides = parsed(
         "",
         parse_address_counts,
-        kind=ConfigType.LIST,
+        kind=ConfigType.STRING,
         allowed="ADDRESS:COUNT, …",
         dynamic=True,
         doc="Other limits for single addresses, as `address:count`.",

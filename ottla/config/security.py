@@ -40,13 +40,13 @@ class Tls(Options):
     """Encryption (TLS)."""
 
     ssl_keystore_type = choice("JKS", "JKS", "PKCS12", "PEM", inert=_TLS, doc="Form of the key store.")
-    ssl_keystore_location = string("", inert=_TLS, doc="File of the key store.")
+    ssl_keystore_location = string("", empty_is_unset=True, inert=_TLS, doc="File of the key store.")
     ssl_keystore_password = password(inert=_TLS, doc="Password of the key store.")
     ssl_keystore_key = password(inert=_TLS, doc="Private key, PEM.")
     ssl_keystore_certificate_chain = password(inert=_TLS, doc="Certificate chain, PEM.")
     ssl_key_password = password(inert=_TLS, doc="Password of the private key.")
     ssl_truststore_type = choice("JKS", "JKS", "PKCS12", "PEM", inert=_TLS, doc="Form of the trust store.")
-    ssl_truststore_location = string("", inert=_TLS, doc="File of the trust store.")
+    ssl_truststore_location = string("", empty_is_unset=True, inert=_TLS, doc="File of the trust store.")
     ssl_truststore_password = password(inert=_TLS, doc="Password of the trust store.")
     ssl_truststore_certificates = password(inert=_TLS, doc="Trusted certificates, PEM.")
     ssl_client_auth = choice(

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from ottla.config.accepted import ACCEPTED_TOPIC_KEYS, REMOVED_KEYS
 from ottla.config.broker import BrokerConfig
 from ottla.config.declare import inherited
-from ottla.config.describe import select, topic_entry
+from ottla.config.describe import merged, select, topic_entry
 from ottla.config.errors import ConfigError
 from ottla.config.options import ConfigEntry, Given, Option, Options, Origin, OriginKind
 
@@ -106,10 +106,12 @@ class TopicConfig(Options):
         """
         entries = []
         for option in select(ALL_TOPIC_KEYS, names):
-            if option.inherits is not None:
+            if option.attribute:
                 value = getattr(self, option.attribute)
             elif option.key in self._own:
                 value = self._own[option.key]
+            elif option.inherits is not None:
+                value = option.inherits.effective(merged(self.broker.layers))
             elif option.key in REMOVED_KEYS:
                 continue
             else:

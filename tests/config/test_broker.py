@@ -200,6 +200,32 @@ def test_a_wrong_value_is_one_line(values: dict[str, str], line: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "kind", "value"),
+    [
+        ("offsets.topic.replication.factor", ConfigType.SHORT, "1"),
+        ("sasl.login.refresh.min.period.seconds", ConfigType.SHORT, "60"),
+        ("sasl.login.class", ConfigType.CLASS, None),
+        ("listeners", ConfigType.STRING, "PLAINTEXT://:9092"),
+        ("log.dirs", ConfigType.STRING, "./data"),
+        ("metadata.log.dir", ConfigType.STRING, None),
+        ("broker.rack", ConfigType.STRING, None),
+        ("ssl.truststore.location", ConfigType.STRING, None),
+        ("kafka.metrics.reporters", ConfigType.LIST, ""),
+        ("super.users", ConfigType.STRING, ""),
+    ],
+)
+def test_types_and_what_is_not_set_are_told_as_by_kafka(key: str, kind: ConfigType, value: str | None) -> None:
+    (entry,) = BrokerConfig.of().describe([key])
+    assert (entry.type, entry.value) == (kind, value)
+    assert all(synonym.value is not None for synonym in entry.synonyms)
+
+
+def test_a_secret_that_nobody_has_set_has_no_synonym() -> None:
+    (entry,) = BrokerConfig.of().describe(["ssl.key.password"])
+    assert (entry.value, entry.synonyms) == (None, ())
+
+
 def test_larger_requests_make_room_for_themselves_unless_the_room_is_set() -> None:
     assert BrokerConfig.of({"socket.request.max.bytes": 500_000_000}).queued_max_request_bytes == 500_000_000
     assert BrokerConfig.of({"socket.request.max.bytes": 1_000_000}).queued_max_request_bytes == 268_435_456

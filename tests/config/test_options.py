@@ -4,7 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.config.declare import boolean, choice, double, finer, int32, int64, maybe_int32, password, words
+from ottla.config.declare import (
+    boolean,
+    choice,
+    double,
+    finer,
+    int32,
+    int64,
+    maybe_int32,
+    password,
+    text_of_double,
+    words,
+)
 from ottla.config.errors import ConfigError
 from ottla.config.options import Given, Option, Options, Origin, OriginKind, text_of
 
@@ -121,6 +132,27 @@ def test_bounds_themselves_are_allowed() -> None:
 def test_a_secret_is_kept_exactly_and_said_to_be_sensitive() -> None:
     assert read("a.secret", " s p ") == " s p "
     assert option("a.secret").is_sensitive
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.5, "0.5"),
+        (0.0, "0.0"),
+        (1.0, "1.0"),
+        (0.001, "0.001"),
+        (0.00099, "9.9E-4"),
+        (9999999.0, "9999999.0"),
+        (10000000.0, "1.0E7"),
+        (123456789.5, "1.234567895E8"),
+        (1e300, "1.0E300"),
+        (-2.5e-10, "-2.5E-10"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+    ],
+)
+def test_a_floating_point_number_is_told_as_java_writes_it(value: float, text: str) -> None:
+    assert text_of_double(value) == text
+    assert float(text) == value
 
 
 def test_words_lose_space_and_repetition_and_keep_their_order() -> None:

@@ -141,6 +141,16 @@ def test_keys_that_kafka_has_removed_are_told_only_where_they_are_set() -> None:
     assert entry.value == "3.0"
 
 
+def test_a_key_without_effect_follows_the_brokers_too() -> None:
+    config = TopicConfig.resolve({}, BrokerConfig.of({"log.local.retention.ms": 1000}))
+    (entry,) = config.describe(["local.retention.ms"])
+    assert entry.value == "1000"
+    assert [(one.name, one.value, one.source.name) for one in entry.synonyms] == [
+        ("log.local.retention.ms", "1000", "STATIC_BROKER_CONFIG"),
+        ("log.local.retention.ms", "-2", "DEFAULT_CONFIG"),
+    ]
+
+
 def test_accepted_keys_are_told_with_their_default() -> None:
     (entry,) = TopicConfig.resolve({}, BrokerConfig.of()).describe(["remote.storage.enable"])
     assert (entry.value, entry.is_default) == ("false", True)

@@ -21,9 +21,10 @@ UNKNOWN_BYTES = -1
 
 def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
     """Answer at once."""
-    wanted: dict[str, set[int]] | None = None if request.topics is None else {}
+    named: dict[str, set[int]] = {}
     for topic in request.topics or ():
-        wanted.setdefault(topic.topic, set()).update(topic.partitions)
+        named.setdefault(topic.topic, set()).update(topic.partitions)
+    wanted = None if request.topics is None else named
     directories = context.node.log_manager.directories
     return DescribeLogDirsResponse(results=[_describe(directory, wanted, context) for directory in directories])
 

@@ -263,6 +263,7 @@ def test_what_cannot_change_while_the_broker_runs_is_refused(name: str, key: str
 
 def test_kafkas_keys_without_effect_may_be_changed_too() -> None:
     node = node_with_topic()
+    assert alter(node, BROKER, "", ("remote.log.reader.threads", SET, "12")) == OK
     assert alter(node, BROKER, "1", ("num.io.threads", SET, "12")) == OK
     entry = described(node, BROKER, "1", ["num.io.threads"])["num.io.threads"]
     assert (entry.value, entry.config_source, entry.read_only) == ("12", DYNAMIC_BROKER, False)
