@@ -22,8 +22,10 @@ async function topics(admin) {
   assert.equal(await admin.createTopics(wish), false, 'a topic is created once')
   await admin.createPartitions({ topicPartitions: [{ topic, count: 4 }] })
   assert((await admin.listTopics()).includes(topic))
-  const { topics: [told] } = await admin.fetchTopicMetadata({ topics: [topic] })
-  assert.deepEqual(told.partitions.map(one => one.partitionId).sort(), [0, 1, 2, 3])
+  await until('four partitions', async () => {
+    const { topics: [told] } = await admin.fetchTopicMetadata({ topics: [topic] })
+    return `${told.partitions.map(one => one.partitionId).sort()}` === '0,1,2,3'
+  })
   assert.equal((await admin.describeCluster()).brokers.length, 1)
   const resource = { type: ConfigResourceTypes.TOPIC, name: topic }
   const retention = async () => {
@@ -32,7 +34,7 @@ async function topics(admin) {
   }
   assert.equal(await retention(), '-1')
   await admin.alterConfigs({ resources: [{ ...resource, configEntries: [{ name: 'retention.ms', value: '7200000' }] }] })
-  assert.equal(await retention(), '7200000')
+  await until('the configuration that was set', async () => await retention() === '7200000')
   await assert.rejects(admin.fetchTopicMetadata({ topics: [`${prefix}-none/`] }))
   console.log('ok: topics, partitions, configurations')
 }
@@ -122,7 +124,7 @@ async function deletions(admin) {
   const [first] = (await admin.fetchTopicOffsets(topic)).filter(one => one.partition === 0)
   assert.equal(first.low, '10')
   await admin.deleteTopics({ topics: [topic] })
-  assert(!(await admin.listTopics()).includes(topic))
+  await until('the topic is gone', async () => !(await admin.listTopics()).includes(topic))
   console.log('ok: records and topics are deleted')
 }
 

@@ -21,8 +21,10 @@ async function topics(admin) {
   await assert.rejects(admin.createTopics({ topics: [topic], partitions: 2, replicas: 1 }))
   await admin.createPartitions({ topics: [{ name: topic, count: 4, assignments: null }] })
   assert((await admin.listTopics()).includes(topic))
-  const metadata = await admin.metadata({ topics: [topic], forceUpdate: true })
-  assert.equal(metadata.topics.get(topic).partitions.length, 4)
+  await until('four partitions', async () => {
+    const metadata = await admin.metadata({ topics: [topic], forceUpdate: true })
+    return metadata.topics.get(topic).partitions.length === 4
+  })
   const resource = { resourceType: 2, resourceName: topic }
   const retention = async () => {
     const [{ configs }] = await admin.describeConfigs({ resources: [{ ...resource, configurationKeys: ['retention.ms'] }] })
@@ -31,7 +33,7 @@ async function topics(admin) {
   assert.equal(await retention(), '-1')
   const change = { name: 'retention.ms', configOperation: 0, value: '7200000' }
   await admin.incrementalAlterConfigs({ resources: [{ ...resource, configs: [change] }] })
-  assert.equal(await retention(), '7200000')
+  await until('the configuration that was set', async () => await retention() === '7200000')
   const directories = await admin.describeLogDirs({ topics: [{ name: topic, partitions: [0] }] })
   assert.equal(directories.length, 1)
   console.log('ok: topics, partitions, configurations, log directories')
@@ -101,7 +103,7 @@ await group(admin, 'classic')
 await group(admin, 'consumer')
 await transactions()
 await admin.deleteTopics({ topics: [topic] })
-assert(!(await admin.listTopics()).includes(topic))
+await until('the topic is gone', async () => !(await admin.listTopics()).includes(topic))
 await admin.close()
 console.log('node life done')
 process.exit(0)
