@@ -25,6 +25,7 @@ from ottla.storage import layout
 from ottla.storage.damage import Soundness, examine, sound_batch_behind
 from ottla.storage.epoch_runs import EpochRuns
 from ottla.storage.files import Files, write_all
+from ottla.storage.missing_offsets import ANYWHERE, cleaned_before
 from ottla.storage.recovery_report import RecoveryReport
 from ottla.storage.segment import Segment
 
@@ -92,6 +93,7 @@ class RecoveryScan:
         self._indexed_offset = min(indexed_offset, recovery_point)
         self._high_watermark = high_watermark
         self._progress = progress
+        self._may_be_cleaned = gaps_before > 0 or "compact" in config.cleanup_policy
         self._gaps_before = max(gaps_before, recovery_point)
         self._done_bytes = 0
         self._all_bytes = 0
@@ -102,6 +104,8 @@ class RecoveryScan:
         """Check, cut, keep aside, write again, sync; the log end offset."""
         segments = self._segments
         first = slot = first_unsure([segment.base_offset for segment in segments], self._recovery_point)
+        if self._may_be_cleaned:
+            self._look_for_cleaning(segments[slot:])
         self._all_bytes = sum(segment.size_bytes for segment in segments[slot:])
         next_offset = segments[slot].base_offset
         while slot < len(segments):
@@ -130,6 +134,20 @@ class RecoveryScan:
             self._files.sync_directory(self._directory)
         self._check_high_watermark(next_offset)
         return next_offset
+
+    def _look_for_cleaning(self, segments: Sequence[Segment]) -> None:
+        """Offsets may be missing as far as the batches show that the cleaner took them."""
+        if self._gaps_before == ANYWHERE:
+            return
+        shown = cleaned_before((segment.base_offset, segment.file, segment.size_bytes) for segment in segments)
+        if shown > self._gaps_before:
+            logger.warning(
+                "%s: cleaned up to offset %d at least, beyond the recovery point %d, which is an old one",
+                self._directory,
+                shown,
+                self._recovery_point,
+            )
+            self._gaps_before = shown
 
     def _examine(self, slot: int, next_offset: int, *, is_first: bool) -> Soundness:
         segment = self._segments[slot]

@@ -8,6 +8,8 @@ whose checksum is wrong while its length leads to the next batch is one finding 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +20,7 @@ from ottla.storage.checkpoint import BrokenFile
 from ottla.storage.damage import checksum_matches, sound_batch_behind
 from ottla.storage.files import File, Files
 from ottla.storage.leader_epoch_checkpoint import EpochEntry, read_leader_epochs
+from ottla.storage.missing_offsets import cleaned_before
 from ottla.storage.producer_state import CorruptSnapshot, ProducerEntry, parse_snapshot
 from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk, with_inner_offsets
 from ottla.storage.verify_findings import Counts, Finding, Progress, Promises, Severity
@@ -218,7 +221,7 @@ class PartitionVerification:
         """Offsets that no batch has: compaction leaves such; elsewhere they were lost. The first of many is told."""
         self.has_gaps = True
         promises = self._promises
-        if promises.allows_gaps and base_offset <= promises.gaps_before:
+        if promises.allows_gaps and (base_offset <= promises.gaps_before or base_offset <= self._cleaned_before):
             return
         self._gaps += 1
         if promises.allows_gaps:
@@ -230,6 +233,18 @@ class PartitionVerification:
         elif self._gaps == 1:
             words = f"offsets {self.log_end_offset} to {base_offset - 1} are missing: compacted away, or lost"
             yield Finding(Severity.NOTE, path, words, position, self.log_end_offset)
+
+    @cached_property
+    def _cleaned_before(self) -> int:
+        """As far as the batches show it, a start knows too. Nothing where a running broker replaces what is read."""
+        with ExitStack() as opened:
+            try:
+                files = [self._files.open(layout.log_file(self._directory, base)) for base in self._bases]
+                for file in files:
+                    opened.callback(file.close)
+                return cleaned_before((base, file, file.size()) for base, file in zip(self._bases, files, strict=True))
+            except FileNotFoundError:
+                return 0
 
     # --- other files -------------------------------------------------------------------------------------------------
 

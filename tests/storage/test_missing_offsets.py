@@ -21,6 +21,8 @@ from ottla.storage.directory_format import FORMAT_VERSION, read_format
 from ottla.storage.layout import TopicPartition
 from ottla.storage.log import Log
 from ottla.storage.missing_offsets import ANYWHERE, gaps_before
+from ottla.storage.verify_findings import Counts, Promises
+from ottla.storage.verify_log import PartitionVerification
 
 COMPACT = {"cleanup.policy": "compact", "segment.bytes": "1024"}
 KEYS: dict[str, object] = {"log_segment_bytes": 1024}
@@ -146,6 +148,58 @@ def test_what_the_cleaner_took_is_no_loss_at_any_recovery_point_that_it_leaves()
         assert not again.recovery.kept_aside
         assert stored(again).items() >= kept.items()
         files, log = survivor, again
+
+
+def cleaned_log() -> tuple[SimulatedFiles, Log]:
+    """Segments from which the cleaner took offsets at the beginning, in the middle and at the end, and one behind."""
+    files = disk()
+    log = open_test_log(files, COMPACT)
+    for number in range(16):
+        key = b"once %d" % number if number in {0, 6, 7, 10} else b"often"
+        append(log, batch(b"%d" % (number % 10) * 150, key=key))
+    sync(log)
+    clean(log)
+    sync(log)
+    return files, log
+
+
+def test_batches_show_themselves_that_the_cleaner_was_there_when_the_recovery_point_is_too_old() -> None:
+    """As Kafka leaves it, killed while it cleans our directory, and as an old checkpoint that was put back does."""
+    files, log = cleaned_log()
+    kept, end_offset = stored(log), log.log_end_offset
+    assert [segment.base_offset for segment in log.segments][:2] != [0, 3], "the cleaner took nothing"
+    assert set(kept) < set(range(end_offset))
+    for recovery_point in range(end_offset + 1):
+        again = open_test_log(
+            files.kill(), COMPACT, was_clean=False, recovery_point=recovery_point, gaps_before=recovery_point
+        )
+        assert not again.recovery.kept_aside, recovery_point
+        assert (again.log_end_offset, stored(again)) == (end_offset, kept)
+
+
+@pytest.mark.parametrize("recovery_point", [0, 2, 9])
+def test_the_verification_knows_too_what_the_batches_show(recovery_point: int) -> None:
+    files, log = cleaned_log()
+    log.abandon()
+    promises = Promises(recovery_point, 0, was_clean=False, allows_gaps=True, gaps_before=recovery_point)
+    going = PartitionVerification(files, DIRECTORY, promises, Counts(), lambda *_: None)
+    assert [finding for finding in going.run() if "missing" in finding.problem] == []
+    assert going.has_gaps
+
+
+@pytest.mark.parametrize("bit", [1, 2, 3, 10, 40])
+def test_an_offset_that_a_flipped_bit_made_larger_is_not_taken_for_the_cleaners_work(bit: int) -> None:
+    """No checksum covers it; but what follows goes on from the true one."""
+    files = disk()
+    log = open_test_log(files, COMPACT)
+    batches = [batch(b"v" * 100, key=b"%d" % number) for number in range(4)]
+    append(log, *batches)
+    sync(log)
+    second_at = len(batches[0])
+    files.open(layout.log_file(DIRECTORY, 0), writable=True).pwritev([(1 | 1 << bit).to_bytes(8, "big")], second_at)
+    again = open_test_log(files.kill(), COMPACT, was_clean=False)
+    assert list(stored(again)) == [0]
+    assert again.recovery.kept_aside
 
 
 def test_a_recovery_point_does_not_go_back_when_a_segment_is_rolled_while_a_sync_runs() -> None:
