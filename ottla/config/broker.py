@@ -195,6 +195,9 @@ class BrokerConfig(
             elif match := _LISTENER_KEY.fullmatch(key):
                 self.listener_overrides.setdefault(match["listener"].upper(), {})[match["key"]] = text.text
                 self.origins[key] = text.origin
+        if "node.id" in self.values and "broker.id" not in self.values:  # clients look into either (KafkaConfig)
+            self.values["broker.id"] = self.values["node.id"]
+            self.origins["broker.id"] = self.origins["node.id"]
 
     def _resolve_listeners(self) -> None:
         protocols = protocols_by_name(self.listener_security_protocol_map)

@@ -251,6 +251,15 @@ def test_broker_id_is_node_id() -> None:
     assert BrokerConfig.of({"broker.id": 7}).node_id == 7
 
 
+@pytest.mark.parametrize("given", ["node.id", "broker.id"])
+def test_whichever_of_both_ids_is_set_both_are_told(given: str) -> None:
+    told = BrokerConfig.of({given: 7}).describe(["node.id", "broker.id"])
+    assert [(entry.name, entry.value, entry.source) for entry in told] == [
+        ("broker.id", "7", ConfigSource.STATIC_BROKER_CONFIG),
+        ("node.id", "7", ConfigSource.STATIC_BROKER_CONFIG),
+    ]
+
+
 def test_listener_keys_are_kept_by_listener() -> None:
     config = BrokerConfig.of({"listener.name.internal.plain.sasl.jaas.config": "secret"})
     assert config.listener_overrides == {"INTERNAL": {"plain.sasl.jaas.config": "secret"}}
