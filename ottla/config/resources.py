@@ -127,6 +127,12 @@ class ClientMetricsConfig(Options):
                 raise ConfigError("match", pattern, "Illegal client matching pattern")
 
     @classmethod
+    def expressions(cls, texts: Mapping[str, str]) -> list[str]:
+        """The regular expressions in a `match` that `validate` has passed: whoever can compile them checks them."""
+        patterns = _parsed(cls.by_key, {key: text for key, text in texts.items() if key == "match"}, "").get("match")
+        return [pattern.partition("=")[2].strip() for pattern in patterns] if isinstance(patterns, tuple) else []
+
+    @classmethod
     def describe(cls, texts: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """What DescribeConfigs answers for a subscription that sets `texts`."""
         own = _readable(cls.by_key, texts)

@@ -205,10 +205,22 @@ def _check_values(wish: ConfigWish, own: Mapping[str, str], wanted: Mapping[str,
             )
         else:
             ClientMetricsConfig.validate(wanted)
+            for expression in ClientMetricsConfig.expressions(wanted):
+                _check_expression(expression)
     except OutOfPlace as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, error.for_client()) from error
     except ConfigError as error:
         raise KafkaError(_CODES[wish.resource_type], error.for_client()) from error
+
+
+def _check_expression(expression: str) -> None:
+    """Refuse what could not be matched with a client later, as Kafka does."""
+    from ottla.broker.groups.regular_expressions import compile_expression  # with RE2, that no start should wait for
+
+    try:
+        compile_expression(expression)
+    except KafkaError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {expression}") from error
 
 
 def _records(wish: ConfigWish, own: Mapping[str, str], wanted: Mapping[str, str]) -> list[MetadataRecord]:

@@ -334,7 +334,7 @@ def test_client_metrics_are_kept() -> None:
     assert value_of(node, CLIENT_METRICS, "m", "match") == ("", DEFAULT)
     for key, value in (("interval.ms", "1"), ("interval.ms", "-5"), ("nope", "1")):
         assert alter(node, CLIENT_METRICS, "m", (key, SET, value))[0] == ErrorCode.INVALID_REQUEST
-    for key, value in (("interval.ms", "soon"), ("match", "client_shoe_size=9")):
+    for key, value in (("interval.ms", "soon"), ("match", "client_shoe_size=9"), ("match", "client_id=a,client_id=(")):
         assert alter(node, CLIENT_METRICS, "m", (key, SET, value))[0] == ErrorCode.INVALID_CONFIG
 
 
