@@ -91,17 +91,33 @@ def mend_leader_epochs(files: Files, path: Path) -> list[str]:
         known = read_leader_epochs(files, path)
     except BrokenFile:
         known = []
-    runs, end_offset = EpochRuns(), 0
+    runs, end_offset, first_offset = EpochRuns(), 0, None
     for _, header in _batches(files, path):
         runs.note(header)
         end_offset = header.next_offset
+        if first_offset is None and header.partition_leader_epoch >= 0:
+            first_offset = header.base_offset
     entries = runs.entries({entry.epoch for entry in known})
+    if first_offset is not None:
+        entries = _from_the_first_on(entries, first_offset, known)
     lines = _mend_epochs_of_batches(files, path, entries)
     if known and known[-1].epoch > (entries[-1].epoch if entries else -1) and known[-1].start_offset >= end_offset:
         entries.append(EpochEntry(known[-1].epoch, end_offset))
     write_leader_epochs(files, path, entries)
     words = "written anew from the batches: "
     return [*lines, words + (", ".join(f"epoch {e} from offset {o}" for e, o in entries) or "none")]
+
+
+def _from_the_first_on(entries: list[EpochEntry], first_offset: int, known: Sequence[EpochEntry]) -> list[EpochEntry]:
+    """`entries`, and one for the batches before them, whose epoch was found to be wrong: what the checkpoint says of
+    their place, or else the first one's.
+    """
+    if not entries or entries[0].start_offset <= first_offset:
+        return entries
+    told = [one.epoch for one in known if one.start_offset <= first_offset and one.epoch < entries[0].epoch]
+    if told:
+        return [EpochEntry(told[-1], first_offset), *entries]
+    return [EpochEntry(entries[0].epoch, first_offset), *entries[1:]]
 
 
 def _batches(files: Files, path: Path, visit: BatchVisit | None = None) -> Iterator[tuple[int, BatchHeader]]:

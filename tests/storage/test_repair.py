@@ -186,6 +186,19 @@ def flipped_epoch_at_the_end(files: SimulatedFiles) -> None:
     change(files, path, at + 14, b"\x40")
 
 
+def flipped_epoch_of_the_only_batch_of_its_epoch(files: SimulatedFiles) -> None:
+    """The first batch of the log; all others were written in epoch 1. What the checkpoint says of it is right."""
+    for path in logs_of(files):
+        for at, header in list(walk(files.open(path).pread, 0, files.size(path))):
+            change(files, path, at + 12, (1 if header.base_offset else 64).to_bytes(4, "big"))
+    write_leader_epochs(files, PLACE, [EpochEntry(0, 0), EpochEntry(1, 3)])
+
+
+def flipped_epoch_of_the_first_batch_and_no_checkpoint(files: SimulatedFiles) -> None:
+    flipped_epoch_of_the_only_batch_of_its_epoch(files)
+    unreadable_epochs(files)
+
+
 def flipped_epoch_in_the_checkpoint(files: SimulatedFiles) -> None:
     path = PLACE / layout.LEADER_EPOCH_CHECKPOINT_FILE
     files.write_atomically(path, files.read_bytes(path).replace(b"0 0\n", b"4 0\n"))
@@ -288,6 +301,8 @@ DAMAGES: list[Callable[[SimulatedFiles], int | None]] = [
     unreadable_epochs,
     flipped_epoch,
     flipped_epoch_at_the_end,
+    flipped_epoch_of_the_only_batch_of_its_epoch,
+    flipped_epoch_of_the_first_batch_and_no_checkpoint,
     flipped_epoch_in_the_checkpoint,
     bad_identity,
     flipped_identity,
