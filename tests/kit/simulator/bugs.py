@@ -21,7 +21,7 @@ from ottla.broker.groups.replay import LogReplay
 from ottla.broker.metadata import changes
 from ottla.broker.partition import Partition
 from ottla.protocol.records.batch import BatchHeader
-from ottla.storage import intake, log_retention, producer_recovery, recovery, sync
+from ottla.storage import intake, log_retention, producer_recovery, recovery, recovery_scan, sync
 from ottla.storage import log as log_module
 from ottla.storage.append import AppendResult
 from ottla.storage.cleaned_segment import CleanedSegment
@@ -278,9 +278,17 @@ def _lost_end_not_missed() -> Any:
     return mock.patch.object(DirectoryCheckpoints, "gaps_before", patched)
 
 
-@_bug("cleaner leaves the recovery point behind", "it takes records beyond it, which a start takes for lost ones")
-def _cleaner_not_covered() -> Any:
-    return mock.patch.object(LogCheckpoints, "cover", _nothing)
+@_bug(
+    "cleaner leaves the recovery point behind",
+    "it takes records beyond it, which a start that does not look what batches show takes for lost ones",
+)
+@contextmanager
+def _cleaner_not_covered() -> Iterator[None]:
+    with (
+        mock.patch.object(LogCheckpoints, "cover", _nothing),
+        mock.patch.object(recovery_scan, "cleaned_before", return_value=0),
+    ):
+        yield
 
 
 @_bug("clean marker without sync", "a stop in good order marks the directory clean though its logs are not synced")
