@@ -300,7 +300,7 @@ def test_what_was_dropped_from_the_page_cache_is_not_resident(tmp_path: Path, me
         os.close(fd)
         return answers
 
-    # Each of the three in some drop: where the disk is quick and the processors are busy, a read ahead often comes true.
+    # Each of them in some drop: where the disk is quick and the processors are busy, reads ahead come true at once.
     missing = {0, 1, 2}
     for _ in range(DROPS):
         missing -= {number for number, answer in enumerate(told()) if answer == (number == 1)}
