@@ -256,8 +256,6 @@ class BrokerConfig(
                 "queued.max.request.bytes",
                 f"must be -1 or at least socket.request.max.bytes, which is {self.socket_request_max_bytes}",
             )
-        if len(set(self.log_dirs)) != len(self.log_dirs):
-            raise self._wrong("log.dirs", "names a directory twice")
 
     def _check_consumer_groups(self) -> None:
         """A group's own values keep within the bounds; so do the values of groups that have none."""

@@ -116,8 +116,9 @@ def test_a_copied_directory_is_refused() -> None:
     assert "/one and /two have the same directory.id" in refusal(World(files, "/one,/two"))
 
 
-def test_a_directory_named_twice_is_refused() -> None:
-    assert "twice" in refusal(World(log_dirs="/one,/one/"))
+@pytest.mark.parametrize("again", ["/one/", "/./one", "/one/."])
+def test_a_directory_named_twice_is_refused(again: str) -> None:
+    assert refusal(World(log_dirs=f"/one,{again}")) == "log.dirs names /one twice"
 
 
 @pytest.mark.parametrize("name", ["meta.properties", "recovery-point-offset-checkpoint", "ottla.format"])
