@@ -263,6 +263,8 @@ def learn_fetch_form(peer: Peer, frame: memoryview, request: FetchRequest, versi
         return
     if version < FIRST_VERSION_WITH_ZSTD and partition.log.config.compression_type == "zstd":
         return
+    if request.isolation_level == READ_COMMITTED and partition.log.transactions.has_aborted:
+        return  # each answer lists those that it has to do with
     if peer.fetch_forms is None:
         peer.fetch_forms = FetchForms()
     peer.fetch_forms.learn(frame, request, version, partition, node)

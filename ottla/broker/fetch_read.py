@@ -174,7 +174,7 @@ class FetchRead:
                     max(room, 0),
                     at_least_one=self._bytes == 0 or (self._gives_each and self._bytes < self._max_bytes),
                     committed_only=self._committed_only,
-                    allow_map=self._allow_map,
+                    allow_map=self._allow_map and not self._must_list_aborted(partition),
                 )
                 self._slices[index] = piece
                 self._bytes += piece.length
@@ -211,6 +211,13 @@ class FetchRead:
             aborted_transactions=[] if self._committed_only else None,
             records=b"",
         )
+
+    def _must_list_aborted(self, partition: Partition) -> bool:
+        """Whether the client has to be told which transactions were aborted in what is read: it leaves them out.
+
+        A map is for `send` only, so there is none then (decisions.md 11).
+        """
+        return self._committed_only and partition.log.transactions.has_aborted
 
     def _diverging_epoch(self, target: FetchTarget, partition: Partition) -> FetchResponse.EpochEndOffset | None:
         """Where the client's log parts from ours (KIP-595): it holds records of an epoch that ended before them."""
@@ -267,6 +274,11 @@ class FetchRead:
                 if data.records:
                     session.read_last(target)
             partition = self.partitions[index]
+            if partition is not None and data.records and self._must_list_aborted(partition):
+                data.aborted_transactions = [
+                    FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+                    for producer_id, first_offset in partition.aborted_transactions(target.fetch_offset, data.records)
+                ]
             if partition is not None:
                 counters = partition.counters
                 counters.total_fetch_requests += 1

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.visibility import NEVER_MS, VisibilityWaits, VisibleCallback
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.records.batch import CorruptBatch
+from ottla.protocol.records.formats import iter_any
 from ottla.storage.append import AppendResult
 from ottla.storage.leader_epochs import UNDEFINED_EPOCH
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from ottla.broker.timers import Timer, Timers
     from ottla.broker.turn import Turn
     from ottla.config.topic import TopicConfig
+    from ottla.protocol.types import Buffer
     from ottla.storage.append import AppendEntry
     from ottla.storage.clock import Clock
     from ottla.storage.log import Log
@@ -84,7 +87,8 @@ class PartitionServices:
 class Partition:
     """One partition that this broker leads. All calls on the broker's one thread.
 
-    `leader_epoch` is the catalog's to set. `last_stable_offset` is the high watermark until transactions exist.
+    `leader_epoch` is the catalog's to set. `last_stable_offset` is the high watermark, but where Apache Kafka left a
+    transaction open.
     """
 
     __slots__ = (
@@ -148,7 +152,20 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """The first offset that read_committed readers may not see."""
-        return self.high_watermark
+        first_open_offset = self.log.transactions.first_open_offset
+        if self.high_watermark <= first_open_offset:
+            return self.high_watermark
+        return max(first_open_offset, self.log.log_start_offset)
+
+    def aborted_transactions(self, fetch_offset: int, records: Buffer) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions that have to do with `records`, read from there."""
+        end_offset = fetch_offset
+        try:
+            for _, header in iter_any(records, allow_partial_tail=True):
+                end_offset = header.next_offset
+        except CorruptBatch:
+            end_offset = self.high_watermark
+        return self.log.transactions.between(fetch_offset, end_offset)
 
     def gather(self, entry: AppendEntry | tuple[memoryview, int], waiter: Appended, index: int) -> None:
         """Append `entry` at the end of this turn and tell `waiter.appended(index, result)`.

@@ -26,13 +26,15 @@ _UNDER_WAY = (layout.DELETED_SUFFIX, layout.CLEANED_SUFFIX, layout.SWAP_SUFFIX, 
 
 @dataclass(slots=True)
 class Contents:
-    """What lies in a partition's directory: base offsets of its segments and offsets of its snapshots, ascending.
+    """What lies in a partition's directory: base offsets of its segments and of those with a `.txnindex`, offsets of
+    its snapshots, ascending.
 
     `has_changed`: names were changed by the tidying and are not durable yet.
     """
 
     bases: list[int] = field(default_factory=list)
     snapshots: list[int] = field(default_factory=list)
+    transaction_indexes: list[int] = field(default_factory=list)
     has_changed: bool = False
 
 
@@ -54,6 +56,9 @@ def tidy(files: Files, directory: Path) -> Contents:
             logger.warning("%s/%s: an index without its log, removed", directory, name)
             files.unlink(directory / name)
             contents.has_changed = True
+        elif found.suffix == layout.TXN_INDEX_SUFFIX:
+            contents.transaction_indexes.append(found.offset)
+    contents.transaction_indexes.sort()
     return contents
 
 

@@ -26,6 +26,7 @@ from ottla.storage.recovery_report import RecoveryReport
 from ottla.storage.segment import Segment
 from ottla.storage.segment_list import SegmentList
 from ottla.storage.sync import SyncTicket, UnsyncedState
+from ottla.storage.transactions import LogTransactions
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class LogState:
         leader_epoch: written into each batch; set by `start_leader_epoch`.
         size_bytes: of all `.log` files.
         recovery: what opening found.
+        transactions: those that Apache Kafka aborted, or left open, in this directory.
         on_roll: called in the middle of an append that begins a new segment; its owner may want the old one synced.
         error: why the log no longer writes, or None.
     """
@@ -67,6 +69,7 @@ class LogState:
         index_cache: IndexCache | None,
         report: RecoveryReport,
         snapshot_offset: int = -1,
+        transactions: LogTransactions | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -76,6 +79,7 @@ class LogState:
         self.epochs = epochs
         self.producers = producers
         self.recovery = report
+        self.transactions = transactions or LogTransactions()
         self.error: BaseException | None = None
         self.on_roll: Callable[[], None] | None = None
         self.segment_list = SegmentList(segments)

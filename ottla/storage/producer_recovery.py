@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from ottla.protocol.records.batch import BatchHeader, CorruptBatch, decode_batch
@@ -16,6 +17,7 @@ from ottla.storage.files import Files
 from ottla.storage.producer_state import CorruptSnapshot, ProducerStates
 from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
 from ottla.storage.segment import Segment
+from ottla.storage.transactions import TransactionReplay
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +31,9 @@ def load_producers(
     expiration_ms: int,
     now_ms: int,
     snapshots: list[int] | None = None,
-) -> tuple[ProducerStates, int]:
-    """The producers of the log as of its end, and the offset of the snapshot that told a part of them, -1 for none.
+) -> tuple[ProducerStates, int, TransactionReplay]:
+    """The producers of the log as of its end, the offset of the snapshot that told a part of them, -1 for none, and
+    the transactions that were open at the snapshot or came behind it.
 
     Unsound snapshots, and those beyond the end, are removed. Without one, the batches of the first segment that lie
     below the log start count, too, which Kafka leaves out: DeleteRecords may have taken a batch whose answer its
@@ -62,8 +65,20 @@ def load_producers(
             continue
         loaded_offset = start_offset = offset
         break
-    _replay(states, segments, start_offset, log_end_offset, now_ms)
-    return states, loaded_offset
+    transactions = TransactionReplay(
+        {one.producer_id: one.current_txn_first_offset for one in states if one.current_txn_first_offset >= 0}
+    )
+    _replay(states, transactions, segments, start_offset, log_end_offset, now_ms)
+    return states, loaded_offset, transactions
+
+
+def scan_transactions(segments: Sequence[Segment]) -> TransactionReplay:
+    """The transactions of a log by all of its batches. Raises OSError, CorruptBatch."""
+    transactions = TransactionReplay()
+    for segment in segments:
+        for position, header in walk(segment.file.pread, 0, segment.size_bytes, SEQUENTIAL_CHUNK_BYTES):
+            transactions.note(header, partial(segment.file.pread, header.size_bytes, position))
+    return transactions
 
 
 def snapshot_offsets(files: Files, directory: Path) -> list[int]:
@@ -81,7 +96,12 @@ def remove_stray_snapshots(files: Files, directory: Path, snapshots: list[int], 
 
 
 def _replay(
-    states: ProducerStates, segments: Sequence[Segment], start_offset: int, end_offset: int, now_ms: int
+    states: ProducerStates,
+    transactions: TransactionReplay,
+    segments: Sequence[Segment],
+    start_offset: int,
+    end_offset: int,
+    now_ms: int,
 ) -> None:
     for slot, segment in enumerate(segments):
         segment_end = segments[slot + 1].base_offset if slot + 1 < len(segments) else end_offset
@@ -92,6 +112,7 @@ def _replay(
             if header.producer_id >= 0 and header.last_offset >= start_offset:
                 marker = _marker(segment, at, header) if header.is_control else None
                 states.replay(header, now_ms, marker)
+                transactions.note(header, partial(segment.file.pread, header.size_bytes, at))
 
 
 def _marker(segment: Segment, position: int, header: BatchHeader) -> bytes | None:

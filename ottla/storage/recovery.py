@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
 from ottla.config.topic import TopicConfig
 from ottla.protocol.records.batch import CorruptBatch
-from ottla.storage import leftovers
+from ottla.storage import layout, leftovers
 from ottla.storage.append_plan import RollLimits
 from ottla.storage.checkpoint import BrokenFile
 from ottla.storage.epoch_runs import EpochRuns
@@ -29,11 +30,12 @@ from ottla.storage.index_cache import IndexCache
 from ottla.storage.leader_epoch_checkpoint import EpochEntry, read_leader_epochs
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log import Log
-from ottla.storage.producer_recovery import load_producers, remove_stray_snapshots
+from ottla.storage.producer_recovery import load_producers, remove_stray_snapshots, scan_transactions
 from ottla.storage.recovery_report import RecoveryReport
 from ottla.storage.recovery_scan import Progress, RecoveryScan, first_unsure, remove_segment
 from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
 from ottla.storage.segment import Segment
+from ottla.storage.transactions import NONE_OPEN, LogTransactions, TransactionReplay, load_transactions
 
 __all__ = ["Progress", "RecoveryReport", "open_log"]
 
@@ -108,7 +110,7 @@ def open_log(
         config.broker.producer_id_expiration_ms if producer_id_expiration_ms is None else producer_id_expiration_ms
     )
     snapshot_count = len(contents.snapshots)
-    producers, snapshot_offset = load_producers(
+    producers, snapshot_offset, replayed = load_producers(
         files,
         directory,
         segments,
@@ -117,6 +119,7 @@ def open_log(
         now_ms=now_ms,
         snapshots=contents.snapshots,
     )
+    transactions = _load_transactions(opening, segments, contents.transaction_indexes, end_offset, replayed)
     if was_clean:
         remove_stray_snapshots(files, directory, contents.snapshots, [segment.base_offset for segment in segments])
     else:
@@ -137,6 +140,7 @@ def open_log(
         segments=segments,
         epochs=epochs,
         producers=producers,
+        transactions=transactions,
         log_start_offset=log_start_offset,
         log_end_offset=end_offset,
         health=health or IndependentDirectory(),
@@ -248,3 +252,31 @@ def _epochs_of_batches(segments: list[Segment]) -> list[EpochEntry]:
         for _, header in walk(segment.file.pread, 0, segment.size_bytes, SEQUENTIAL_CHUNK_BYTES):
             runs.note(header)
     return runs.entries()
+
+
+def _load_transactions(
+    opening: _Opening, segments: list[Segment], indexes: list[int], end_offset: int, replayed: TransactionReplay
+) -> LogTransactions:
+    bases = [segment.base_offset for segment in segments]
+    for base_offset in indexes:
+        if base_offset not in bases:  # its segment ends the log no more; another one may begin there
+            opening.files.unlink(layout.txn_index_file(opening.directory, base_offset))
+    transactions = load_transactions(
+        opening.files,
+        opening.directory,
+        bases,
+        indexes,
+        log_end_offset=end_offset,
+        replayed=replayed,
+        scan=partial(scan_transactions, segments),
+    )
+    if transactions.first_open_offset < NONE_OPEN:
+        producer_id = min(replayed.open_offsets, key=lambda one: replayed.open_offsets[one])
+        logger.warning(
+            "%s: a transaction of producer %d is open since offset %d: readers of committed records get nothing from"
+            " there on, until Apache Kafka is started on this directory and ends it",
+            opening.directory,
+            producer_id,
+            transactions.first_open_offset,
+        )
+    return transactions

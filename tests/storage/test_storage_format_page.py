@@ -33,6 +33,7 @@ from ottla.storage.offset_map import OffsetMap
 from ottla.storage.partition_metadata import write_partition_metadata
 from ottla.storage.producer_state import ProducerStates, advance
 from ottla.storage.time_index import TimeIndex
+from ottla.storage.transactions import AbortedTransaction, encode_transaction_index
 
 PAGE = Path(__file__).parents[2] / "docs" / "storage-format.md"
 TOPIC_ID: UUID = uuid_from_text("4kCDYg5FQ4Cl4NjE0pOq6w")
@@ -102,6 +103,10 @@ def test_the_producer_snapshot() -> None:
     producers = ProducerStates(expiration_ms=86_400_000)
     producers.publish(advance(None, header, 0, now_ms=5))
     assert producers.snapshot() == shown("producer-snapshot")
+
+
+def test_the_index_of_aborted_transactions() -> None:
+    assert encode_transaction_index([AbortedTransaction(1000, 5, 9, 10)]) == shown("transaction-index")
 
 
 def test_the_text_files(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from kit.nodes import start_node
 from ottla.broker import delayed_fetch
 from ottla.broker.node import Node
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.slice import LogSlice
+from ottla.storage.transactions import AbortedTransaction, LogTransactions
 
 
 @pytest.fixture
@@ -359,3 +361,56 @@ def test_who_goes_away_between_two_steps_leaves_nothing_behind(node: Node, monke
     partition = node.catalog.partition("t", 0)
     assert partition is not None
     assert not partition._watchers
+
+
+def aborted(data: FetchResponse.PartitionData) -> list[tuple[int, int]] | None:
+    found = data.aborted_transactions
+    return None if found is None else [(one.producer_id, one.first_offset) for one in found]
+
+
+@pytest.mark.parametrize("is_cold", [True, False])
+@pytest.mark.parametrize("version", [4, 11, 12])
+def test_readers_of_committed_records_are_told_of_what_was_aborted_in_what_they_read(
+    is_cold: bool, version: int
+) -> None:
+    node, files, _ = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "t", 1)
+    sizes = [put(node) for _ in range(6)]
+    log = node.catalog.topics["t"].partitions[0].log
+    log.transactions = LogTransactions([AbortedTransaction(1000, 0, 2, 3), AbortedTransaction(2000, 3, 4, 5)])
+    files.cold = ["*.log"] if is_cold else []
+    client = Exchange(node)
+    for _ in range(3):  # the second one would be answered the short way, if it could be
+        wanted = fetch_request("t", 0, isolation_level=1)
+        wanted.topics[0].partitions[0].partition_max_bytes = sizes[0] * 2
+        assert aborted(partitions(client.ask(wanted, version))[0]) == [(1000, 0)]
+        assert aborted(partitions(client.ask(fetch_request("t", 1, isolation_level=1), version))[0]) == [
+            (1000, 0),
+            (2000, 3),
+        ]
+        assert aborted(partitions(client.ask(fetch_request("t", 5, isolation_level=1), version))[0]) == []
+        assert aborted(partitions(client.ask(fetch_request("t", 1), version))[0]) is None
+
+
+def test_readers_of_committed_records_get_nothing_from_an_open_transaction_on(node: Node) -> None:
+    for _ in range(4):
+        put(node)
+    log = node.catalog.topics["t"].partitions[0].log
+    log.transactions = LogTransactions([], first_open_offset=2)
+    client = Exchange(node)
+    one_size = len(partitions(client.ask(fetch_request("t", 3), 12))[0].records or b"")
+    for level, batches, stable in ((1, 2, 2), (0, 4, 2)):
+        data = partitions(client.ask(fetch_request("t", 0, isolation_level=level), 12))[0]
+        assert (len(data.records or b""), data.last_stable_offset, data.high_watermark) == (
+            batches * one_size,
+            stable,
+            4,
+        )
+        asked = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
+        topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[asked])
+        answer = client.ask(ListOffsetsRequest(replica_id=-1, isolation_level=level, topics=[topic]), 7)
+        assert isinstance(answer, ListOffsetsResponse)
+        assert answer.topics[0].partitions[0].offset == (2 if level else 4)
+    log.move_start(3)
+    data = partitions(client.ask(fetch_request("t", 3, isolation_level=1), 12))[0]
+    assert (data.error_code, data.records, data.last_stable_offset) == (0, b"", 3)
