@@ -10,152 +10,23 @@ the disk.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import platform
-import socket
 import statistics
 import sys
-import tempfile
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import frames
 import servers
+from first_produce import FirstProduce, first_produce
 from tabulate import tabulate
+from workloads import WORKLOADS, run
 
-TOPIC = "bench"
-ACKS_ALL = -1
-
-
-@dataclass(frozen=True)
-class Workload:
-    """One row group: what is sent, how, how often in a round, and the least ratio promised (0 = printed only)."""
-
-    name: str
-    batch_bytes: int
-    connections: int
-    inflight: int
-    requests: int
-    fetch: bool = False
-    promise: float = 0.0
-
-
-WORKLOADS = [
-    Workload("produce 1 MB, 5 in flight", 1_000_000, 1, 5, 25, promise=0.7),
-    Workload("produce 16 KB, 5 in flight", 16_384, 1, 5, 2_000, promise=0.5),
-    Workload("produce 100 B, 1 in flight (round trip)", 170, 1, 1, 2_000),
-    Workload("produce 100 B, 20 connections x 5", 170, 20, 5, 15_000),
-    Workload("produce 100 B, 100 in flight", 170, 1, 100, 20_000),
-    Workload("fetch 64 KB, 1 in flight", 65_536, 1, 1, 2_000, fetch=True, promise=0.8),
-    Workload("fetch 1 MB, 1 in flight", 1_000_000, 1, 1, 200, fetch=True, promise=0.8),
-]
 AGAINST = "other page-cache"
 STARTS = 5
-FETCH_SPAN = 256_000_000  # bytes that a fetch workload walks through again and again; fits into the page cache
 
 
-def first_produce(acks_all: str) -> tuple[float, float, float]:
-    """Milliseconds from process start to the ready line and to the first accepted produce; idle memory in MB."""
-    batch, _ = frames.batch_of(170)
-    exchange = frames.produce_exchange(TOPIC, batch, ACKS_ALL)
-    with servers.Ottla(acks_all) as server:
-        assert isinstance(server, servers.Ottla)
-        memory = servers.resident_mb(server.process.pid)
-        ready = server.ready_seconds
-        begun = time.perf_counter()
-        ask_for_topic(server)
-        with socket.create_connection((server.host, server.port)) as connection:
-            connection.sendall(exchange.frame)
-            answer = connection.recv(4096)
-        assert answer[exchange.error_at : exchange.error_at + 2] == b"\0\0", "the first produce was refused"
-        return ready * 1e3, (ready + time.perf_counter() - begun) * 1e3, memory
-
-
-def ask_for_topic(server: servers.Server) -> None:
-    """Metadata with automatic creation, as every producer begins."""
-    from ottla.protocol.api.metadata import MetadataRequest
-    from ottla.protocol.headers import encode_request_header
-    from ottla.protocol.message import encode
-
-    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=True)
-    with socket.create_connection((server.host, server.port)) as connection:
-        connection.sendall(frames.framed(encode_request_header(3, 9, 0, "bench"), encode(request, 9)))
-        connection.recv(65536)
-
-
-def run(
-    workload: Workload, rounds: int, scale: float, kinds: list[str], against: Path | None
-) -> dict[str, list[dict[str, float]]]:
-    """All rounds of one workload: figures per server kind."""
-    results: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
-    requests = max(10, int(workload.requests * scale))
-    batch, count = frames.batch_of(workload.batch_bytes)
-    produce = frames.produce_exchange(TOPIC, batch, ACKS_ALL)
-    with tempfile.TemporaryDirectory(prefix="ottla-frames-") as folder:
-        place = Path(folder)
-        produce_frame = frames.write(place, "produce", produce.frame)
-        head, tail = frames.fetch_response_ends(TOPIC, batch)
-        fetch = frames.fetch_exchange(TOPIC, len(batch))
-        fetch_frame = frames.write(place, "fetch", fetch.frame)
-        floor_arguments = [
-            str(frames.write(place, "answer", frames.produce_response(TOPIC))),
-            str(produce.records_at),
-            str(produce.records_tail),
-            str(frames.write(place, "head", head)),
-            str(frames.write(place, "tail", tail)),
-            str(fetch.offset_at),
-            str(count),
-            str(len(batch)),
-        ]
-        with contextlib.ExitStack() as running:
-            loads: dict[str, Callable[[int], dict[str, float]]] = {}
-            for kind in kinds:
-                server = running.enter_context(start(kind, floor_arguments, against))
-                server.create_topic(TOPIC)
-                if workload.fetch:
-                    batches = FETCH_SPAN // len(batch)
-                    servers.load(server, produce_frame, 1, 5, batches, produce.error_at)
-                    loads[kind] = partial(
-                        _fetch, server, fetch_frame, workload, fetch, records=count, span=count * batches
-                    )
-                else:
-                    loads[kind] = partial(_produce, server, produce_frame, workload, produce)
-                loads[kind](requests)  # warm
-            # What syncs makes the file system busy beyond its own turn: it comes when the others are done.
-            syncing = [kind for kind in kinds if kind.endswith("sync")]
-            for together in ([kind for kind in kinds if kind not in syncing], syncing):
-                for _ in range(rounds):
-                    for kind in together:
-                        results[kind].append(loads[kind](requests))
-    return results
-
-
-def _produce(
-    server: servers.Server, frame: Path, workload: Workload, exchange: frames.Exchange, requests: int
-) -> dict[str, float]:
-    return servers.load(server, frame, workload.connections, workload.inflight, requests, exchange.error_at)
-
-
-def _fetch(
-    server: servers.Server,
-    frame: Path,
-    workload: Workload,
-    exchange: frames.Exchange,
-    requests: int,
-    *,
-    records: int,
-    span: int,
-) -> dict[str, float]:
-    """Batches of `records` each, one after the other, from the beginning again behind `span` records."""
-    where = (exchange.error_at, exchange.offset_at, records, span)
-    return servers.load(server, frame, workload.connections, workload.inflight, requests, *where)
-
-
-def start(kind: str, floor_arguments: list[str], against: Path | None) -> servers.Server:
+def start(kind: str, against: Path | None, floor_arguments: list[str]) -> servers.Server:
     if kind.startswith("floor"):
         server = servers.Floor(floor_arguments, kind.removeprefix("floor ") if " " in kind else "sendfile")
         server.name = kind
@@ -163,6 +34,11 @@ def start(kind: str, floor_arguments: list[str], against: Path | None) -> server
     if kind == AGAINST:
         return servers.Ottla("page-cache", tree=against)
     return servers.Ottla(kind.removeprefix("ottla "))
+
+
+def start_once() -> FirstProduce:
+    with servers.Ottla("sync") as server:
+        return first_produce(server)
 
 
 def main() -> int:
@@ -183,8 +59,10 @@ def main() -> int:
     servers.warm_memory()
     missed: list[str] = []
     if not options.only:
-        starts = [first_produce("sync") for _ in range(STARTS)]
-        ready, first, memory = (statistics.median(column) for column in zip(*starts, strict=True))
+        begun = [start_once() for _ in range(STARTS)]
+        ready = statistics.median(one.listens_ms for one in begun)
+        first = statistics.median(one.accepted_ms for one in begun)
+        memory = statistics.median(one.memory_mb for one in begun)
         print(f"\nstart: ready after {ready:.0f} ms (process start included)")
         print(f"first produce (acks=all, sync, new topic) accepted after {first:.0f} ms (promise: under 300)")
         print(f"idle memory: {memory:.1f} MB resident (promise: under 80)\n")
@@ -201,7 +79,8 @@ def main() -> int:
         )
         if options.against is not None:
             kinds.insert(-1 if "ottla sync" in kinds else len(kinds), AGAINST)
-        results = run(workload, options.rounds, options.scale, kinds, options.against)
+        starts = {kind: partial(start, kind, options.against) for kind in kinds}
+        results = run(workload, options.rounds, options.scale, starts)
         medians = {
             kind: {key: statistics.median(figures[key] for figures in figures_list) for key in figures_list[0]}
             for kind, figures_list in results.items()

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -14,8 +15,11 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+import psutil
+
 HERE = Path(__file__).parent
 BUILD = HERE / "build"
+PEER_START_S = 90
 
 
 def build() -> None:
@@ -32,11 +36,8 @@ def build() -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of all living threads of a process, kernel included, by the scheduler's own nanosecond clock."""
-    total = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        total += int((task / "schedstat").read_text().split()[0])
-    return total / 1e9
+    """CPU time of a process, kernel and threads that have ended included, by the scheduler's own nanosecond clock."""
+    return time.clock_gettime(~pid << 3 | 2)  # MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED): Linux' clock of a process
 
 
 def resident_mb(pid: int) -> float:
@@ -44,6 +45,14 @@ def resident_mb(pid: int) -> float:
     found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found
     return int(found[1]) * 1024 / 1e6
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def warm_memory(size_mb: int = 4000) -> None:
@@ -65,6 +74,8 @@ class Server:
     host = "127.0.0.1"
     port: int
     process: subprocess.Popen[str]
+    ready_seconds: float
+    """From the start of its process until it listened."""
 
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=os.environ.get("OTTLA_BENCH_DIRECTORY")))
@@ -84,12 +95,25 @@ class Server:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def create_topic(self, topic: str) -> None:
-        """Make a topic of one partition."""
+        """Make a topic of one partition, and wait until it has a leader."""
+        from ottla.client import LATEST, Admin, TopicPartition
+
+        async def create() -> None:
+            async with Admin(bootstrap_servers=f"{self.host}:{self.port}") as admin:
+                await admin.create_topic(topic, partitions=1)
+                await admin.list_offsets({TopicPartition(topic, 0): LATEST})
+
+        asyncio.run(create())
+
+    @property
+    def pid(self) -> int:
+        """The process that serves."""
+        return self.process.pid
 
     @property
     def cpu(self) -> float:
         """CPU seconds so far."""
-        return cpu_seconds(self.process.pid)
+        return cpu_seconds(self.pid)
 
 
 class Floor(Server):
@@ -104,6 +128,9 @@ class Floor(Server):
         )
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline())
+
+    def create_topic(self, topic: str) -> None:
+        """It has no topics."""
 
 
 class Ottla(Server):
@@ -147,14 +174,73 @@ class Ottla(Server):
         # A pipe that nobody reads would stop the broker some day.
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
 
-    def create_topic(self, topic: str) -> None:
-        from ottla.client import Admin
 
-        async def create() -> None:
-            async with Admin(bootstrap_servers=f"{self.host}:{self.port}") as admin:
-                await admin.create_topic(topic, partitions=1)
+class CannotRun(Exception):
+    """Why a peer cannot be had here, in a line for people."""
 
-        asyncio.run(create())
+
+class Command(Server):
+    """A broker that somebody's command starts; {port} and {directory} in its words are filled in."""
+
+    def __init__(self, name: str, words: list[str]) -> None:
+        super().__init__()
+        self.name = name
+        self.port = free_port()
+        self.started_at = time.perf_counter()
+        places = {"{port}": str(self.port), "{directory}": str(self.directory / "data")}
+        self._log = (self.directory / "output").open("w+")
+        self.process = subprocess.Popen(
+            [re.sub(r"\{(?:port|directory)\}", lambda found: places[found[0]], word) for word in words],
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.ready_seconds = self._await_port()
+
+    def _await_port(self) -> float:
+        """Seconds from the start of the process until it listens. Raises CannotRun with what it said."""
+        while time.perf_counter() - self.started_at < PEER_START_S:
+            if self.process.poll() is not None:
+                self._log.seek(0)
+                said = self._log.read().strip()
+                shutil.rmtree(self.directory, ignore_errors=True)
+                raise CannotRun(f"{self.name} ended with status {self.process.returncode}: {said[-2000:]}")
+            with socket.socket() as probe:
+                if probe.connect_ex((self.host, self.port)) == 0:
+                    return time.perf_counter() - self.started_at
+            time.sleep(0.002)
+        self.process.kill()
+        raise CannotRun(f"{self.name} did not listen on port {self.port} within {PEER_START_S} s")
+
+
+class Kafka(Command):
+    """Apache Kafka as `scripts/interop/apache-kafka` runs it: one node in KRaft mode, formatted before its clock runs.
+
+    `is_syncing` makes it sync each batch before it answers (`log.flush.interval.messages=1`).
+    """
+
+    def __init__(self, *, is_syncing: bool) -> None:
+        words = [
+            sys.executable,
+            str(HERE.parent / "scripts" / "interop" / "apache-kafka"),
+            "--port={port}",
+            "--directory={directory}",
+            "--heap=1g",
+            "--override=message.max.bytes=8388608",
+        ]
+        if is_syncing:
+            words.append("--override=log.flush.interval.messages=1")
+        super().__init__("kafka sync" if is_syncing else "kafka page-cache", words)
+        # The script formats the directory by a process of its own first: the broker's own clock counts.
+        self.ready_seconds = time.time() - self._java().create_time()
+
+    @property
+    def pid(self) -> int:
+        """The virtual machine's, not the script's."""
+        return self._java().pid
+
+    def _java(self) -> psutil.Process:
+        return psutil.Process(self.process.pid).children()[-1]
 
 
 def load(

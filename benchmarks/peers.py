@@ -1,0 +1,136 @@
+"""Ottla beside other brokers, in one run: `scripts/bench-peers`.
+
+The same prepared frames from the same generator, the brokers in turn within a round, medians and the ratio of CPU time:
+the other broker's over Ottla's of the same setting, above 1.00 = Ottla is cheaper. Two settings, each compared only
+within itself: `page-cache` acknowledges what the kernel has taken, as Kafka does; `sync` what the disk has, which Kafka
+does with `flush.messages=1`.
+
+Apache Kafka comes as a peer by itself (`scripts/interop/apache-kafka`: Java 17+ and Maven; one node in KRaft mode, 1 GB
+of heap). Any other broker that takes part is named with the command that starts it, in which {port} and {directory} are
+filled in:
+
+    scripts/bench-peers --peer 'NAME=PROGRAM --listen 127.0.0.1:{port} --data {directory}'
+
+A JVM compiles while it runs: each broker gets `--warm` rounds of every workload that are not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shlex
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import servers
+from first_produce import first_produce
+from tabulate import tabulate
+from workloads import WORKLOADS, groups, run
+
+OURS = "ottla page-cache", "ottla sync"
+STARTS = 3
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A broker that takes part: its name, which ends with "sync" if it acknowledges what is on the disk."""
+
+    name: str
+    start: Callable[[], servers.Server]
+
+
+def contenders(options: argparse.Namespace) -> list[Contender]:
+    """Ottla, Kafka unless it cannot run here, and who is named by --peer."""
+    found = [Contender(OURS[0], lambda: servers.Ottla("page-cache")), Contender(OURS[1], lambda: servers.Ottla("sync"))]
+    if not options.no_kafka:
+        try:
+            with servers.Kafka(is_syncing=False):
+                pass
+        except servers.CannotRun as reason:
+            print(f"without Apache Kafka: {reason}")
+        else:
+            found.append(Contender("kafka page-cache", lambda: servers.Kafka(is_syncing=False)))
+            found.append(Contender("kafka sync", lambda: servers.Kafka(is_syncing=True)))
+    for peer in options.peer:
+        name, _, command = peer.partition("=")
+        found.append(Contender(name, lambda name=name, command=command: servers.Command(name, shlex.split(command))))
+    return found
+
+
+def print_starts(brokers: list[Contender]) -> None:
+    """From the start of the process to the first accepted record of a new topic, in an empty directory."""
+    rows = []
+    for broker in brokers:
+        begun = []
+        for _ in range(STARTS):
+            with broker.start() as server:
+                begun.append(first_produce(server))
+        figures = [
+            statistics.median(column)
+            for column in zip(*((one.listens_ms, one.accepted_ms, one.memory_mb) for one in begun), strict=True)
+        ]
+        rows.append([broker.name, *(f"{figure:,.0f}" for figure in figures)])
+    headers = ["broker", "listens after ms", "first record accepted after ms", "idle memory MB"]
+    print(f"\nstart, medians of {STARTS}, empty directory, new topic, acks=all")
+    print(tabulate(rows, headers=headers, disable_numparse=True), end="\n\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=11, help="rounds per workload; medians are printed (default 11)")
+    parser.add_argument("--warm", type=int, default=15, help="rounds before them that are not counted (default 15)")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiply the number of requests")
+    parser.add_argument("--only", default="", help="run only workloads whose name contains this, and no starts")
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help="one more broker")
+    parser.add_argument("--no-kafka", action="store_true", help="leave Apache Kafka out")
+    options = parser.parse_args()
+    for peer in options.peer:
+        if "=" not in peer or "{port}" not in peer:
+            parser.error(f"--peer {peer}: it should be NAME=COMMAND with {{port}} in the command")
+    servers.build()
+    brokers = contenders(options)
+    print(
+        f"Python {platform.python_version()} ({platform.python_compiler()}), {os.cpu_count()} cores, "
+        f"kernel {platform.release()}; load {os.getloadavg()[0]:.1f}; "
+        f"medians of {options.rounds} interleaved rounds after {options.warm} to warm up"
+    )
+    servers.warm_memory()
+    if not options.only:
+        print_starts(brokers)
+    rows = []
+    for workload in WORKLOADS:
+        if options.only not in workload.name:
+            continue
+        taking_part = [one for one in brokers if not (workload.fetch and one.name.endswith("sync"))]
+        starts = {one.name: lambda _, one=one: one.start() for one in taking_part}
+        results = run(workload, options.rounds, options.scale, starts, options.warm)
+        name = workload.name
+        for together in groups(list(results)):
+            for broker in together:
+                rows.append([name, broker, *_figures(results[broker], results[together[0]])])
+                name = ""
+        print(f"done: {workload.name}", file=sys.stderr)
+    headers = ["workload", "broker", "CPU us/request", "CPU / Ottla's", "requests/s", "MB/s", "p50 us", "p99 us"]
+    print(tabulate(rows, headers=headers, disable_numparse=True))
+    return 0
+
+
+def _figures(theirs: list[dict[str, float]], ours: list[dict[str, float]]) -> list[str]:
+    """A row's figures: medians of the rounds, and the median of the rounds' ratios."""
+    median = {key: statistics.median(figures[key] for figures in theirs) for key in theirs[0]}
+    ratio = statistics.median(a["cpu_us"] / b["cpu_us"] for a, b in zip(theirs, ours, strict=True))
+    return [
+        f"{median['cpu_us']:.2f}",
+        f"{ratio:.2f}",
+        f"{median['rate']:,.0f}",
+        f"{median['mb_s']:,.0f}",
+        f"{median['p50']:,.0f}",
+        f"{median['p99']:,.0f}",
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
