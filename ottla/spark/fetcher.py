@@ -181,8 +181,15 @@ class RangeFetcher:
         raise ProtocolFailure(f"{self._where}: the broker left the partition out of its answer")
 
     def _check_end(self, partition: FetchResponse.PartitionData) -> None:
-        """Nothing at our position: fine for a while, since followers and leaders may lag, but not for long."""
-        if self._waited_too_long():
+        """Nothing at our position: either the range has no more, or leaders and followers lag, which may take a while.
+
+        A leader that shows all of the range gives at least one batch of it, however large (KIP-74), if there is one:
+        what stood at its end was compacted away.
+        """
+        visible_end = partition.last_stable_offset if self._settings.read_committed else partition.high_watermark
+        if visible_end >= self._wanted.end:
+            self._position = self._wanted.end
+        elif self._waited_too_long():
             self._lose(
                 f"{self._where}: no record from offset {self._position} on; the log ends at {partition.high_watermark}",
                 self._wanted.end,

@@ -301,6 +301,36 @@ def test_gaps_of_compaction_are_no_data_loss(broker: ScriptedBroker) -> None:
     assert read(broker, part_of(broker, 0, 40)) == [3, 7]
 
 
+@pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
+def test_a_range_whose_last_records_were_compacted_away_ends_there_and_is_not_waited_for(
+    level: str, broker: ScriptedBroker
+) -> None:
+    """As a leader answers behind the last record and below the end of its log, once a tombstone there is gone."""
+    broker.topics["t"].logs[0] = ScriptedLog([batch(0, 10)], 0, 30)
+
+    def fetch(request: Request, version: int) -> Response:
+        response = broker.fetch(request, version)
+        assert isinstance(response, FetchResponse)
+        data = response.responses[0].partitions[0]
+        data.high_watermark, data.last_stable_offset = 40, 30
+        return response
+
+    broker.answers[ApiKey.FETCH] = fetch
+    options = {"kafka__isolation__level": level, "kafka__fetch__max__bytes": "1"}
+    assert read(broker, part_of(broker, 0, 30), **options) == list(range(10))
+    assert broker.count(ApiKey.FETCH) == 2
+
+
+def test_an_empty_answer_below_the_end_of_what_is_committed_is_waited_for(broker: ScriptedBroker) -> None:
+    def fetch(request: Request, version: int) -> Response:
+        response = fetch_response(request.topics[0], high_watermark=30)  # type: ignore[attr-defined]  # a FetchRequest
+        response.responses[0].partitions[0].last_stable_offset = 0
+        return response
+
+    once(broker, ApiKey.FETCH, fetch)
+    assert read(broker, part_of(broker, 0, 30), kafka__isolation__level="read_committed") == list(range(30))
+
+
 def test_read_committed_asks_for_it_and_leaves_out_aborted_transactions(broker: ScriptedBroker) -> None:
     records = [Record(0, 0, None, b"v")]
     aborted = bytes(encode_batch(records, producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True))
