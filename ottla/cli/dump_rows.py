@@ -22,6 +22,8 @@ from ottla.storage.index_reading import OFFSET_ENTRY, TIME_ENTRY, read_index
 from ottla.storage.leader_epoch_checkpoint import read_leader_epochs
 from ottla.storage.producer_state import CorruptSnapshot, parse_snapshot
 from ottla.storage.scan import walk, with_inner_offsets
+from ottla.storage.transactions import ENTRY as TRANSACTION_ENTRY
+from ottla.storage.transactions import AbortedTransaction
 
 Row = dict[str, Any]
 """One JSON object; the values are what `json.dumps` takes."""
@@ -36,6 +38,7 @@ _OFFSET_CHECKPOINTS = (
     layout.LOG_START_OFFSET_CHECKPOINT_FILE,
     layout.REPLICATION_OFFSET_CHECKPOINT_FILE,
     layout.CLEANER_OFFSET_CHECKPOINT_FILE,
+    layout.INDEX_OFFSET_CHECKPOINT_FILE,
 )
 _TEXT_FILES = (
     layout.PARTITION_METADATA_FILE,
@@ -78,6 +81,8 @@ def _kind_of(path: Path) -> tuple[str, Callable[[Files, Path, bool], Iterator[Ro
         return "time index", _time_index_rows
     if name.endswith(layout.INDEX_SUFFIX):
         return "offset index", _offset_index_rows
+    if name.endswith(layout.TXN_INDEX_SUFFIX):
+        return "index of aborted transactions", _transaction_rows
     if name.endswith(layout.SNAPSHOT_SUFFIX):
         return "producer snapshot", _snapshot_rows
     if name in _OFFSET_CHECKPOINTS:
@@ -216,6 +221,21 @@ def _time_index_rows(files: Files, path: Path, _: bool) -> Iterator[Row]:
         }
     if stored.problem:
         yield _problem(stored.problem)
+
+
+def _transaction_rows(files: Files, path: Path, _: bool) -> Iterator[Row]:
+    data = files.read_bytes(path)
+    count = len(data) // TRANSACTION_ENTRY.size
+    whole = data[: count * TRANSACTION_ENTRY.size]
+    for number, (version, *values) in enumerate(TRANSACTION_ENTRY.iter_unpack(whole)):
+        yield {
+            "type": "aborted transaction",
+            "entry": number,
+            "version": version,
+            **AbortedTransaction(*values)._asdict(),
+        }
+    if len(data) > len(whole):
+        yield _problem(f"{len(data)} bytes are no multiple of an entry's {TRANSACTION_ENTRY.size}")
 
 
 def _offset_of(path: Path) -> int:

@@ -102,12 +102,20 @@ def _producer(row: Row) -> str:
     )
 
 
+def _aborted(row: Row) -> str:
+    return (
+        f"entry {row['entry']:<6}  producer {row['producer_id']:<10}  aborted from offset {row['first_offset']} "
+        f"to {row['last_offset']}  last stable offset {row['last_stable_offset']}"
+    )
+
+
 _LINES: dict[str, Callable[[Row], str]] = {
     "batch": _batch,
     "record": _record,
     "offset index entry": _offset_entry,
     "time index entry": _time_entry,
     "producer": _producer,
+    "aborted transaction": _aborted,
     "checkpoint": lambda row: f"{row['topic']}-{row['partition']}  {row['offset']}",
     "leader epoch": lambda row: f"epoch {row['epoch']}  from offset {row['start_offset']}",
     "line": lambda row: str(row["text"]),

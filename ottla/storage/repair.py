@@ -28,7 +28,7 @@ from ottla.storage.files import Files, Lock
 from ottla.storage.layout import TopicPartition
 from ottla.storage.leftovers import tidy
 from ottla.storage.missing_offsets import ANYWHERE
-from ottla.storage.repair_log import LogMending, mend_leader_epochs, mend_log
+from ottla.storage.repair_log import LogMending, mend_leader_epochs, mend_log, mend_transactions
 from ottla.storage.repair_small_files import CheckpointMending, small_file_mends
 from ottla.storage.verify import Verification
 from ottla.storage.verify_findings import Finding, Progress, Severity
@@ -63,6 +63,9 @@ class MetadataMender(Protocol):
     def mends(self, has_damage: bool) -> list[Mend]:
         """What has to be done to the metadata log; `has_damage`: there is some in its batches."""
 
+    def problems(self, has_damage: bool) -> list[tuple[Path, str]]:
+        """What a start would refuse, that is in no batch's checksum: which file, and why."""
+
     def is_readable(self, has_damage: bool) -> bool:
         """Whether the log can stay as it is, but for indexes and a torn tail."""
 
@@ -74,6 +77,7 @@ class _Found:
     first_base_offset: int | None = None
     has_damaged_batches: bool = False
     has_wrong_epochs: bool = False
+    has_wrong_transactions: bool = False
     has_broken_identity: bool = False
     snapshots: set[Path] = field(default_factory=set)
     metadata_snapshots: set[Path] = field(default_factory=set)
@@ -106,6 +110,10 @@ class Repair:
             if finding.severity is not Severity.NOTE:
                 self._remember(finding)
             yield finding
+        if self._metadata is not None and self._only is None:
+            for path, problem in self._metadata.problems(self._found.get(METADATA, _Found()).has_damaged_batches):
+                self.verification.counts.findings[Severity.DAMAGE] += 1
+                yield Finding(Severity.DAMAGE, path, problem)
 
     def plan(self) -> list[Mend]:
         """What `run` would do, after `look`. Raises OSError."""
@@ -163,6 +171,8 @@ class Repair:
             found.has_broken_identity = True
         elif path.name == layout.LEADER_EPOCH_CHECKPOINT_FILE:
             found.has_wrong_epochs = True
+        elif path.name.endswith(layout.TXN_INDEX_SUFFIX):
+            found.has_wrong_transactions = True
         elif path.name.endswith(_METADATA_SNAPSHOT_SUFFIX):
             found.metadata_snapshots.add(path)
         elif name is not None and name.suffix == layout.SNAPSHOT_SUFFIX:
@@ -300,3 +310,6 @@ class Repair:
             file = path / layout.LEADER_EPOCH_CHECKPOINT_FILE
             plan = "written anew from the batches"
             yield Mend(file, plan, partial(mend_leader_epochs, self._files, path))
+        if found.has_wrong_transactions:
+            plan = "the .txnindex files are written anew from the batches"
+            yield Mend(path, plan, partial(mend_transactions, self._files, path))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
@@ -25,6 +26,7 @@ from ottla.storage.layout import TopicPartition
 from ottla.storage.leader_epoch_checkpoint import EpochEntry, read_leader_epochs, write_leader_epochs
 from ottla.storage.recovery import open_log
 from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk, with_inner_offsets
+from ottla.storage.transactions import TransactionReplay, write_transaction_indexes
 
 if TYPE_CHECKING:
     from ottla.storage.repair_small_files import CheckpointMending
@@ -106,6 +108,26 @@ def mend_leader_epochs(files: Files, path: Path) -> list[str]:
     write_leader_epochs(files, path, entries)
     words = "written anew from the batches: "
     return [*lines, words + (", ".join(f"epoch {e} from offset {o}" for e, o in entries) or "none")]
+
+
+def mend_transactions(files: Files, path: Path) -> list[str]:
+    """Write the indexes of aborted transactions from the markers in the batches. Raises OSError."""
+    found = [one for one in map(layout.parse_offset_file, files.list_directory(path)) if one is not None]
+    bases = sorted(one.offset for one in found if one.suffix == layout.LOG_SUFFIX)
+    indexes = [one.offset for one in found if one.suffix == layout.TXN_INDEX_SUFFIX]
+    stored = {base: files.read_bytes(layout.txn_index_file(path, base)) for base in indexes if base in bases}
+    replay, end_offset = TransactionReplay(), 0
+    for base in bases:
+        file = files.open(layout.log_file(path, base))
+        end_offset = base
+        try:
+            for position, header in walk(file.pread, 0, file.size(), SEQUENTIAL_CHUNK_BYTES):
+                replay.note(header, partial(file.pread, header.size_bytes, position))
+                end_offset = header.next_offset
+        finally:
+            file.close()
+    written = write_transaction_indexes(files, path, bases, end_offset, replay.aborted, stored)
+    return [f"{one.name} is written anew from the batches" for one in written]
 
 
 def _from_the_first_on(entries: list[EpochEntry], first_offset: int, known: Sequence[EpochEntry]) -> list[EpochEntry]:

@@ -126,7 +126,7 @@ def _kind(batch: bytes) -> ControlType | None:
 def parse_transaction_index(data: bytes, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
     """The entries of the `.txnindex` of a segment that holds the offsets from `base_offset` up to `end_offset`.
 
-    Entries from `end_offset` on are left out: the log has become shorter. Raises CorruptTransactionIndex.
+    Raises CorruptTransactionIndex, for entries that lie elsewhere, too: a bit has flipped, or the log became shorter.
     """
     if len(data) % ENTRY.size:
         raise CorruptTransactionIndex(f"{len(data)} bytes are no multiple of an entry's {ENTRY.size}")
@@ -135,11 +135,12 @@ def parse_transaction_index(data: bytes, base_offset: int, end_offset: int) -> l
         entry = AbortedTransaction(*values)
         if version != VERSION:
             raise CorruptTransactionIndex(f"entry {number} has version {version}, not {VERSION}")
-        if entry.producer_id < 0 or not 0 <= entry.first_offset <= entry.last_offset or entry.last_offset < base_offset:
+        is_inside = base_offset <= entry.last_offset < end_offset
+        if entry.producer_id < 0 or not 0 <= entry.first_offset <= entry.last_offset or not is_inside:
             words = f"producer {entry.producer_id}, offsets {entry.first_offset} to {entry.last_offset}"
-            raise CorruptTransactionIndex(f"entry {number} is none: {words}, in the segment at {base_offset}")
-        if entry.last_offset < end_offset:
-            entries.append(entry)
+            place = f"in a segment of offsets {base_offset} to {end_offset - 1}"
+            raise CorruptTransactionIndex(f"entry {number} is none: {words}, {place}")
+        entries.append(entry)
     return entries
 
 

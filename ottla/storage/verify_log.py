@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,7 @@ from ottla.storage.producer_state import CorruptSnapshot, ProducerEntry, parse_s
 from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk, with_inner_offsets
 from ottla.storage.verify_findings import Counts, Finding, Progress, Promises, Severity
 from ottla.storage.verify_index import OffsetIndexCheck, TimeIndexCheck
+from ottla.storage.verify_transactions import TransactionCheck
 
 PROGRESS_BYTES: Final = 1024 * 1024
 """Progress is told after at least so many bytes."""
@@ -56,6 +57,8 @@ class PartitionVerification:
             sorted(found.offset for found in parsed if found.suffix == layout.SNAPSHOT_SUFFIX),
         )
         self._epochs = _Epochs(files, directory, promises)
+        indexes = [found.offset for found in parsed if found.suffix == layout.TXN_INDEX_SUFFIX]
+        self._transactions = TransactionCheck(files, directory, promises, self._bases, indexes)
         self._gaps = 0
         self.first_offset = self._bases[0] if self._bases else 0
         self.has_gaps = False
@@ -73,6 +76,7 @@ class PartitionVerification:
             yield Finding(Severity.NOTE, self._directory, f"{self._gaps} gaps between offsets in all")
         yield from self._epochs.end(self.log_end_offset)
         yield from self._producers.end(self.log_end_offset)
+        yield from self._transactions.end(self.log_end_offset)
         yield from self._other_files()
 
     # --- segments ----------------------------------------------------------------------------------------------------
@@ -141,6 +145,7 @@ class PartitionVerification:
                     if not is_sound:
                         yield from self._wrong_checksum(file, path, at, header, limit)
                         times.hole()
+                        self._transactions.hole()
                     self._counts.batches += 1
                     yield from self._order(path, at, header, following)
                     offsets.batch(at, header)
@@ -148,12 +153,14 @@ class PartitionVerification:
                         times.batch(header)
                         yield from self._epochs.batch(header)
                         yield from self._producers.batch(header)
+                        self._transactions.batch(header, partial(file.pread, header.size_bytes, at))
                     self.log_end_offset = max(self.log_end_offset, header.next_offset)
                     position = at + header.size_bytes
                     if position - told >= PROGRESS_BYTES:
                         self._progress(position - told)
                         told = position
             except CorruptBatch as error:
+                self._transactions.hole()
                 resumed = sound_batch_behind(file, position, limit, least_offset=self.log_end_offset)
                 yield self._no_batch(path, position, limit, resumed, following, str(error))
                 if resumed is None:
@@ -261,7 +268,10 @@ class PartitionVerification:
                 and found.suffix in (layout.INDEX_SUFFIX, layout.TIME_INDEX_SUFFIX)
                 and found.offset not in self._bases
             ):
-                yield Finding(Severity.DAMAGE, path, "an index without its .log", offset=found.offset)
+                # A deletion that a crash ended leaves it: the `.log` is renamed first.
+                severity = Severity.DAMAGE if self._promises.was_clean else Severity.UNSURE
+                words = "an index without its .log: the next start removes it"
+                yield Finding(severity, path, words, offset=found.offset)
 
     def _metadata_snapshot(self, path: Path) -> Iterator[Finding]:
         file = self._files.open(path)

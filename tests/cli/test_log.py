@@ -19,6 +19,7 @@ from ottla.storage import layout
 from ottla.storage.checkpoint import write_offsets
 from ottla.storage.files import OsFiles
 from ottla.storage.layout import TopicPartition
+from ottla.storage.transactions import AbortedTransaction, encode_transaction_index
 
 
 def ottla(*arguments: object) -> Result:
@@ -175,7 +176,9 @@ def test_broken_small_files_are_problems_and_no_tracebacks(tmp_path: Path) -> No
         "00000000000000000000.index",
         "00000000000000000000.timeindex",
         "00000000000000000007.snapshot",
+        "00000000000000000000.txnindex",
         "00000000000000000000.log",
+        layout.INDEX_OFFSET_CHECKPOINT_FILE,
         layout.LEADER_EPOCH_CHECKPOINT_FILE,
         layout.REPLICATION_OFFSET_CHECKPOINT_FILE,
         "00000000000000000004-0000000001.checkpoint",
@@ -184,6 +187,22 @@ def test_broken_small_files_are_problems_and_no_tracebacks(tmp_path: Path) -> No
         path.write_bytes(b"garbage")
         assert [row["type"] for row in rows(path, "--records")][-1] == "problem", name
         assert "problem:" in ottla("log", "dump", path).output
+
+
+def test_aborted_transactions_are_rows(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.txnindex"
+    path.write_bytes(encode_transaction_index([AbortedTransaction(1000, 5, 9, 10)]))
+    (row,) = rows(path)[1:]
+    assert row == {
+        "type": "aborted transaction",
+        "entry": 0,
+        "version": 0,
+        "producer_id": 1000,
+        "first_offset": 5,
+        "last_offset": 9,
+        "last_stable_offset": 10,
+    }
+    assert "producer 1000        aborted from offset 5 to 9  last stable offset 10" in ottla("log", "dump", path).output
 
 
 def test_a_file_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:

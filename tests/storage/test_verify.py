@@ -338,6 +338,15 @@ def test_an_index_without_its_log_is_damage() -> None:
     assert the_one(damages(files)).path == path
 
 
+def test_an_index_whose_log_a_deletion_took_before_it_was_killed_is_for_the_next_start() -> None:
+    files = left_behind()
+    files.unlink(DATA / layout.CLEAN_SHUTDOWN_FILE)
+    path = PLACE / layout.offset_file_name(999, ".index")
+    files.write_atomically(path, b"")
+    found = the_one([one for one in Verification(files, DATA).run() if one.severity is not Severity.NOTE])
+    assert (found.severity, found.path) == (Severity.UNSURE, path)
+
+
 # --- what stands beside the log
 
 
