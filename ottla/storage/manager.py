@@ -213,7 +213,10 @@ class LogManager:
             if directory.is_loaded and not directory.is_ours:
                 self.checkpoints.take_over(directory)
         for topic_partition, reason in loaded.failed.items():
-            logger.error("%s is unavailable: %s", topic_partition, reason)
+            advice = (
+                "" if isinstance(reason, OSError) else "; `ottla log verify --repair` says and does what can be done"
+            )
+            logger.error("%s is unavailable: %s%s", topic_partition, reason, advice)
         return loaded
 
     def _open(self, wanted: WantedLog, home: LogDirectory, *, is_marked: bool) -> Log:

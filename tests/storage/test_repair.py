@@ -501,3 +501,39 @@ def test_a_start_takes_a_directory_whose_topic_id_has_a_flipped_bit() -> None:
     assert log is not None
     assert stored(log) == ALL
     assert files.read_bytes(PLACE / layout.PARTITION_METADATA_FILE) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        (METADATA / "quorum-state", b'{"leaderId":1'),
+        (METADATA / "quorum-state", b"{}"),
+        (DATA / "bootstrap.checkpoint", b""),
+        (DATA / "bootstrap.checkpoint", bytes(100)),
+    ],
+)
+def test_what_a_start_of_ottla_or_kafka_would_refuse_is_damage(path: Path, content: bytes) -> None:
+    files = left_behind()
+    files.write_atomically(path, content)
+    going = Repair(files, DATA, LATER_MS, None, MetadataRebuild(files, DATA, LATER_MS))
+    assert [(one.severity, one.path) for one in going.look()] == [(Severity.DAMAGE, path)]
+    assert going.verification.counts.findings[Severity.DAMAGE] == 1
+    assert [mend.path for mend in going.plan()] == [path]
+    repair(files)
+    again = Repair(files, DATA, LATER_MS, None, MetadataRebuild(files, DATA, LATER_MS))
+    assert list(again.look()) == []
+    assert served(started(files)) == ALL
+
+
+def test_metadata_that_cannot_be_read_are_damage_though_all_checksums_match() -> None:
+    files = left_behind()
+    for path in logs_of(files, METADATA):
+        files.write_atomically(path, b"")
+    write_offsets(files, DATA / layout.RECOVERY_POINT_CHECKPOINT_FILE, {})
+    write_offsets(files, DATA / layout.REPLICATION_OFFSET_CHECKPOINT_FILE, {})
+    going = Repair(files, DATA, LATER_MS, None, MetadataRebuild(files, DATA, LATER_MS))
+    assert METADATA in [one.path for one in going.look() if one.severity is Severity.DAMAGE]
+    repair(files)
+    again = Repair(files, DATA, LATER_MS, None, MetadataRebuild(files, DATA, LATER_MS))
+    assert [one for one in again.look() if one.severity is not Severity.NOTE] == []
+    assert served(started(files)) == ALL

@@ -133,7 +133,12 @@ class Journal:
                 f"the metadata log {self.directory} cannot be used: {error};"
                 " `ottla log verify --repair` can rebuild topics from the partitions' own files"
             ) from error
-        except (OSError, StorageError) as error:
+        except StorageError as error:
+            raise MetadataError(
+                f"the metadata log {self.directory} cannot be read: {error};"
+                f" `ottla log verify --repair {self.directory.parent}` says and does what can be done"
+            ) from error
+        except OSError as error:
             raise MetadataError(f"the metadata log {self.directory} cannot be read: {error}") from error
         if self.log.log_end_offset != self.image.end_offset:
             raise MetadataError(

@@ -55,7 +55,8 @@ def decode_quorum_state(data: bytes) -> QuorumState:
         fields = json.loads(data)
         version, leader_id, leader_epoch = fields["data_version"], fields["leaderId"], fields["leaderEpoch"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:  # json recurses into what is nested
-        raise MetadataError(f"quorum-state is not readable: {error!r}") from error
+        reason = f"no {error}" if isinstance(error, KeyError) else error
+        raise MetadataError(f"quorum-state cannot be read: {reason}") from error
     if version not in (0, 1):
         raise MetadataError(f"quorum-state has data_version {version}, this version reads 0 and 1")
     if not isinstance(leader_id, int) or not isinstance(leader_epoch, int) or leader_epoch < -1:
@@ -64,7 +65,19 @@ def decode_quorum_state(data: bytes) -> QuorumState:
 
 
 def load_quorum_state(files: Files, directory: Path) -> QuorumState:
-    """The state of a metadata directory; epoch 0 without a leader where there is no file yet, or nothing in it."""
+    """`read_quorum_state` for a start. Raises MetadataError, which says what to do."""
+    try:
+        return read_quorum_state(files, directory)
+    except MetadataError as error:
+        words = f"{directory / QUORUM_STATE_FILE}: {error}; `ottla log verify --repair {directory.parent}` mends it"
+        raise MetadataError(words) from error
+
+
+def read_quorum_state(files: Files, directory: Path) -> QuorumState:
+    """The state of a metadata directory; epoch 0 without a leader where there is no file yet, or nothing in it.
+
+    Raises MetadataError when it is not what Kafka writes.
+    """
     path = directory / QUORUM_STATE_FILE
     if not files.exists(path):
         return QuorumState(NOBODY, 0)

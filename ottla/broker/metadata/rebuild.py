@@ -21,12 +21,13 @@ from ottla.broker.metadata.found_topics import reconcile
 from ottla.broker.metadata.image import MetadataError
 from ottla.broker.metadata.journal import METADATA_DIRECTORY, METADATA_TOPIC_ID, bootstrap_records
 from ottla.broker.metadata.opening import DEFAULT_CONTROLLER
-from ottla.broker.metadata.quorum_state import QUORUM_STATE_FILE, QuorumState, load_quorum_state
+from ottla.broker.metadata.quorum_state import QUORUM_STATE_FILE, QuorumState, read_quorum_state
 from ottla.broker.metadata.remains import MetadataRemains
 from ottla.broker.metadata.snapshot import (
     BOOTSTRAP_FILE,
     VOTERS_SNAPSHOT,
     SnapshotId,
+    decode_snapshot,
     encode_snapshot,
 )
 from ottla.storage import layout
@@ -61,6 +62,31 @@ class MetadataRebuild:
         """Whether the log can stay: it can be read, and what is damaged in it, if anything, is a torn tail."""
         return self._remains.problem is None and not (has_damage and self._remains.has_damage_inside())
 
+    def problems(self, has_damage: bool) -> list[tuple[Path, str]]:
+        """What a start would refuse, Ottla's or Kafka's, and no checksum of a batch tells: which file, and why."""
+        if not self._is_here:
+            return []
+        found = self._unreadable_files()
+        if self._remains.problem is not None and not has_damage:
+            found.insert(0, (self._directory, self._remains.problem))
+        return found
+
+    def _unreadable_files(self) -> list[tuple[Path, str]]:
+        """`bootstrap.checkpoint`, of which only Kafka reads more than that it is there, and `quorum-state`."""
+        found = []
+        path = self._root / BOOTSTRAP_FILE
+        if self._files.exists(path):
+            try:
+                decode_snapshot(self._files.read_bytes(path), path.name)
+            except MetadataError as error:
+                found.append((path, str(error)))
+        if self._files.is_directory(self._directory):
+            try:
+                read_quorum_state(self._files, self._directory)
+            except MetadataError as error:
+                found.append((self._directory / QUORUM_STATE_FILE, str(error)))
+        return found
+
     def interrupted(self) -> list[Mend]:
         """A rebuilt log that has not taken its place yet; one that was not finished goes."""
         mends = []
@@ -76,8 +102,12 @@ class MetadataRebuild:
         """To be carried out last: the partitions' own files are needed."""
         if not self._is_here:
             return []
+        small = [
+            Mend(path, f"written anew ({problem})", partial(self._write_small_file, path))
+            for path, problem in self._unreadable_files()
+        ]
         if self.is_readable(has_damage):
-            return self._quorum_state()
+            return small
         reason = self._remains.problem or "batches below its newest snapshot are damaged"
         missing = self._remains.missing_directories()
         if missing:
@@ -87,23 +117,21 @@ class MetadataRebuild:
             )
             return [Mend(self._directory, plan, lambda: [plan])]
         plan = f"written anew from what can be read of it and from the partitions' directories ({reason})"
-        return [Mend(self._directory, plan, self._rebuild)]
+        bootstrap = [mend for mend in small if mend.path.name == BOOTSTRAP_FILE]  # the other one comes with the log
+        return [*bootstrap, Mend(self._directory, plan, self._rebuild)]
 
-    def _quorum_state(self) -> list[Mend]:
-        if not self._files.is_directory(self._directory):
-            return []
-        try:
-            load_quorum_state(self._files, self._directory)
-        except MetadataError as error:
-            path = self._directory / QUORUM_STATE_FILE
-            return [Mend(path, f"written anew ({error})", partial(self._write_quorum_state, self._directory))]
-        return []
-
-    def _write_quorum_state(self, directory: Path) -> list[str]:
+    def _write_small_file(self, path: Path) -> list[str]:
+        if path.name == BOOTSTRAP_FILE:
+            self._write_bootstrap()
+            return ["written anew"]
         remains = self._remains
         state = QuorumState(remains.node_id(), max(remains.image.epoch, remains.highest()[1]))
-        self._files.write_atomically(directory / QUORUM_STATE_FILE, state.encode())
+        self._files.write_atomically(path, state.encode())
         return [f"written anew: epoch {state.leader_epoch}"]
+
+    def _write_bootstrap(self) -> None:
+        content = encode_snapshot(bootstrap_records(), epoch=0, now_ms=self._now_ms, last_contained_log_timestamp=0)
+        self._files.write_atomically(self._root / BOOTSTRAP_FILE, content)
 
     def _clear(self) -> list[str]:
         remove_tree(self._files, self._root / BUILDING)
@@ -158,10 +186,7 @@ class MetadataRebuild:
             empty.close()
         files.sync_directory(building)
         if not files.exists(self._root / BOOTSTRAP_FILE):
-            bootstrap = encode_snapshot(
-                bootstrap_records(), epoch=0, now_ms=self._now_ms, last_contained_log_timestamp=0
-            )
-            files.write_atomically(self._root / BOOTSTRAP_FILE, bootstrap)
+            self._write_bootstrap()
         files.rename(building, self._root / REBUILT)
         files.sync_directory(self._root)
 
