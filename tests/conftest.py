@@ -15,7 +15,7 @@ from kit.broker import BrokerProcess
 RUN = uuid.uuid4().hex[:8]  # a peer that outlives the run has the topics of earlier runs
 
 
-# Hypothesis times examples and their making; a busy machine is no failure. Everything else is as it would be, in CI too.
+# Hypothesis times examples and their making; a busy machine is no failure. All else is as it would be, in CI too.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
