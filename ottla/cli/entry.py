@@ -1,6 +1,10 @@
 """Where the `ottla` program begins.
 
-Two things have to happen before click is imported, which takes longer than both:
+Before anything else the three standard files are there and write whatever they are given (`_mend_standard_files`), and
+the arguments are text (`_arguments`). A standard output that fails, a full disk for one, ends the program with one line
+and status 1, wherever it was written to.
+
+Two more things have to happen before click is imported, which takes longer than both:
 
 - `ottla ping` in its plain form, as health checks run it every few seconds, is answered by `probe.py` alone. Anything
   that is not understood here, a mistake or `--help`, goes on to click, which knows how to say it.
@@ -10,18 +14,30 @@ Two things have to happen before click is imported, which takes longer than both
 
 from __future__ import annotations
 
+import errno
 import gc
+import io
+import os
 import sys
 
 from ottla.cli import probe
 
+EXIT_OUTPUT_FAILED = 1
+EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
+
+OUTPUT_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+"""What a write to standard output may fail with; a reader that goes away is `failures.closed_pipe_ends_quietly`'s."""
+
+COMMANDS_WITH_PATHS = {"serve", "config", "log"}
+"""Names of files need not be UTF-8; all else that an argument may be goes to a broker or into records."""
 
 
 def run() -> None:
     """Run the command line and end the process with its exit status."""
-    arguments = sys.argv[1:]
+    _mend_standard_files()
+    arguments = sys.argv[1:] = _arguments(sys.argv[1:])
     try:
         if arguments[:1] == ["ping"]:
             status = quick_ping(arguments[1:])
@@ -35,6 +51,12 @@ def run() -> None:
         main(prog_name="ottla")
     except KeyboardInterrupt:
         raise SystemExit(EXIT_INTERRUPTED) from None
+    except OSError as error:
+        if error.errno not in OUTPUT_ERRORS or error.filename is not None:
+            raise
+        _forget_output()
+        sys.stderr.write(f"ottla: standard output: {error.strerror}\n")
+        raise SystemExit(EXIT_OUTPUT_FAILED) from None
 
 
 def quick_ping(arguments: list[str]) -> int | None:
@@ -62,12 +84,56 @@ def quick_ping(arguments: list[str]) -> int | None:
         return 1
     if not is_quiet:
         sys.stdout.write(answer_line(*told) + "\n")
+        sys.stdout.flush()
     return 0
 
 
 def answer_line(address: str, elapsed_ms: float, apis: int) -> str:
     """What `ottla ping` says of a broker that answers."""
     return f"{address} answers after {elapsed_ms:.1f} ms, {apis} APIs"
+
+
+def _mend_standard_files() -> None:
+    """Open a closed one (`>&-`), or the next file that is opened gets its number, and with it what is written there.
+
+    What the terminal's encoding cannot show is escaped; names of files that are not UTF-8 come out as they are.
+    """
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, open(number, mode))  # noqa: SIM115 (stays open)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        is_utf8 = sys.stdout.encoding.lower().replace("-", "") == "utf8"
+        sys.stdout.reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
+
+
+def _arguments(given: list[str]) -> list[str]:
+    """The arguments as UTF-8, whatever the locale. Ends the program where a command cannot use one that is not."""
+    arguments = []
+    for one in given:
+        try:
+            arguments.append(os.fsencode(one).decode() if not one.isascii() and _is_undecoded(one) else one)
+        except UnicodeDecodeError:
+            if given[0] not in COMMANDS_WITH_PATHS:
+                sys.stderr.write(f"ottla: an argument is not UTF-8: {os.fsencode(one)!r}\n")
+                raise SystemExit(EXIT_USAGE) from None
+            arguments.append(one)
+    return arguments
+
+
+def _is_undecoded(argument: str) -> bool:
+    """Whether it has bytes that are no text in the locale's encoding; Python hands them on as lone surrogates."""
+    return any("\udc80" <= character <= "\udcff" for character in argument)
+
+
+def _forget_output() -> None:
+    """Let what is still to be written to standard output go nowhere, or it fails again when the program ends."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
 
 
 def _end_on_sigterm() -> None:

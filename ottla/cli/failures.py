@@ -60,9 +60,12 @@ def reader_is_gone() -> bool:
 def client_errors() -> Iterator[None]:
     """Turn what the client says of brokers, topics and options into one line."""
     from ottla.client.errors import KafkaError, NoBrokersAvailable
+    from ottla.protocol.errors import UnencodableMessage
 
     try:
         yield
+    except UnencodableMessage as error:  # a name of 40,000 letters
+        raise Failure(str(error)) from None
     except NoBrokersAvailable as error:
         raise Failure(f"no broker answers: {error.message}") from None
     except KafkaError as error:
