@@ -23,6 +23,13 @@ _T = TypeVar("_T")
 
 NONE = "-"
 
+STATES = (
+    *("Stable", "Empty", "Dead", "PreparingRebalance", "CompletingRebalance"),
+    *("Assigning", "Reconciling", "NotReady"),
+)
+TYPES = ("classic", "consumer", "share", "streams")
+"""All that Apache Kafka knows, too: brokers answer nothing to a name that none has."""
+
 
 @click.group(
     cls=LazyGroup,
@@ -51,9 +58,23 @@ def work_on_groups(servers: str, work: Callable[[Admin], Awaitable[_T]]) -> _T:
 @click.command("list")
 @bootstrap_server
 @click.option(
-    "-s", "--state", "states", multiple=True, metavar="STATE", help="Only in this state, such as Stable, Empty."
+    "-s",
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(STATES, case_sensitive=False),
+    metavar="STATE",
+    help=f"Only in this state: {', '.join(STATES)}. May be given often.",
 )
-@click.option("-t", "--type", "types", multiple=True, metavar="TYPE", help="Only of this type: classic, consumer.")
+@click.option(
+    "-t",
+    "--type",
+    "types",
+    multiple=True,
+    type=click.Choice(TYPES, case_sensitive=False),
+    metavar="TYPE",
+    help=f"Only of this type: {', '.join(TYPES)}. May be given often.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Names alone, one per line.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def list_groups(servers: str, states: tuple[str, ...], types: tuple[str, ...], quiet: bool, as_json: bool) -> None:
