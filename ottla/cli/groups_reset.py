@@ -64,7 +64,7 @@ def reset(
       ottla groups reset billing --topic orders --to-earliest
       ottla groups reset billing --topic orders:0,2 --shift-by -100 --execute
     """
-    timestamp_ms = parse_time(to_datetime) if to_datetime is not None else None
+    timestamp_ms = parse_time(to_datetime, "--to-datetime") if to_datetime is not None else None
     wanted = ResetTo(to_earliest, to_latest, to_current, to_offset, timestamp_ms, shift_by)
     if wanted.choices != 1:
         raise click.UsageError("give one of the --to- options, or --shift-by")

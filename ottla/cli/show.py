@@ -80,10 +80,10 @@ def show_size(size_bytes: int) -> str:
     return f"{size:,.1f} {unit}"
 
 
-def parse_time(text: str) -> int:
+def parse_time(text: str, option: str = "--timestamp") -> int:
     """Milliseconds since 1970, of that number or of a time in ISO 8601 (UTC unless it says otherwise).
 
-    Raises click.BadParameter.
+    Raises click.BadParameter, which names `option`.
     """
     text = text.strip()
     if re.fullmatch(r"-?[0-9]{1,18}", text):
@@ -93,7 +93,7 @@ def parse_time(text: str) -> int:
     except ValueError:
         raise click.BadParameter(
             f"{text!r} is neither milliseconds since 1970 nor a time such as 2023-11-14T22:13:20",
-            param_hint="--timestamp",
+            param_hint=option,
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -90,6 +90,11 @@ def test_groups_are_listed_with_their_state_and_members(broker: BrokerProcess, f
     assert group not in lines(broker, "groups", "list", "--quiet", "--state", "Stable")
 
 
+@pytest.mark.parametrize("option", ["--state", "--type"])
+def test_a_state_and_a_type_that_no_group_can_have_are_refused(broker: BrokerProcess, option: str) -> None:
+    assert "'stabel' is not one of '" in run(broker, "groups", "list", option, "stabel", status=2).stderr
+
+
 def test_a_group_is_described_with_its_lag(broker: BrokerProcess, filled: str, group: str) -> None:
     with member(broker, filled, group, client_id="reader") as consumer:
         consumer.commit({TopicPartition(filled, 0): 7})
@@ -218,6 +223,7 @@ def test_a_group_in_use_is_not_reset(broker: BrokerProcess, filled: str, group: 
         (("--to-earliest",), 2, "give --topic, or --all-topics"),
         (("--to-earliest", "--topic", "t:x"), 2, "is not TOPIC or TOPIC:P,P"),
         (("--to-datetime", "-5", "--all-topics"), 2, "must not lie before 1970"),
+        (("--to-datetime", "soon", "--all-topics"), 2, "Invalid value for --to-datetime: 'soon' is neither"),
         (("--to-earliest", "--all-topics"), 1, "has committed nothing"),
         (("--to-earliest", "--topic", "nowhere"), 1, "nowhere"),
     ],
