@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Tell the configuration that serve would start with.")
-@click.argument("properties", required=False, type=click.Path(path_type=Path), metavar="[SERVER.PROPERTIES]")
+@click.argument(
+    "properties", required=False, type=click.Path(path_type=Path, readable=False), metavar="[SERVER.PROPERTIES]"
+)
 @click.option(
     "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="As for `ottla serve`. May be given often."
 )

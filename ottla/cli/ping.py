@@ -28,7 +28,9 @@ from ottla.cli.failures import Failure
     help="Ask the broker that `ottla serve` starts here: the address is that of its first listener by "
     "SERVER.PROPERTIES and the environment.",
 )
-@click.argument("properties", required=False, type=click.Path(path_type=Path), metavar="[SERVER.PROPERTIES]")
+@click.argument(
+    "properties", required=False, type=click.Path(path_type=Path, readable=False), metavar="[SERVER.PROPERTIES]"
+)
 @click.option(
     "--timeout-ms",
     type=click.IntRange(1, 2**31 - 1),

@@ -12,7 +12,9 @@ from ottla.config.ours import PROFILE_NAMES
 
 
 @click.command(short_help="Run the broker.")
-@click.argument("properties", required=False, type=click.Path(path_type=Path), metavar="[SERVER.PROPERTIES]")
+@click.argument(
+    "properties", required=False, type=click.Path(path_type=Path, readable=False), metavar="[SERVER.PROPERTIES]"
+)
 @click.option(
     "--override",
     "overrides",

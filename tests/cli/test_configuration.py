@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +121,22 @@ def test_a_wrong_configuration_is_one_line(arguments: list[str], words: str) -> 
     said = run("config", *arguments)
     assert (said.status, said.out) == (1, "")
     assert words in said.line
+
+
+@pytest.mark.parametrize("command", [["config"], ["serve"], ["ping", "--serving"]])
+def test_a_file_that_may_not_be_read_is_one_line(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("num.partitions=4\n")
+
+    def refuse(self: Path, mode: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)  # the tests may run as root, who may read everything
+    monkeypatch.setattr(Path, "open", refuse)
+    said = run(*command, path)
+    assert (said.status, said.line) == (1, f"ottla: {path}: cannot be read: Permission denied")
 
 
 def test_warnings_do_not_mix_with_the_rows() -> None:
