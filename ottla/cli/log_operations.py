@@ -101,7 +101,7 @@ def post(address: str, path: str, fields: Mapping[str, str]) -> dict[str, Any]:
     except ConnectionRefusedError:
         raise Failure(f"nobody listens at {address}; the broker does where ottla.http.listener says so") from None
     except (OSError, HTTPException) as error:
-        raise Failure(f"{address}: {error}") from None
+        raise Failure(f"{address}: {getattr(error, 'strerror', None) or error}") from None
     finally:
         connection.close()
     if response.headers.get_content_type() != "application/json":

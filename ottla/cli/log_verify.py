@@ -55,9 +55,9 @@ def verify(
     \b
     Examples:
       ottla log verify
-      ottla log verify orders-0 --log-dir /var/lib/ottla
-      ottla log verify /var/lib/ottla --json | jq 'select(.severity == "damage")'
-      ottla log verify --repair /var/lib/ottla
+      ottla log verify orders-0 --log-dir /var/lib/ottla/data
+      ottla log verify /var/lib/ottla/data --json | jq 'select(.severity == "damage")'
+      ottla log verify --repair /var/lib/ottla/data
     """
     from ottla.broker.metadata.rebuild import MetadataRebuild
     from ottla.storage.files import OsFiles

@@ -27,7 +27,7 @@ def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -
         "produce": ("ottla.cli.produce:produce", "Write lines from standard input to a topic."),
         "consume": ("ottla.cli.consume:consume", "Write a topic's records to standard output."),
         "groups": ("ottla.cli.groups:groups", "Tell, mend and delete consumer groups."),
-        "configs": ("ottla.cli.configs:configs", "Tell the configuration of topics and of the broker."),
+        "configs": ("ottla.cli.configs:configs", "Tell and change the configuration of topics, brokers and groups."),
         "config": ("ottla.cli.config:config", "Tell the configuration that serve would start with."),
         "log": ("ottla.cli.log:log", "Look into the log files on disk; roll, retain and clean on a running broker."),
         "ping": ("ottla.cli.ping:ping", "Ask whether a broker answers."),
