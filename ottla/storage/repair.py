@@ -221,7 +221,11 @@ class Repair:
 
     def _mends(self) -> list[Mend]:
         mends: list[Mend] = []
-        checkpoints = CheckpointMending(self._files, self._directory, self.verification, self._broken)
+        damaged = self._found.get(METADATA, _Found()).has_damaged_batches
+        is_rebuilt = self._metadata is not None and not self._metadata.is_readable(damaged)
+        checkpoints = CheckpointMending(
+            self._files, self._directory, self.verification, self._broken, [METADATA] if is_rebuilt else []
+        )
         for path, plan, do in checkpoints.mends():
             mends.append(Mend(path, plan, do))
         if self._only is None:

@@ -15,7 +15,7 @@ the first segment. Rows of partitions that are elsewhere stay. Only `repair.py` 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -46,11 +46,20 @@ _NAMES: Final = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANED)
 class CheckpointMending:
     """The rows of a directory's checkpoints while it is mended. `broken`: file name → whether it cannot be read."""
 
-    def __init__(self, files: Files, directory: Path, verification: Verification, broken: Mapping[str, bool]) -> None:
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        verification: Verification,
+        broken: Mapping[str, bool],
+        left_alone: Collection[TopicPartition] = (),
+    ) -> None:
+        """`left_alone`: logs that are written anew as a whole, whose rows tell up to where they reached."""
         self.has_lost_recovery_points = broken.get(RECOVERY_POINTS, False)
         self._files = files
         self._directory = directory
         self._verification = verification
+        self._left_alone = left_alone
         self._broken = broken
         self._rows: dict[str, dict[TopicPartition, int]] = {}
         self._changes: dict[str, list[str]] = {}
@@ -87,6 +96,8 @@ class CheckpointMending:
             return {}, ["every log is looked at from its start"]
         changes: list[str] = []
         for one, end_offset in sorted(self._verification.log_end_offsets.items()):
+            if one in self._left_alone:
+                continue
             first_offset = self._verification.first_offsets.get(one, 0)
             if name == LOG_STARTS and one in rows and rows[one] > end_offset:
                 changes.append(f"{one} begins at offset {first_offset}, not {rows[one]}")

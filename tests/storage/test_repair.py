@@ -12,6 +12,7 @@ from kit.nodes import DATA, start_node
 from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.broker.catalog import NewTopic
+from ottla.broker.metadata.image import MetadataError
 from ottla.broker.metadata.journal import METADATA_DIRECTORY
 from ottla.broker.metadata.rebuild import REBUILT, MetadataRebuild
 from ottla.broker.node import Node
@@ -537,3 +538,43 @@ def test_metadata_that_cannot_be_read_are_damage_though_all_checksums_match() ->
     again = Repair(files, DATA, LATER_MS, None, MetadataRebuild(files, DATA, LATER_MS))
     assert [one for one in again.look() if one.severity is not Severity.NOTE] == []
     assert served(started(files)) == ALL
+
+
+@pytest.mark.parametrize("cut_in", ["a batch", "between batches"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_metadata_log_that_has_lost_what_was_on_disk_refuses_the_start_and_is_rebuilt(
+    clean: bool, cut_in: str
+) -> None:
+    """It used to be taken for the whole log: its topics were gone, and their partitions set aside."""
+    files = left_behind(clean=clean)
+    (path,) = logs_of(files, METADATA)
+    positions = [at for at, _ in walk(files.open(path).pread, 0, files.size(path))]
+    file = files.open(path, writable=True)
+    file.truncate(positions[1] + (20 if cut_in == "a batch" else 0))
+    file.fdatasync()
+    before = files.written_state()
+    with pytest.raises(MetadataError, match=r"offsets below \d+ were on disk; `ottla log verify --repair`"):
+        started(files)
+    changed = {name for name, data in files.written_state().items() if before.get(name) != data}
+    assert not {name for name in changed if name.endswith((".log", "-stray")) or ".corrupt-" in name}
+    going = Repair(files, DATA, LATER_MS, None, MetadataRebuild(files, DATA, LATER_MS))
+    damaged = [one.path for one in going.look() if one.severity is Severity.DAMAGE]
+    assert METADATA in damaged or path in damaged
+    repair(files)
+    again = Repair(files, DATA, LATER_MS, None, MetadataRebuild(files, DATA, LATER_MS))
+    assert [one for one in again.look() if one.severity is not Severity.NOTE] == []
+    assert served(started(files)) == ALL
+
+
+def test_a_crash_before_the_metadata_log_is_rebuilt_leaves_what_tells_that_it_ends_early() -> None:
+    files = left_behind()
+    (path,) = logs_of(files, METADATA)
+    positions = [at for at, _ in walk(files.open(path).pread, 0, files.size(path))]
+    files.open(path, writable=True).truncate(positions[1])
+    interrupted = Repair(files, DATA, LATER_MS, None, MetadataRebuild(files, DATA, LATER_MS)).run()
+    for _, line in interrupted:
+        if "rebuilt" in line or "written anew" in line:
+            break
+        assert "__cluster_metadata-0 from" not in line
+    rows = read_offsets(files, DATA / layout.RECOVERY_POINT_CHECKPOINT_FILE)
+    assert rows[TopicPartition(layout.CLUSTER_METADATA_TOPIC, 0)] > 1

@@ -40,8 +40,10 @@ from ottla.broker.metadata.snapshot import (
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import FeatureLevelRecord
+from ottla.storage import layout
+from ottla.storage.checkpoint import BrokenFile, read_offsets
 from ottla.storage.errors import StorageError
-from ottla.storage.layout import CLUSTER_METADATA_TOPIC, partition_directory_name
+from ottla.storage.layout import CLUSTER_METADATA_TOPIC, TopicPartition, partition_directory_name
 
 if TYPE_CHECKING:
     from ottla.protocol.stored.control import VotersRecord
@@ -121,9 +123,14 @@ class Journal:
         Raises MetadataError, one line for people, for anything that cannot be read or makes no sense.
         """
         try:
+            was_new = self.is_new
             self._found()
             newest = self._load_snapshot()
             torn = self._replay_log(newest)
+            promised_offset = 0 if was_new else promised_end(self._files, self._settings.root)
+            if self.image.end_offset < promised_offset:
+                # Before anything is cut: with fewer topics than there are, their partitions would be set aside.
+                raise MetadataError(ends_early(self.image.end_offset, promised_offset))
             self.log = self._open_log()
             if torn is not None and not self.log.recovery.truncated_bytes and not self.log.recovery.kept_aside:
                 # Written to as it is, it would not be read again. After a clean stop nothing is left unfinished.
@@ -321,3 +328,19 @@ def bootstrap_records(known: Collection[str] = ()) -> list[MetadataRecord]:
         for name, level in INITIAL_LEVELS.items()
         if name not in known
     ]
+
+
+def promised_end(files: Files, root: Path) -> int:
+    """Below which offset the metadata log is known to be on disk, by the recovery point in its directory; 0 where
+    nothing says so.
+    """
+    try:
+        rows = read_offsets(files, root / layout.RECOVERY_POINT_CHECKPOINT_FILE)
+    except BrokenFile:
+        return 0
+    return rows.get(TopicPartition(CLUSTER_METADATA_TOPIC, 0), 0)
+
+
+def ends_early(end_offset: int, promised_offset: int) -> str:
+    """What is wrong with a metadata log of which promised records are gone."""
+    return f"it ends at offset {end_offset}, and offsets below {promised_offset} were on disk"

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from ottla.broker.metadata.batches import decode_data_batch
 from ottla.broker.metadata.image import MetadataError, MetadataImage
-from ottla.broker.metadata.journal import METADATA_DIRECTORY, METADATA_TOPIC_ID
+from ottla.broker.metadata.journal import METADATA_DIRECTORY, METADATA_TOPIC_ID, ends_early, promised_end
 from ottla.broker.metadata.quorum_state import load_quorum_state
 from ottla.broker.metadata.scan import scan_log, segment_offsets
 from ottla.broker.metadata.snapshot import decode_snapshot, list_snapshots
@@ -41,6 +41,7 @@ class MetadataRemains:
         self.is_complete = False
         """Whether every change that was written is in the image all the same."""
         self._directory = roots[0] / METADATA_DIRECTORY
+        self._promised_offset = 0
 
     def read(self) -> None:
         """Read what can be read. Raises OSError."""
@@ -78,6 +79,10 @@ class MetadataRemains:
         else:
             newest = snapshots[-1].end_offset if snapshots else 0
             self.is_complete = (bool(snapshots) or has_bytes) and self.image.end_offset >= newest
+        self._promised_offset = promised_end(files, self.roots[0])
+        if self.image.end_offset < self._promised_offset:
+            self.is_complete = False
+            self.problem = self.problem or ends_early(self.image.end_offset, self._promised_offset)
 
     def partition_directories(self) -> Iterator[tuple[TopicPartition, Path]]:
         """Every partition's directory in `roots`, the metadata log's own left out."""
@@ -159,7 +164,7 @@ class MetadataRemains:
 
     def highest(self) -> tuple[int, int]:
         """(offset behind, raft epoch of) the last of the old log that anything tells of."""
-        end_offset, epoch = self.image.end_offset, self.image.epoch
+        end_offset, epoch = max(self.image.end_offset, self._promised_offset), self.image.epoch
         one = TopicPartition(layout.CLUSTER_METADATA_TOPIC, 0)
         for name in (layout.RECOVERY_POINT_CHECKPOINT_FILE, layout.REPLICATION_OFFSET_CHECKPOINT_FILE):
             try:
