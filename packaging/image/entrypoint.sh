@@ -3,7 +3,9 @@
 # line, and replaces itself with `ottla`, so that SIGTERM reaches the broker.
 #
 #   serve [OPTION]...       the broker (also when nothing, or only options are given)
+#   config [OPTION]...      the configuration that it would start with
 #   ping [OPTION]...        does this container's broker answer? For the health check
+#   --help, --version       ottla's own
 #   sh, bash, /a/program    that
 #   COMMAND [ARGUMENT]...   ottla COMMAND, such as `topics list -b broker:9092`
 set -eu
@@ -43,6 +45,9 @@ check_volume() {
 
 if [ $# -eq 0 ]; then set -- serve; fi
 case "$1" in
+  -h | --help | -V | --version)
+    exec ottla "$@"
+    ;;
   serve | -*)
     if [ "$1" = serve ]; then shift; fi
     case "${1:-}" in
@@ -53,6 +58,14 @@ case "$1" in
         ;;
     esac
     exec ottla serve "$@"
+    ;;
+  config)
+    shift
+    case "${1:-}" in
+      -h | --help) ;;
+      "" | -*) if [ -n "$properties" ]; then set -- "$properties" "$@"; fi ;;
+    esac
+    exec ottla config "$@"
     ;;
   ping)
     shift

@@ -92,6 +92,19 @@ def test_ping_asks_the_broker_that_serve_would_start(container: Container) -> No
     assert container.run("ping", "-b", "x:1").words == ["ottla", "ping", "-b", "x:1"]
 
 
+def test_config_tells_what_serve_would_start_with(container: Container) -> None:
+    assert container.run("config").words == ["ottla", "config", IMAGE]
+    assert container.run("config", "--effective").words == ["ottla", "config", IMAGE, "--effective"]
+    assert container.run("config", KAFKA_LISTENERS="A://:1").words == ["ottla", "config"]
+    assert container.run("config", "my.properties").words == ["ottla", "config", "my.properties"]
+    assert container.run("config", "--help").words == ["ottla", "config", "--help"]
+
+
+@pytest.mark.parametrize("option", ["-h", "--help", "-V", "--version"])
+def test_help_and_version_are_of_all_commands(container: Container, option: str) -> None:
+    assert container.run(option).words == ["ottla", option]
+
+
 def test_other_commands_and_programs_run_as_they_are(container: Container) -> None:
     assert container.run("topics", "list").words == ["ottla", "topics", "list"]
     assert container.run("serve", "my.properties").words == ["ottla", "serve", "my.properties"]
