@@ -20,6 +20,7 @@ from ottla.protocol.records.batch import HEADER_BYTES
 from ottla.storage import layout
 from ottla.storage.append import AppendEntry
 from ottla.storage.checkpoint import read_offsets, write_offsets
+from ottla.storage.errors import StorageError
 from ottla.storage.layout import TopicPartition
 from ottla.storage.leader_epoch_checkpoint import EpochEntry, write_leader_epochs
 from ottla.storage.repair import DirectoryInUse, Repair
@@ -578,3 +579,35 @@ def test_a_crash_before_the_metadata_log_is_rebuilt_leaves_what_tells_that_it_en
         assert "__cluster_metadata-0 from" not in line
     rows = read_offsets(files, DATA / layout.RECOVERY_POINT_CHECKPOINT_FILE)
     assert rows[TopicPartition(layout.CLUSTER_METADATA_TOPIC, 0)] > 1
+
+
+def test_a_directory_of_a_kafka_with_zookeeper_is_left_to_it_until_a_repair_makes_a_metadata_log() -> None:
+    files = left_behind()
+    for name in files.list_directory(METADATA):
+        files.unlink(METADATA / name)
+    files.remove_directory(METADATA)
+    for path in (DATA / "bootstrap.checkpoint", DATA / layout.FORMAT_FILE, PLACE / layout.PARTITION_METADATA_FILE):
+        files.unlink(path)
+    properties = b"#Sun Nov 22 01:33:45 UTC 2026\nbroker.id=1\nversion=0\ncluster.id=snStTyhwRxOLAX0YhcbINQ\n"
+    files.write_atomically(DATA / layout.META_PROPERTIES_FILE, properties)
+    before = files.written_state()
+    with pytest.raises(StorageError, match="with ZooKeeper, where its topics stand; `ottla log verify --repair /data`"):
+        started(files)
+    assert files.written_state() == before
+    lines = [line for _, line in repair(files)]
+    assert "topic orders: no directory says its topic id, so it gets a new one" in lines
+    again = Repair(files, DATA, LATER_MS, None, MetadataRebuild(files, DATA, LATER_MS))
+    assert [one for one in again.look() if one.severity is not Severity.NOTE] == []
+    assert again.plan() == []
+    assert served(started(files)) == ALL
+
+
+def test_the_tail_of_a_metadata_log_that_was_stopped_cleanly_is_not_torn_but_damaged() -> None:
+    """Kafka keeps no recovery point for it: that it was stopped cleanly tells."""
+    files = left_behind()
+    (path,) = logs_of(files, METADATA)
+    write_offsets(files, DATA / layout.RECOVERY_POINT_CHECKPOINT_FILE, {ORDERS: BATCHES * 3})
+    positions = [at for at, _ in walk(files.open(path).pread, 0, files.size(path))]
+    files.open(path, writable=True).truncate(positions[1] + 20)
+    repair(files)
+    assert served(started(files)) == ALL

@@ -1,7 +1,7 @@
 """Which topics there are *now*, where the metadata tells only of some moment before: the partitions' directories know.
 
-The topic id stands in each `partition.metadata`, the number of partitions follows from their numbers, the leader epoch
-from their checkpoints.
+The topic id stands in each `partition.metadata` (a topic without any gets a new one), the number of partitions follows
+from their numbers, the leader epoch from their checkpoints.
 
 - a topic of which no directory is left was deleted behind the damage, and is forgotten;
 - a topic that only its directories know gets `retention.ms=-1` and `retention.bytes=-1`, because what it was configured
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from ottla.broker.groups.home import MAX_MESSAGE_BYTES
 from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataImage, PartitionState, TopicState
@@ -54,11 +54,10 @@ def reconcile(remains: MetadataRemains) -> Iterator[str]:
             _forget(image, topic)
             yield f"topic {topic.name} ({topic.id}): no directory of it is left, it is forgotten"
     for name, directories in sorted(found.items()):
-        if name not in ids:
-            yield f"topic {name}: no directory says its topic id; its directories become -stray at the next start"
-            continue
         if name not in image.topics:
-            _add(image, name, ids[name])
+            if name not in ids:
+                yield f"topic {name}: no directory says its topic id, so it gets a new one"
+            _add(image, name, ids.get(name) or uuid4())
             overrides = ", ".join(f"{k}={v}" for k, v in image.topic_configs(name).items())
             yield f"topic {name}: its configuration is lost; {overrides} until somebody sets another"
         _add_partitions(remains, image.topics[name], directories)

@@ -31,8 +31,12 @@ from ottla.broker.metadata.snapshot import (
     encode_snapshot,
 )
 from ottla.storage import layout
+from ottla.storage.checkpoint import BrokenFile
 from ottla.storage.delayed_removal import remove_tree
+from ottla.storage.directory_format import read_clean_shutdown
+from ottla.storage.directory_opening import has_partitions
 from ottla.storage.files import Files
+from ottla.storage.meta_properties import read_meta_properties
 from ottla.storage.partition_metadata import write_partition_metadata
 from ottla.storage.repair import Mend
 
@@ -50,17 +54,23 @@ class MetadataRebuild:
         self._directory = root / METADATA_DIRECTORY
         self._now_ms = now_ms
         self._remains = MetadataRemains(files, [root, *others])
-        self._is_here = files.exists(root / BOOTSTRAP_FILE) or files.is_directory(self._directory)
+        has_zookeeper = is_of_zookeeper(files, [root, *others])
+        self._is_here = has_zookeeper or files.exists(root / BOOTSTRAP_FILE) or files.is_directory(self._directory)
+        self._was_clean = read_clean_shutdown(files, root) is not None
         if self._is_here and not files.is_directory(root / REBUILT):
             self._remains.read()
+            if has_zookeeper:
+                self._remains.problem = "its topics stand in the ZooKeeper of an Apache Kafka"
 
     def topic_ids(self) -> Mapping[str, UUID]:
         """Ids of the topics, as far as anything tells them; none where there is no metadata log and none is missing."""
         return self._remains.topic_ids() if self._is_here else {}
 
     def is_readable(self, has_damage: bool) -> bool:
-        """Whether the log can stay: it can be read, and what is damaged in it, if anything, is a torn tail."""
-        return self._remains.problem is None and not (has_damage and self._remains.has_damage_inside())
+        """Whether the log can stay: it can be read, and any damage in it is the torn tail of a crash."""
+        if self._remains.problem is not None:
+            return False
+        return not has_damage or not (self._was_clean or self._remains.has_damage_inside())
 
     def problems(self, has_damage: bool) -> list[tuple[Path, str]]:
         """What a start would refuse, Ottla's or Kafka's, and no checksum of a batch tells: which file, and why."""
@@ -108,7 +118,9 @@ class MetadataRebuild:
         ]
         if self.is_readable(has_damage):
             return small
-        reason = self._remains.problem or "batches below its newest snapshot are damaged"
+        reason = self._remains.problem or "batches that were on disk are damaged"
+        if self._remains.problem is None and not self._remains.has_damage_inside():
+            self._remains.is_complete = False  # its end was lost, and with it whatever came last
         missing = self._remains.missing_directories()
         if missing:
             plan = (
@@ -203,3 +215,16 @@ class MetadataRebuild:
         self._remains = MetadataRemains(self._files, self._remains.roots)
         self._remains.read()
         return [*lines, "the rebuilt metadata log is in its place"]
+
+
+def is_of_zookeeper(files: Files, roots: Sequence[Path]) -> bool:
+    """Whether the first of `roots` holds partitions of a Kafka whose topics stood in ZooKeeper (`meta.properties` of
+    version 0), and none of them has been given a metadata log. Raises OSError.
+    """
+    if any(files.is_directory(root / METADATA_DIRECTORY) for root in roots):
+        return False
+    try:
+        properties = read_meta_properties(files, roots[0])
+    except BrokenFile:
+        return False
+    return properties is not None and properties.version == 0 and has_partitions(files, roots[0])
