@@ -359,7 +359,8 @@ def test_a_program_that_ends_without_closing_delivers_and_does_not_hang(broker, 
 
 
 FORKING = """
-import os, sys
+import os, sys, warnings
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # from Python 3.12 on
 from ottla.client import ClientClosed
 from ottla.client.blocking import Producer
 with Producer(sys.argv[1]) as producer:
