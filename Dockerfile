@@ -11,10 +11,13 @@ RUN python3 -m venv /opt/ottla \
 FROM python:3.12-slim
 # Group 0 owns the data: a container that is given any user id, but no group, belongs to it and can write.
 RUN useradd --uid 1000 --gid 0 --no-create-home --home-dir /var/lib/ottla --shell /usr/sbin/nologin ottla
-RUN install -d -o 1000 -g 0 -m 0775 /var/lib/ottla && install -d -m 0755 /etc/ottla
+# A new volume begins as the directory that it is mounted over, owner included: so may `data`, and Kafka's own image's place.
+RUN install -d -o 1000 -g 0 -m 0775 /var/lib/ottla /var/lib/ottla/data /var/lib/kafka/data && install -d -m 0755 /etc/ottla
 COPY --from=build /opt/ottla /opt/ottla
 COPY packaging/image/image.properties /usr/local/share/ottla/image.properties
-COPY --chmod=0755 packaging/image/entrypoint.sh /usr/local/bin/ottla-entrypoint
+COPY packaging/image/entrypoint.sh /usr/local/bin/ottla-entrypoint
+# Not by COPY --chmod, which older builders do not know; a checkout on Windows has no modes.
+RUN chmod 0755 /usr/local/bin/ottla-entrypoint
 ENV PATH=/opt/ottla/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 ENV PYTHONDONTWRITEBYTECODE=1
 # log.dirs is ./data unless somebody says otherwise, so the data is in the volume without a key that could get lost.

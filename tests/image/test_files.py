@@ -65,6 +65,13 @@ def test_images_are_named_without_a_registry_and_have_a_python_that_we_support()
             assert int(found[1]) >= int(least.removeprefix(">=3."))
 
 
+def test_any_builder_knows_the_options_of_its_instructions() -> None:
+    """`COPY --chmod`, `RUN --mount` and the like are BuildKit's alone."""
+    for one in read_dockerfile():
+        if one.name in ("COPY", "RUN"):
+            assert set(one.options() if one.name == "COPY" else re.findall(r"^--[a-z]+", one.arguments)) <= {"from"}
+
+
 def test_what_is_built_is_all_that_the_package_needs() -> None:
     project = tomllib.loads((TOP / "pyproject.toml").read_text())
     copied = {
@@ -81,6 +88,13 @@ def test_the_port_and_the_volume_are_those_of_the_defaults() -> None:
     assert config.listeners[0].port == DEFAULT_PORT
     assert only("VOLUME").words() == only("WORKDIR").words() == [VOLUME]
     assert [Path(VOLUME, path).is_relative_to(VOLUME) for path in config.log_dirs] == [True]
+
+
+def test_a_new_volume_may_be_mounted_where_the_data_is_or_where_kafkas_own_image_has_it() -> None:
+    """A new volume gets the owner and the mode of the directory that it hides; of none, it is root's."""
+    steps = " && ".join(one.arguments for one in read_dockerfile() if one.name == "RUN").split(" && ")
+    (made,) = (step.split() for step in steps if step.startswith("install -d -o 1000 -g 0 -m 0775 "))
+    assert made[8:] == [VOLUME, f"{VOLUME}/data", "/var/lib/kafka/data"]
 
 
 def test_it_does_not_run_as_root() -> None:
