@@ -38,7 +38,7 @@ from ottla.cli.failures import Failure
     show_default=True,
     help="How long to wait for each server.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing; the exit status tells.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing of an answer; the exit status tells.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def ping(
     servers: str | None, is_serving: bool, properties: Path | None, timeout_ms: int, quiet: bool, as_json: bool
