@@ -1,7 +1,8 @@
 """A broker as a process: its loop, its log on standard error, the signals that stop it, and its exit status.
 
 serving:  "listening on NAME://host:port" for each listener, the only lines on standard output
-stop:     SIGTERM, SIGINT; a second one does not wait for the connections
+stop:     SIGTERM, SIGINT, and SIGHUP (the terminal is gone) unless whoever started it had that ignored, as nohup does;
+          a second SIGTERM or SIGINT does not wait for the connections
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(config: BrokerConfig, *, level: int = logging.INFO) -> int:
-    """Serve until SIGTERM or SIGINT; the process's exit status. What keeps it from starting is one line in the log."""
+    """Serve until a signal ends it; the process's exit status. What keeps it from starting is one line in the log."""
     from ottla.broker.metadata.image import MetadataError
     from ottla.storage.errors import StorageError
 
@@ -69,6 +70,8 @@ async def _serve(config: BrokerConfig) -> int:
     stop, force = asyncio.Event(), asyncio.Event()
 
     def on_signal(name: str) -> None:
+        if stop.is_set() and name == signal.SIGHUP.name:
+            return  # the shell and the terminal send one each
         if stop.is_set():
             LOG.warning("%s again: stopping without waiting", name)
             force.set()
@@ -78,8 +81,9 @@ async def _serve(config: BrokerConfig) -> int:
             server.interrupt_start()
 
     server = Server(config)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number.name)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, on_signal, number.name)
     try:
         await server.start()
     except LoadInterrupted:

@@ -1,0 +1,31 @@
+"""The signals that stop a broker's process, and the one that must not when somebody said so."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from kit.broker import STOP_TIMEOUT_S, BrokerProcess
+from kit.command import run
+
+CLEAN = ".kafka_cleanshutdown"
+NOHUP = ("/bin/sh", "-c", 'trap "" HUP; exec "$@"', "sh")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_that_ends_programs_stops_it_cleanly(number: signal.Signals, own_broker: BrokerProcess) -> None:
+    """SIGHUP is what a terminal sends when its window is closed; a JVM shuts down on it, too."""
+    assert own_broker.process is not None
+    own_broker.process.send_signal(number)
+    assert own_broker.process.wait(STOP_TIMEOUT_S) == 0
+    assert (own_broker.directory / CLEAN).exists()
+
+
+def test_nohup_keeps_it_serving(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", prefix=NOHUP) as broker:
+        assert broker.process is not None
+        broker.process.send_signal(signal.SIGHUP)
+        assert run("ping", "-b", broker.bootstrap).status == 0
+        assert "SIGHUP" not in broker.output
+        assert not (broker.directory / CLEAN).exists()
