@@ -2,7 +2,8 @@
 
 `metadata.version` is the format of the metadata log. `group.version` 1 is the consumer protocol (KIP-848); clients look
 whether it is finalized before they use it. A level is finalized by a FeatureLevelRecord; a directory that lacks one,
-because an earlier Ottla did not have the feature, gets it at its next start. One that was taken back stays so.
+because an earlier Ottla did not have the feature, gets it at its next start. One that was taken back stays so, and a
+directory whose metadata.version is that of an older Kafka gets none: that Kafka would not start on it any more.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from ottla.broker.metadata.image import METADATA_VERSION, METADATA_VERSION_FEATURE, METADATA_VERSION_MIN
 
 GROUP_VERSION_FEATURE = "group.version"
+FIRST_METADATA_VERSION_WITH_GROUP_VERSION = 22
+"""4.0-IV0 (Kafka's `GroupVersion.bootstrapMetadataVersion`)."""
 CONSUMER_PROTOCOL_LEVEL = 1
 """The level of `group.version` from which on groups may speak the consumer protocol."""
 

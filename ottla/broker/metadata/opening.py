@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.broker.metadata.image import METADATA_VERSION_FEATURE, MetadataError, MetadataImage
+from ottla.broker.metadata.features import FIRST_METADATA_VERSION_WITH_GROUP_VERSION, GROUP_VERSION_FEATURE
+from ottla.broker.metadata.image import METADATA_VERSION, METADATA_VERSION_FEATURE, MetadataError, MetadataImage
 from ottla.broker.metadata.journal import (
     METADATA_DIRECTORY,
     METADATA_TOPIC_ID,
@@ -125,7 +126,10 @@ def known_features(image: MetadataImage, node_id: int) -> set[str]:
     """
     last_run = image.brokers.get(node_id)
     offered = set() if last_run is None else {feature.name for feature in last_run.features}
-    return set(image.features) | (offered - {METADATA_VERSION_FEATURE})
+    known = set(image.features) | (offered - {METADATA_VERSION_FEATURE})
+    if image.features.get(METADATA_VERSION_FEATURE, METADATA_VERSION) < FIRST_METADATA_VERSION_WITH_GROUP_VERSION:
+        known.add(GROUP_VERSION_FEATURE)  # the Kafka that the directory comes from refuses it
+    return known
 
 
 def warn_about_carried_records(image: MetadataImage) -> None:

@@ -10,8 +10,9 @@ import pytest
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.metadata.batches import encode_data_batch, leader_change_batch, single_voter
-from ottla.broker.metadata.image import METADATA_VERSION, MetadataError
+from ottla.broker.metadata.image import METADATA_VERSION, MetadataError, MetadataImage
 from ottla.broker.metadata.journal import bootstrap_records
+from ottla.broker.metadata.opening import known_features
 from ottla.broker.metadata.quorum_state import QuorumState, decode_quorum_state
 from ottla.broker.metadata.scan import scan_log
 from ottla.broker.metadata.snapshot import (
@@ -141,6 +142,15 @@ def test_bootstrap_names_the_metadata_version_of_kafka_4_1_and_then_the_consumer
 
 def test_a_log_that_is_not_empty_gets_the_features_that_it_lacks() -> None:
     assert bootstrap_records(known={"metadata.version"}) == [FeatureLevelRecord(name="group.version", feature_level=1)]
+
+
+@pytest.mark.parametrize(("level", "is_given"), [(17, False), (21, False), (22, True), (27, True)])
+def test_a_directory_of_an_older_kafka_gets_no_feature_that_this_kafka_would_refuse(level: int, is_given: bool) -> None:
+    """Kafka 3.9 (level 21) ends at a FeatureLevelRecord of group.version 1."""
+    image = MetadataImage()
+    image.replay(FeatureLevelRecord(name="metadata.version", feature_level=level))
+    lacks = [record.name for record in bootstrap_records(known_features(image, node_id=1))]
+    assert lacks == (["group.version"] if is_given else [])
 
 
 # --- The log
