@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 from ottla.cli.batch_words import header_to_json, record_to_json
 from ottla.cli.show import json_bytes, show_hex
@@ -19,6 +20,7 @@ from ottla.storage import layout
 from ottla.storage.checkpoint import BrokenFile, read_offsets
 from ottla.storage.files import File, Files
 from ottla.storage.index_reading import OFFSET_ENTRY, TIME_ENTRY, read_index
+from ottla.storage.kafka_uuid import uuid_to_text
 from ottla.storage.leader_epoch_checkpoint import read_leader_epochs
 from ottla.storage.producer_state import CorruptSnapshot, parse_snapshot
 from ottla.storage.scan import walk, with_inner_offsets
@@ -183,6 +185,8 @@ def _json(value: object) -> object:
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         return json_bytes(bytes(value))
+    if isinstance(value, UUID):
+        return uuid_to_text(value)
     if isinstance(value, list | tuple):
         return [_json(one) for one in value]
     return _fields(value) if getattr(type(value), "__slots__", None) and hasattr(value, "fields") else str(value)

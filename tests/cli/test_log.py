@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from click.testing import CliRunner, Result
@@ -15,6 +16,7 @@ from kit.seed_examples import SEED_EXAMPLES, TIMESTAMP_MS, SeedExample, make_see
 
 from ottla.cli.main import main
 from ottla.protocol.records.batch import Record, encode_batch
+from ottla.protocol.stored.metadata import TopicRecord, encode_metadata_record
 from ottla.storage import layout
 from ottla.storage.checkpoint import write_offsets
 from ottla.storage.files import OsFiles
@@ -203,6 +205,15 @@ def test_aborted_transactions_are_rows(tmp_path: Path) -> None:
         "last_stable_offset": 10,
     }
     assert "producer 1000        aborted from offset 5 to 9  last stable offset 10" in ottla("log", "dump", path).output
+
+
+def test_ids_in_metadata_records_are_told_as_kafka_writes_them(tmp_path: Path) -> None:
+    path = tmp_path / "__cluster_metadata-0"
+    path.mkdir()
+    value = encode_metadata_record(TopicRecord(name="orders", topic_id=UUID(int=7)))
+    layout.log_file(path, 0).write_bytes(bytes(encode_batch([Record(0, 1, None, value, ())])))
+    (row,) = [row for row in rows(path, "--records") if row["type"] == "record"]
+    assert row["metadata"] == {"kind": "TopicRecord", "name": "orders", "topic_id": "AAAAAAAAAAAAAAAAAAAABw"}
 
 
 def test_a_file_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
