@@ -19,6 +19,7 @@ from ottla.protocol.api.describe_log_dirs import DescribeLogDirsRequest, Describ
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from ottla.protocol.message import Message
@@ -49,8 +50,9 @@ DROPPED_BY_KAFKA: list[tuple[type[Message], int]] = [
     *((cls, version) for cls in (FetchRequest, FetchResponse) for version in range(4)),
     (ListOffsetsRequest, 0),
     (ListOffsetsResponse, 0),
-    (OffsetCommitRequest, 1),
-    (OffsetCommitResponse, 1),
+    *((cls, version) for cls in (OffsetCommitRequest, OffsetCommitResponse) for version in range(2)),
+    (OffsetFetchRequest, 0),
+    (OffsetFetchResponse, 0),
     *((cls, version) for cls in (CreateTopicsRequest, CreateTopicsResponse) for version in range(2)),
     (DeleteTopicsRequest, 0),
     (DeleteTopicsResponse, 0),

@@ -1,12 +1,14 @@
-"""OffsetCommit (key 8), versions 1-9: keep how far a group has read; the answer says that it survives a crash.
+"""OffsetCommit (key 8), versions 0-9: keep how far a group has read; the answer says that it survives a crash.
 
 A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one whose text is longer than `offset.metadata.max.bytes`
 OFFSET_METADATA_TOO_LARGE; the others are kept. Whether the member may commit is judged for the whole request, and only
 where something in it exists, as in Kafka: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, STALE_MEMBER_EPOCH and the like. The
 empty group id is a group.
 
-Versions: 1 gives each offset a commit time, 2-4 a retention for the whole request, which then counts instead of
-`offsets.retention.minutes`. Kafka 4 begins with version 2.
+Versions: 0 comes from no member, so that it is refused where the group has some, as any such commit; 1 gives each
+offset a commit time, 2-4 a retention for the whole request, which then counts instead of `offsets.retention.minutes`.
+Kafka 4 begins with version 2. What version 0 commits went to ZooKeeper in Kafka, and is UNSUPPORTED_VERSION in KRaft;
+here it is kept as every other commit.
 """
 
 from __future__ import annotations

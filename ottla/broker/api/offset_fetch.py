@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9), versions 1-9: the offsets that groups have committed; several groups from version 8 on.
+"""OffsetFetch (key 9), versions 0-9: the offsets that groups have committed; several groups from version 8 on.
 
 A partition without a committed offset is answered with -1 and no error, also one that does not exist, and also in a
 group that does not exist: librdkafka takes GROUP_ID_NOT_FOUND here as fatal. Null topics ask for all of a group's

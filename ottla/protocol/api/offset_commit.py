@@ -1,9 +1,10 @@
-"""OffsetCommit (key 8), versions 1-9: keep how far a group has read.
+"""OffsetCommit (key 8), versions 0-9: keep how far a group has read.
 
-Versions: 1 carries a time for each partition · 2-4 a retention time for the whole request (KIP-211 ended it) · 6 has
-the leader epoch (KIP-320) · 7 static members (KIP-345) · 8 is flexible · 9 serves KIP-848, where the generation is the
-member's epoch. Versions 0 (kept in ZooKeeper) and 1 ended with Apache Kafka 4.0; version 1 is served here, because
-clients of that age cost nothing but one field. Version 10 is unstable in Kafka 4.1.
+Versions: 1 names the member and its generation, and carries a time for each partition · 2-4 a retention time for the
+whole request (KIP-211 ended it) · 6 has the leader epoch (KIP-320) · 7 static members (KIP-345) · 8 is flexible · 9
+serves KIP-848, where the generation is the member's epoch. Versions 0 (which Kafka kept in ZooKeeper) and 1 ended with
+Apache Kafka 4.0; they are served here, because clients of that age cost nothing but one field. Version 10 is unstable
+in Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from ottla.protocol.message import Request, Response, Struct, ranged, since
 from ottla.protocol.types import Int16, Int32, Int64, NullableString, String
 
 
-class OffsetCommitRequest(Request, key=8, versions="1-9", flexible="8+"):
+class OffsetCommitRequest(Request, key=8, versions="0-9", flexible="8+"):
     """What to keep. Without a group that is managed here, the generation is -1 and the member id empty."""
 
     class OffsetCommitRequestPartition(Struct):
@@ -31,14 +32,14 @@ class OffsetCommitRequest(Request, key=8, versions="1-9", flexible="8+"):
         partitions: list[OffsetCommitRequest.OffsetCommitRequestPartition]
 
     group_id: String
-    generation_id_or_member_epoch: Int32 = -1
-    member_id: String
+    generation_id_or_member_epoch: Int32 = since("1+", default=-1, ignorable=True)
+    member_id: String = since("1+", default="", ignorable=True)
     group_instance_id: NullableString = since("7+", default=None)
     retention_time_ms: Int64 = ranged("2-4", default=-1, ignorable=True)
     topics: list[OffsetCommitRequestTopic]
 
 
-class OffsetCommitResponse(Response, key=8, versions="1-9", flexible="8+"):
+class OffsetCommitResponse(Response, key=8, versions="0-9", flexible="8+"):
     """What became of each offset."""
 
     class OffsetCommitResponsePartition(Struct):

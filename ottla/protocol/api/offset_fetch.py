@@ -1,10 +1,11 @@
-"""OffsetFetch (key 9), versions 1-9: the offsets that groups have committed.
+"""OffsetFetch (key 9), versions 0-9: the offsets that groups have committed.
 
 A partition without a committed offset is answered with -1 and no error, also in a group that does not exist.
 
-Versions: 2 may ask for all topics by null, and has a code for the group · 5 has the leader epoch · 6 is flexible · 7
-can ask for stable offsets only: UNSTABLE_OFFSET_COMMIT while a transaction is open (KIP-447) · 8 asks about several
-groups (KIP-709) · 9 names the member, for KIP-848. Version 10 is unstable in Kafka 4.1.
+Versions: 0, which read from ZooKeeper in Kafka and ended with 4.0, is 1 in its form · 2 may ask for all topics by null,
+and has a code for the group · 5 has the leader epoch · 6 is flexible · 7 can ask for stable offsets only:
+UNSTABLE_OFFSET_COMMIT while a transaction is open (KIP-447) · 8 asks about several groups (KIP-709) · 9 names the
+member, for KIP-848. Version 10 is unstable in Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ottla.protocol.message import Request, Response, Struct, ranged, since
 from ottla.protocol.types import Bool, Int16, Int32, Int64, NullableString, String
 
 
-class OffsetFetchRequest(Request, key=9, versions="1-9", flexible="6+"):
+class OffsetFetchRequest(Request, key=9, versions="0-9", flexible="6+"):
     """One group up to version 7, several from version 8 on."""
 
     class OffsetFetchRequestTopic(Struct):
@@ -36,13 +37,13 @@ class OffsetFetchRequest(Request, key=9, versions="1-9", flexible="6+"):
         member_epoch: Int32 = since("9+", default=-1, ignorable=True)
         topics: list[OffsetFetchRequest.OffsetFetchRequestTopics] | None
 
-    group_id: String = ranged("1-7", default="")
-    topics: list[OffsetFetchRequestTopic] | None = ranged("1-7", factory=list, nullable="2-7")
+    group_id: String = ranged("0-7", default="")
+    topics: list[OffsetFetchRequestTopic] | None = ranged("0-7", factory=list, nullable="2-7")
     groups: list[OffsetFetchRequestGroup] = since("8+", factory=list)
     require_stable: Bool = since("7+", default=False)
 
 
-class OffsetFetchResponse(Response, key=9, versions="1-9", flexible="6+"):
+class OffsetFetchResponse(Response, key=9, versions="0-9", flexible="6+"):
     """The offsets, in the form that the version asks in."""
 
     class OffsetFetchResponsePartition(Struct):
@@ -83,6 +84,6 @@ class OffsetFetchResponse(Response, key=9, versions="1-9", flexible="6+"):
         error_code: Int16 = 0
 
     throttle_time_ms: Int32 = since("3+", default=0, ignorable=True)
-    topics: list[OffsetFetchResponseTopic] = ranged("1-7", factory=list)
+    topics: list[OffsetFetchResponseTopic] = ranged("0-7", factory=list)
     error_code: Int16 = ranged("2-7", default=0, ignorable=True)
     groups: list[OffsetFetchResponseGroup] = since("8+", factory=list)

@@ -64,14 +64,22 @@ def member_commit(node: Node, group: str, member_id: str, generation: int, versi
 # Commits -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", range(1, 10))
+@pytest.mark.parametrize("version", range(10))
 def test_a_commit_is_told_by_every_version_that_asks(node: Node, version: int) -> None:
     assert commit(node, "g", {0: 42, 3: 43}, version=version) == ErrorCode.NONE
-    for fetch_version in range(1, 8):
+    for fetch_version in range(8):
         topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1, 3])
         answer = ask(node, OffsetFetchRequest(group_id="g", topics=[topic]), fetch_version)
         assert isinstance(answer, OffsetFetchResponse)
         assert [each.committed_offset for each in answer.topics[0].partitions] == [42, -1, 43]
+
+
+def test_a_commit_that_names_no_member_is_refused_while_the_group_has_members(node: Node) -> None:
+    join(node, "g")
+    with pytest.raises(KafkaError) as refused:
+        commit(node, "g", {0: 42}, version=0)
+    assert refused.value.code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert committed(node, "g") == -1
 
 
 def test_leader_epoch_and_text_are_kept_beside_the_offset(node: Node) -> None:
