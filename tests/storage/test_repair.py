@@ -511,6 +511,7 @@ def test_a_start_takes_a_directory_whose_topic_id_has_a_flipped_bit() -> None:
         (METADATA / "quorum-state", b'{"leaderId":1'),
         (METADATA / "quorum-state", b"{}"),
         (DATA / "bootstrap.checkpoint", b""),
+        (METADATA / "00000000000000000000-0000000000.checkpoint", b""),
         (DATA / "bootstrap.checkpoint", bytes(100)),
     ],
 )

@@ -82,10 +82,11 @@ class MetadataRebuild:
         return found
 
     def _unreadable_files(self) -> list[tuple[Path, str]]:
-        """`bootstrap.checkpoint`, of which only Kafka reads more than that it is there, and `quorum-state`."""
+        """`quorum-state`, and two that only Kafka reads: `bootstrap.checkpoint` and the snapshot of the voters."""
         found = []
-        path = self._root / BOOTSTRAP_FILE
-        if self._files.exists(path):
+        for path in (self._root / BOOTSTRAP_FILE, self._directory / VOTERS_SNAPSHOT.file_name):
+            if not self._files.exists(path):
+                continue
             try:
                 decode_snapshot(self._files.read_bytes(path), path.name)
             except MetadataError as error:
@@ -137,9 +138,16 @@ class MetadataRebuild:
             self._write_bootstrap()
             return ["written anew"]
         remains = self._remains
+        if path.name == VOTERS_SNAPSHOT.file_name:
+            self._files.write_atomically(path, self._voters_snapshot())
+            return ["written anew"]
         state = QuorumState(remains.node_id(), max(remains.image.epoch, remains.highest()[1]))
         self._files.write_atomically(path, state.encode())
         return [f"written anew: epoch {state.leader_epoch}"]
+
+    def _voters_snapshot(self) -> bytes:
+        voters = single_voter(self._remains.node_id(), self._remains.directory_id(self._root), (DEFAULT_CONTROLLER,))
+        return encode_snapshot([], epoch=0, now_ms=self._now_ms, last_contained_log_timestamp=0, voters=voters)
 
     def _write_bootstrap(self) -> None:
         content = encode_snapshot(bootstrap_records(), epoch=0, now_ms=self._now_ms, last_contained_log_timestamp=0)
