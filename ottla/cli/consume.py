@@ -94,8 +94,8 @@ class Fields(NamedTuple):
     "template",
     metavar="TEXT",
     help=r"How a record is written, as in kcat: %s value, %S its length, %R the same as 4 bytes, %k key, "
-    r"%K its length, %t topic, %p partition, %o offset, %T timestamp in milliseconds, %D as a date, %h headers, %% percent; "
-    r"\n \r \t \\ \xHH. Nothing is added.",
+    r"%K its length, %t topic, %p partition, %o offset, %T timestamp in milliseconds, %D as a date, %h headers, "
+    r"%% percent; \n \r \t \\ \xHH. Nothing is added.",
 )
 def consume(
     topic: str,
