@@ -23,13 +23,14 @@ from ottla.protocol.records.record import Record
 NEW = [Record(number, STAMP_MS + number, b"new", b"new %d" % number, (("h", b"x"),)) for number in range(3)]
 OLD_VALUES = ["old 0", "old 1 " * 40, "old 2"]
 
-KAFKA_PYTHON_1 = Client("kafka_python", ("kafka-python==1.4.7",))
-KAFKA_PYTHON_2 = Client("kafka_python", ("kafka-python==2.0.2",))
+# Python 3.12 took away how the `six` inside kafka-python finds its modules; there are no later wheels of librdkafka 2.0.
+KAFKA_PYTHON_1 = Client("kafka_python", ("kafka-python==1.4.7",), (3, 11))
+KAFKA_PYTHON_2 = Client("kafka_python", ("kafka-python==2.0.2",), (3, 11))
 KAFKA_PYTHON = Client("kafka_python")
-AIOKAFKA_0_8 = Client("aiokafka_", ("aiokafka==0.8.1", "kafka-python==2.0.2"))
-LIBRDKAFKA_2_0 = Client("confluent", ("confluent-kafka==2.0.2",))
+AIOKAFKA_0_8 = Client("aiokafka_", ("aiokafka==0.8.1", "kafka-python==2.0.2"), (3, 11))
+LIBRDKAFKA_2_0 = Client("confluent", ("confluent-kafka==2.0.2",), (3, 11))
 LIBRDKAFKA = Client("confluent")
-PYKAFKA = Client("pykafka_", ("pykafka==2.8.0",))
+PYKAFKA = Client("pykafka_", ("pykafka==2.8.0", "setuptools<81"))  # it asks for pkg_resources
 
 SPOKEN = [
     (KAFKA_PYTHON_1, [("0.8.2", "gzip"), ("0.9", "lz4"), ("0.10.0", "none"), ("0.10.1", "snappy"), ("0.11", "lz4")]),

@@ -2,7 +2,8 @@
 
 `install` puts a pinned release from PyPI into a directory of the cache (~/.cache/ottla/old-clients; XDG_CACHE_HOME
 moves it), by pip, once; the process finds it by PYTHONPATH before the release that the environment has. Where pip
-cannot get it the test is skipped, but in CI (`CI` is set) it fails: there it must run.
+cannot get it the test is skipped, but in CI (`CI` is set) it fails: there it must run. A release that ends with a newer
+Python than it knew is skipped there, too.
 
 A program (tests/integration/old_clients) reads its jobs from standard input and prints what became of them; see `run`.
 """
@@ -27,10 +28,14 @@ RUN_TIMEOUT_S = 90
 
 
 class Client(NamedTuple):
-    """A client at a release. `requirements` empty: the one of the environment."""
+    """A client at a release. `requirements` empty: the one of the environment.
+
+    `newest_python`: the last one on which that release runs, or for which there is a wheel of it; None: no such bound.
+    """
 
     program: str
     requirements: tuple[str, ...] = ()
+    newest_python: tuple[int, int] | None = None
 
     @property
     def name(self) -> str:
@@ -62,6 +67,8 @@ class Outcome(NamedTuple):
 
 def run(client: Client, bootstrap: str, jobs: Sequence[Job]) -> list[Outcome]:
     """Let the client do all jobs, in one process. Fails with what it printed when it does not end well."""
+    if client.newest_python is not None and sys.version_info[:2] > client.newest_python:
+        pytest.skip(f"{client.name} needs Python {'.'.join(map(str, client.newest_python))} or older")
     environment = dict(os.environ)
     if client.requirements:
         environment["PYTHONPATH"] = str(install(client.requirements))
@@ -81,7 +88,7 @@ def run(client: Client, bootstrap: str, jobs: Sequence[Job]) -> list[Outcome]:
 def install(requirements: tuple[str, ...]) -> Path:
     """The directory that holds the release, installed if it is not there yet."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla" / "old-clients"
-    name = "_".join(requirements).replace("==", "-")
+    name = "_".join(requirements).replace("==", "-").replace("<", "-before-")
     place = cache / f"{name}-py{sys.version_info.major}{sys.version_info.minor}"
     if place.is_dir():
         return place
