@@ -23,7 +23,7 @@ from ottla.protocol.records.record import Record
 NEW = [Record(number, STAMP_MS + number, b"new", b"new %d" % number, (("h", b"x"),)) for number in range(3)]
 OLD_VALUES = ["old 0", "old 1 " * 40, "old 2"]
 
-# Python 3.12 took away how the `six` inside kafka-python finds its modules; there are no later wheels of librdkafka 2.0.
+# Python 3.12 took away how the `six` in kafka-python finds its modules; there are no later wheels of librdkafka 2.0.
 KAFKA_PYTHON_1 = Client("kafka_python", ("kafka-python==1.4.7",), (3, 11))
 KAFKA_PYTHON_2 = Client("kafka_python", ("kafka-python==2.0.2",), (3, 11))
 KAFKA_PYTHON = Client("kafka_python")
