@@ -281,10 +281,22 @@ async def send(bootstrap: str, records: list[tuple[bytes, bytes, int]]) -> dict[
     return ends
 
 
+def start_spark() -> Any:
+    """A session, or the reason why there is none."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return quiet_session(SPARK_LOG)
+    except PySparkException as error:
+        causes = [line for line in SPARK_LOG.read_text(errors="replace").splitlines() if line.startswith("Caused by: ")]
+        reason = causes[-1].removeprefix("Caused by: ") if causes else last_line(error)
+        raise DemoFailed(f"Spark does not start: {reason}; all that it said is in {SPARK_LOG}") from None
+
+
 @contextmanager
 def spark_running() -> Iterator[Any]:
     """Run a local Spark session; what Java says goes into a file."""
-    session = step("Spark", lambda: quiet_session(SPARK_LOG))
+    session = step("Spark", start_spark)
     try:
         yield session
     finally:

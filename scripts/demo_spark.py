@@ -41,6 +41,8 @@ def quiet_session(log: Path) -> Any:
     """Start Spark; Java and its workers inherit a standard error that goes into `log`."""
     from pyspark.sql import SparkSession
 
+    # The settings come too late for a machine whose own name nothing resolves: Spark would not start.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master("local[2]").appName("ottla demo")
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)

@@ -41,6 +41,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.skip(str(missing))
     # Spark lists the folders of sys.path. The finder of an editable install is none, so the clone is named here.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the machine's own name may not resolve
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2,3]").appName("ottla tests")
