@@ -126,7 +126,7 @@ SIZES = st.lists(
 CUTS = st.lists(st.tuples(st.floats(0, 1), st.booleans()), max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SIZES, CUTS)
 def test_frames_of_any_size_in_any_pieces_are_answered_in_order(
     sizes: list[int], cuts: list[tuple[float, bool]]

@@ -77,7 +77,7 @@ KINDS = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from([1, 1, 50, 200, 9000])), min_size=1, max_size=12),
     st.integers(0, 40_000),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from kit.wire_values import messages
 
 from ottla.broker.api import HANDLERS
@@ -37,7 +37,7 @@ CASES = [
 
 @pytest.mark.parametrize(("api", "version"), CASES)
 def test_a_refusal_says_its_code_wherever_something_was_asked(api: Api, version: int) -> None:
-    @settings(max_examples=5, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=5, phases=[Phase.generate])
     @given(request=messages(api.request, version))
     def check(request: Request) -> None:
         if isinstance(request, ProduceRequest):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from kit.golden import REQUESTS_AND_RESPONSES
 from kit.kafka_python_messages import kafka_python_class, narrow_to_kafka_python, reencoded, to_kafka_python
 from kit.wire_values import messages
@@ -24,7 +24,7 @@ UNKNOWN_TO_KAFKA_PYTHON = {
 
 @pytest.mark.parametrize(("cls", "version"), CASES)
 def test_kafka_python_writes_the_same_bytes_and_reads_ours(cls: type[Message], version: int) -> None:
-    @settings(max_examples=15, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=15, phases=[Phase.generate])
     @given(ours=messages(cls, version, narrow_to_kafka_python(cls)))
     def check(ours: Message) -> None:
         encoded = encode(ours, version)

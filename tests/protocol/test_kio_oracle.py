@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from kit.golden import CONSUMER_PROTOCOL
 from kit.kio_messages import kio_bytes, kio_class, kio_message, narrow_to_kio, to_kio
 from kit.wire_values import messages
@@ -32,7 +32,7 @@ CASES = [
 def test_kio_writes_the_same_bytes_and_reads_ours(cls: type[Message], version: int) -> None:
     theirs_class = kio_class(cls, version)
 
-    @settings(max_examples=20, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=20, phases=[Phase.generate])
     @given(ours=messages(cls, version, narrow_to_kio))
     def check(ours: Message) -> None:
         theirs = to_kio(ours, theirs_class)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from kit.golden import DROPPED_BY_KAFKA, SAME_AS_THE_NEXT
 from kit.old_kafka_python_messages import old_kafka_python_class, to_old_kafka_python
 from kit.wire_values import messages
@@ -15,7 +15,7 @@ VOUCHED_FOR = [dropped for dropped in DROPPED_BY_KAFKA if dropped not in SAME_AS
 
 @pytest.mark.parametrize(("cls", "version"), VOUCHED_FOR)
 def test_kafka_python_wrote_the_same_bytes_when_it_knew_the_version(cls: type[Message], version: int) -> None:
-    @settings(max_examples=15, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=15, phases=[Phase.generate])
     @given(ours=messages(cls, version))
     def check(ours: Message) -> None:
         encoded = encode(ours, version)
@@ -28,7 +28,7 @@ def test_kafka_python_wrote_the_same_bytes_when_it_knew_the_version(cls: type[Me
 
 @pytest.mark.parametrize(("cls", "version"), SAME_AS_THE_NEXT)
 def test_a_version_that_looks_as_the_next_has_its_bytes(cls: type[Message], version: int) -> None:
-    @settings(max_examples=15, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=15, phases=[Phase.generate])
     @given(ours=messages(cls, version))
     def check(ours: Message) -> None:
         encoded = encode(ours, version)

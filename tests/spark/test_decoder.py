@@ -83,7 +83,7 @@ def simple(first: int, count: int, size: int = 10) -> list[Record]:
 
 
 @given(st.lists(st.tuples(codecs, st.lists(record_contents, min_size=1, max_size=8)), min_size=1, max_size=6))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_any_batches_decode_as_the_brokers_own_reader_decodes_them(contents: list[Any]) -> None:
     data, expected, offset = b"", [], 5
     for codec, items in contents:

@@ -54,7 +54,7 @@ some_headers = st.none() | st.lists(st.tuples(st.text(max_size=5), some_bytes), 
 some_rows = st.lists(st.tuples(st.integers(0, 3), some_bytes, some_bytes, some_headers), min_size=1, max_size=60)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(some_rows)
 def test_batches_hold_the_rows_of_their_partition_in_order(rows: list[Row]) -> None:
     found: dict[int, list[Any]] = {}
@@ -66,7 +66,7 @@ def test_batches_hold_the_rows_of_their_partition_in_order(rows: list[Row]) -> N
     assert found == expected
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(some_rows)
 def test_a_batch_is_byte_for_byte_that_of_the_other_encoder(rows: list[Row]) -> None:
     for body in encoded(rows):
@@ -139,7 +139,7 @@ def test_keys_hash_as_in_java(key: bytes, java: int) -> None:
     assert found == java
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.binary(max_size=40), max_size=40), st.integers(0, 3))
 def test_many_keys_at_once_hash_as_one_by_one(keys: list[bytes], skipped: int) -> None:
     array = pa.array(keys, pa.large_binary())[skipped:]

@@ -124,7 +124,7 @@ def test_a_limit_is_shared_in_proportion_and_met_exactly(cluster: FakeCluster) -
     assert end(planner(), at(0, 20), cluster, most=1000) == [100, 60]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     waiting=st.dictionaries(st.tuples(st.just("t"), st.integers(0, 20)), st.integers(0, 10**9), max_size=12),
     most=st.integers(1, 10**6),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kit.logs import topic_config
 
@@ -28,7 +28,6 @@ def state(run: SegmentRun) -> dict[str, object]:
     return {name: getattr(run, name) for name in SegmentRun.__slots__ if name != "limits"}
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(61, 700), st.integers(1, 5), st.sampled_from([-1, 100, 300, 599, 601, 700])),

@@ -47,7 +47,7 @@ def kafkas_indexes(data: bytes, interval_bytes: int) -> tuple[bytes, bytes]:
     return offsets, times
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     turns=st.lists(st.lists(st.tuples(st.integers(0, 300), st.integers(-50, 50)), max_size=8), min_size=1, max_size=10),
     interval_bytes=st.integers(0, 600),

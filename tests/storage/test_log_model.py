@@ -227,5 +227,5 @@ class LogAgainstDict(RuleBasedStateMachine):
         assert found == expected
 
 
-LogAgainstDict.TestCase.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+LogAgainstDict.TestCase.settings = settings(max_examples=80, stateful_step_count=30)
 TestLogAgainstDict = LogAgainstDict.TestCase

@@ -214,7 +214,7 @@ def test_a_deleted_segment_stays_readable_until_it_is_unlinked() -> None:
 # -- by time
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     stamps=st.lists(st.lists(st.integers(-1, 40), min_size=1, max_size=4), min_size=1, max_size=25),
     codec=st.sampled_from(list(Compression)),

@@ -171,7 +171,7 @@ def test_offsets_that_are_missing_between_old_messages_end_the_log_after_a_crash
     assert log.log_end_offset == 4
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10_000))
 def test_a_sound_message_is_found_behind_any_damage(seed: int) -> None:
     chooser = random.Random(seed)

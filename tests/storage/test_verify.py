@@ -137,7 +137,7 @@ def test_what_is_no_log_directory_is_refused_in_one_line() -> None:
 # --- logs
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(where=st.floats(min_value=0, max_value=1, exclude_max=True), mask=st.integers(1, 255))
 def test_any_byte_of_a_log_that_changes_is_damage(where: float, mask: int) -> None:
     files = left_behind()

@@ -288,7 +288,7 @@ WRITTEN = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     written=WRITTEN, version=st.integers(0, 3), limit=st.integers(1, 2000), segment_bytes=st.sampled_from([1024, 4096])
 )

@@ -463,6 +463,5 @@ TestClassicGroupLife = ClassicGroupLife.TestCase
 TestClassicGroupLife.settings = settings(
     max_examples=120,
     stateful_step_count=50,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -363,7 +363,5 @@ class ConsumerGroups(RuleBasedStateMachine):
             self.everybody_keeps_up()
 
 
-ConsumerGroups.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+ConsumerGroups.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestConsumerGroups = ConsumerGroups.TestCase

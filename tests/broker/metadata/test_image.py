@@ -228,7 +228,7 @@ def histories(draw: st.DrawFn) -> list[MetadataRecord]:
 
 
 @given(histories())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_records_of_an_image_replay_to_an_equal_image(history: list[MetadataRecord]) -> None:
     image = replay(*history)
     assert replay(*image.records()) == image

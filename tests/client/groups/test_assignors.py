@@ -209,7 +209,7 @@ def groups(draw):
 
 @pytest.mark.parametrize("assignor", ALL, ids=lambda one: one.name)
 @given(group=groups())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_nobody_gets_what_is_not_there_or_not_wanted_or_anothers(assignor, group):
     partition_counts, members = group
     assignment = assignor.assign(partition_counts, members)
@@ -223,7 +223,7 @@ def test_nobody_gets_what_is_not_there_or_not_wanted_or_anothers(assignor, group
 
 @pytest.mark.parametrize("assignor", ALL[:3], ids=lambda one: one.name)
 @given(group=groups())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_every_partition_that_somebody_wants_has_an_owner(assignor, group):
     partition_counts, members = group
     wanted = frozenset().union(*(one.topics for one in members))
@@ -232,7 +232,7 @@ def test_every_partition_that_somebody_wants_has_an_owner(assignor, group):
 
 
 @given(group=groups())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_sticky_shares_differ_by_one_at_most_among_equals(group):
     partition_counts, members = group
     alike = [one._replace(topics=frozenset(TOPICS)) for one in members]
@@ -241,7 +241,7 @@ def test_sticky_shares_differ_by_one_at_most_among_equals(group):
 
 
 @given(group=groups())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_sticky_assignment_stays_when_nothing_changes(group):
     partition_counts, members = group
     first = StickyAssignor().assign(partition_counts, members)
@@ -250,7 +250,7 @@ def test_a_sticky_assignment_stays_when_nothing_changes(group):
 
 
 @given(group=groups())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_cooperative_rounds_come_to_an_end_with_every_partition_owned(group):
     partition_counts, members = group
     owned = {one.member_id: () for one in members}
