@@ -21,7 +21,6 @@ from ottla.protocol.message import encode
 
 METADATA_VERSION = 9
 TIMEOUT_S = 60
-PAUSE_S = 0.002
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def first_produce(server: servers.Server) -> FirstProduce:
             if answer[produce.error_at : produce.error_at + 2] == b"\0\0":
                 elapsed = time.perf_counter() - begun
                 return FirstProduce(server.ready_seconds * 1e3, (server.ready_seconds + elapsed) * 1e3, memory_mb)
-            time.sleep(PAUSE_S)
+            time.sleep(servers.LOOK_AGAIN_S)
     raise SystemExit(f"{server.name} accepted no record within {TIMEOUT_S} s")
 
 

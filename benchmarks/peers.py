@@ -95,7 +95,15 @@ def main() -> int:
         if "=" not in peer or "{port}" not in peer:
             parser.error(f"--peer {peer}: it should be NAME=COMMAND with {{port}} in the command")
     servers.build()
-    brokers = contenders(options)
+    try:
+        return compare(contenders(options), options)
+    except servers.CannotRun as reason:
+        print(f"bench-peers: {reason}", file=sys.stderr)
+        return 1
+
+
+def compare(brokers: list[Contender], options: argparse.Namespace) -> int:
+    """Measure and print. Raises CannotRun when a broker does not start."""
     print(
         f"Python {platform.python_version()} ({platform.python_compiler()}), {os.cpu_count()} cores, "
         f"kernel {platform.release()}; load {os.getloadavg()[0]:.1f}; "

@@ -20,6 +20,8 @@ import psutil
 HERE = Path(__file__).parent
 BUILD = HERE / "build"
 PEER_START_S = 90
+LOOK_AGAIN_S = 0.002
+"""Between two looks at a broker that is starting: short beside what is measured, and it leaves the processor to it."""
 
 
 def build() -> None:
@@ -76,6 +78,8 @@ class Server:
     process: subprocess.Popen[str]
     ready_seconds: float
     """From the start of its process until it listened."""
+    stop_s = 20
+    """How long it may take to end before it is killed."""
 
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=os.environ.get("OTTLA_BENCH_DIRECTORY")))
@@ -88,7 +92,7 @@ class Server:
     ) -> None:
         self.process.terminate()
         try:
-            self.process.wait(20)
+            self.process.wait(self.stop_s)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -188,6 +192,9 @@ class Command(Server):
         self.port = free_port()
         self.started_at = time.perf_counter()
         places = {"{port}": str(self.port), "{directory}": str(self.directory / "data")}
+        if shutil.which(words[0]) is None:
+            shutil.rmtree(self.directory)
+            raise CannotRun(f"{name}: there is no program {words[0]}")
         self._log = (self.directory / "output").open("w+")
         self.process = subprocess.Popen(
             [re.sub(r"\{(?:port|directory)\}", lambda found: places[found[0]], word) for word in words],
@@ -203,13 +210,13 @@ class Command(Server):
             if self.process.poll() is not None:
                 self._log.seek(0)
                 said = self._log.read().strip()
-                shutil.rmtree(self.directory, ignore_errors=True)
+                self.__exit__(None, None, None)
                 raise CannotRun(f"{self.name} ended with status {self.process.returncode}: {said[-2000:]}")
             with socket.socket() as probe:
                 if probe.connect_ex((self.host, self.port)) == 0:
                     return time.perf_counter() - self.started_at
-            time.sleep(0.002)
-        self.process.kill()
+            time.sleep(LOOK_AGAIN_S)
+        self.__exit__(None, None, None)
         raise CannotRun(f"{self.name} did not listen on port {self.port} within {PEER_START_S} s")
 
 
@@ -218,6 +225,8 @@ class Kafka(Command):
 
     `is_syncing` makes it sync each batch before it answers (`log.flush.interval.messages=1`).
     """
+
+    stop_s = 70  # killed, the script would leave the virtual machine behind, for which it waits a minute
 
     def __init__(self, *, is_syncing: bool) -> None:
         words = [

@@ -61,6 +61,6 @@ class Kafka:
         return self.files.read_bytes(layout.txn_index_file(DIRECTORY, base_offset))
 
     def _add(self, records: list[Record], **options: int) -> None:
-        data = encode_batch(records, producer_epoch=0, leader_epoch=0, **options)  # type: ignore[arg-type]
+        data = encode_batch(records, producer_epoch=0, leader_epoch=0, **options)  # type: ignore[arg-type]  # options of encode_batch
         self.segments[max(self.segments)] += data
         self.offset += len(records)
