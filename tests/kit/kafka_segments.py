@@ -19,6 +19,9 @@ from ottla.storage import layout
 from ottla.storage.log import Log
 from ottla.storage.transactions import AbortedTransaction, encode_transaction_index
 
+ONE, TWO = 1000, 2000
+"""Ids of transactional producers."""
+
 
 @dataclass
 class Kafka:
@@ -64,3 +67,14 @@ class Kafka:
         data = encode_batch(records, producer_epoch=0, leader_epoch=0, **options)  # type: ignore[arg-type]  # options of encode_batch
         self.segments[max(self.segments)] += data
         self.offset += len(records)
+
+
+def aborted_and_committed() -> Kafka:
+    """Offsets 0-1 of ONE aborted (marker 3), 2 of TWO committed (marker 4), 5 of no transaction."""
+    kafka = Kafka()
+    kafka.records(ONE, 2)
+    kafka.records(TWO)
+    kafka.abort(ONE)
+    kafka.commit(TWO)
+    kafka.records(-1, is_transactional=False)
+    return kafka

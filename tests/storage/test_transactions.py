@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kit.kafka_segments import Kafka
+from kit.kafka_segments import ONE, TWO, Kafka, aborted_and_committed
 from kit.logs import DIRECTORY, append_values, open_test_log
 
 from ottla.storage import layout
@@ -16,19 +16,10 @@ from ottla.storage.transactions import (
     parse_transaction_index,
 )
 
-ONE, TWO = 1000, 2000
-
 
 @pytest.fixture
 def kafka() -> Kafka:
-    """Offsets 0-1 aborted (marker 3), 2 committed (marker 4), 5 of no transaction."""
-    kafka = Kafka()
-    kafka.records(ONE, 2)
-    kafka.records(TWO)
-    kafka.abort(ONE)
-    kafka.commit(TWO)
-    kafka.records(-1, is_transactional=False)
-    return kafka
+    return aborted_and_committed()
 
 
 ABORTED = AbortedTransaction(ONE, 0, 3, 2)

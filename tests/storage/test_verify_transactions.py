@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kit.kafka_segments import Kafka
+from kit.kafka_segments import ONE, TWO, Kafka, aborted_and_committed
 from kit.logs import DIRECTORY, NOW_MS, open_test_log
 
 from ottla.storage import layout
@@ -13,20 +13,14 @@ from ottla.storage.transactions import AbortedTransaction, encode_transaction_in
 from ottla.storage.verify import Finding, Severity, Verification
 
 ROOT = DIRECTORY.parent
-ONE, TWO = 1000, 2000
 FIRST = AbortedTransaction(ONE, 0, 3, 2)
 SECOND = AbortedTransaction(TWO, 6, 8, 9)
 
 
 @pytest.fixture
 def kafka() -> Kafka:
-    """Offsets 0-1 aborted (marker 3), 2 committed (4), 5 of no transaction, 6 and 7 (next segment) aborted (8)."""
-    kafka = Kafka()
-    kafka.records(ONE, 2)
-    kafka.records(TWO)
-    kafka.abort(ONE)
-    kafka.commit(TWO)
-    kafka.records(-1, is_transactional=False)
+    """Behind `aborted_and_committed`, 6 and 7 (next segment) of TWO aborted (marker 8)."""
+    kafka = aborted_and_committed()
     kafka.records(TWO)
     kafka.roll()
     kafka.records(TWO)
