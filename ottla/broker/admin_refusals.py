@@ -12,6 +12,9 @@ from ottla.protocol.api.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponse,
 )
 from ottla.protocol.api.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
+from ottla.protocol.api.create_acls import CreateAclsRequest, CreateAclsResponse
+from ottla.protocol.api.delete_acls import DeleteAclsRequest, DeleteAclsResponse
+from ottla.protocol.api.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from ottla.protocol.api.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from ottla.protocol.api.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from ottla.protocol.api.describe_producers import DescribeProducersRequest, DescribeProducersResponse
@@ -163,6 +166,20 @@ def _list_config_resources(
     return ListConfigResourcesResponse(error_code=code, config_resources=[])
 
 
+def _describe_acls(request: DescribeAclsRequest, version: int, code: ErrorCode, message: str) -> Response:
+    return DescribeAclsResponse(error_code=code, error_message=message, resources=[])
+
+
+def _create_acls(request: CreateAclsRequest, version: int, code: ErrorCode, message: str) -> Response:
+    one = CreateAclsResponse.AclCreationResult(error_code=code, error_message=message)
+    return CreateAclsResponse(results=[one] * len(request.creations))
+
+
+def _delete_acls(request: DeleteAclsRequest, version: int, code: ErrorCode, message: str) -> Response:
+    one = DeleteAclsResponse.DeleteAclsFilterResult(error_code=code, error_message=message, matching_acls=[])
+    return DeleteAclsResponse(filter_results=[one] * len(request.filters))
+
+
 ADMIN_REFUSALS: dict[type[Request], Callable[[Any, int, ErrorCode, str], Response | None]] = {
     AlterConfigsRequest: _alter_configs,
     IncrementalAlterConfigsRequest: _incremental_alter_configs,
@@ -177,5 +194,8 @@ ADMIN_REFUSALS: dict[type[Request], Callable[[Any, int, ErrorCode, str], Respons
     UpdateFeaturesRequest: _update_features,
     DescribeProducersRequest: _describe_producers,
     ListConfigResourcesRequest: _list_config_resources,
+    DescribeAclsRequest: _describe_acls,
+    CreateAclsRequest: _create_acls,
+    DeleteAclsRequest: _delete_acls,
 }
 """How each of these requests is refused, by its class."""

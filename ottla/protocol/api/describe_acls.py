@@ -1,0 +1,47 @@
+"""DescribeAcls (key 29), versions 0-3: the access control entries that a filter matches (KIP-140).
+
+Versions: 1 has pattern types (KIP-290), 2 is flexible, 3 has the resource type USER (KIP-373). The types of resources,
+patterns and permissions and the operations are the numbers of Kafka's enums of those names; 1 matches any.
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.message import Request, Response, Struct, since
+from ottla.protocol.types import Int8, Int16, Int32, NullableString, String
+
+
+class DescribeAclsRequest(Request, key=29, versions="0-3", flexible="2+"):
+    """The filter; null matches everything."""
+
+    resource_type_filter: Int8
+    resource_name_filter: NullableString
+    pattern_type_filter: Int8 = since("1+", default=3)
+    principal_filter: NullableString
+    host_filter: NullableString
+    operation: Int8
+    permission_type: Int8
+
+
+class DescribeAclsResponse(Response, key=29, versions="0-3", flexible="2+"):
+    """The entries that match, by resource."""
+
+    class AclDescription(Struct):
+        """Who may, or may not, do what from where."""
+
+        principal: String
+        host: String
+        operation: Int8
+        permission_type: Int8
+
+    class DescribeAclsResource(Struct):
+        """A resource, or all that a prefix names, with its entries."""
+
+        resource_type: Int8
+        resource_name: String
+        pattern_type: Int8 = since("1+", default=3)
+        acls: list[DescribeAclsResponse.AclDescription]
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: NullableString = None
+    resources: list[DescribeAclsResource]
