@@ -87,12 +87,13 @@ async def _serve(config: BrokerConfig) -> int:
     try:
         await server.start()
     except LoadInterrupted:
-        LOG.info("stopped during the recovery, which the next start begins anew (pid %d)", os.getpid())
+        LOG.info("stopped during the recovery, which the next start goes on with (pid %d)", os.getpid())
         return 0
-    # The one thing on standard output: programs that start a broker wait for it, and read the port that was chosen.
-    for name, (host, port) in server.addresses.items():
-        sys.stdout.write(f"listening on {name}://{shown(host, port)}\n")
-    sys.stdout.flush()
+    try:
+        _say_addresses(server)
+    except OSError as error:
+        await server.stop()
+        raise StartError(f"standard output: {error.strerror}") from error
     notify("READY=1")
     # What is there now stays: the collector need not look at it again, and need not look after every 700 objects
     # (a seventh of the CPU of small requests, which make hundreds of objects per turn and no cycles).
@@ -104,3 +105,12 @@ async def _serve(config: BrokerConfig) -> int:
     await server.stop(force=force)
     LOG.info("stopped (pid %d)", os.getpid())
     return 0
+
+
+def _say_addresses(server: Server) -> None:
+    """The one thing on standard output: programs that start a broker wait for it, and read the port that was chosen.
+    Raises OSError.
+    """
+    for name, (host, port) in server.addresses.items():
+        sys.stdout.write(f"listening on {name}://{shown(host, port)}\n")
+    sys.stdout.flush()

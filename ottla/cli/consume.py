@@ -277,7 +277,7 @@ class _Reading:
             return False
         ends.update(await consumer.end_offsets([one for one in assigned if one not in ends]))
         for partition in assigned:
-            if await consumer.position(partition) < ends[partition]:
+            if not await consumer.has_reached(partition, ends[partition]):
                 return False
         return bool(assigned)
 
@@ -324,7 +324,7 @@ class _Reading:
     @staticmethod
     async def _is_at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
         for partition, end in ends.items():
-            if await consumer.position(partition) < end:
+            if not await consumer.has_reached(partition, end):
                 return False
         return True
 

@@ -42,6 +42,7 @@ class AssignedPartition:
         "cursor",
         "decoded",
         "decoded_epoch",
+        "empty_before",
         "failure",
         "failures",
         "fetch_offset",
@@ -69,6 +70,9 @@ class AssignedPartition:
         self.position = -1
         """-1 until it is known."""
         self.fetch_offset = -1
+        self.empty_before = -1
+        """The leader has no record from `fetch_offset` up to this offset, which may be the end of its log: compaction
+        took the last ones away. -1: nobody knows."""
         self.reset_to = reset_to
         """The timestamp, or EARLIEST or LATEST, that the position is looked up by; None once it is known."""
         self.generation = 0
@@ -115,10 +119,15 @@ class AssignedPartition:
         """Whether there is no position, and nothing to look one up by."""
         return self.position < 0 and self.reset_to is None and not self.awaits_committed
 
+    def has_reached(self, offset: int) -> bool:
+        """Whether the program has had every record below `offset`."""
+        return 0 <= offset <= self.next_offset or (not self.has_data and offset <= self.empty_before)
+
     def move(self, offset: int, *, reset_to: int | None = None, epoch: int = NO_EPOCH) -> None:
         """Go to an offset, or (-1) to one that is still to be looked up; `epoch` is that of the record before it."""
         self.generation += 1
         self.position = self.fetch_offset = offset
+        self.empty_before = -1
         self.reset_to = reset_to
         self.awaits_committed = False
         self.last_epoch = self.read_epoch = self.decoded_epoch = epoch
@@ -137,6 +146,7 @@ class AssignedPartition:
         self.fetched.append(batch)
         self.buffered_bytes += len(batch.view)
         self.fetch_offset = batch.header.next_offset
+        self.empty_before = -1
         self.last_epoch = batch.header.partition_leader_epoch
 
     def take(self, limit: int) -> list[ConsumerRecord[Any, Any]]:

@@ -258,7 +258,8 @@ class Fetcher:
                     wanted = asked.get(TopicPartition(name, told.partition_index))
                     if wanted is not None:
                         self._take(wanted[0], told)
-            if any(assigned.has_data for assigned, _ in asked.values()):
+            self._note_empty(asked, answer.result())
+            if any(assigned.has_data or assigned.empty_before >= 0 for assigned, _ in asked.values()):
                 self._on_data()
             throttle_ms = answer.result().throttle_time_ms
             if throttle_ms > 0:
@@ -266,6 +267,18 @@ class Fetcher:
                 for assigned, _ in asked.values():
                     assigned.not_before = max(assigned.not_before, until)
         self.wake()
+
+    def _note_empty(self, asked: Mapping[TopicPartition, tuple[AssignedPartition, int]], answer: FetchResponse) -> None:
+        """What an answer without a record says: there is none up to the end that it names. Where any partition got some
+        the others may have found no room (KIP-74), and a throttled answer says nothing.
+        """
+        told = [one for topic in answer.responses for one in topic.partitions]
+        if answer.throttle_time_ms > 0 or any(one.error_code or len(one.records or b"") for one in told):
+            return
+        for assigned, _ in asked.values():
+            end = assigned.last_stable_offset if self._isolation_level == 1 else assigned.high_watermark
+            if end > assigned.fetch_offset >= 0:
+                assigned.empty_before = end
 
     def _measure(self, answer: FetchResponse, asked_at: float) -> None:
         now = self._loop.time()

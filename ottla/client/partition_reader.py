@@ -161,6 +161,14 @@ class PartitionReader(Generic[K, V]):
             raise ClientTimeout(f"{assigned.partition}: no position within {self._timeout_ms} ms") from None
         return assigned.next_offset
 
+    async def has_reached(self, partition: tuple[str, int], offset: int) -> bool:
+        """Return whether every record of a partition below `offset` was read; waits while the position is looked up.
+
+        What to compare `end_offsets` with: where the last records of a log were compacted away the position never gets
+        there, and an answer of the leader tells that nothing comes any more. Raises as `position`.
+        """
+        return await self.position(partition) >= offset or self._find(partition).has_reached(offset)
+
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:

@@ -47,6 +47,15 @@ def test_an_output_that_is_full_is_one_line(command: str, tmp_path: Path) -> Non
 
 
 @needs_full
+def test_a_broker_that_cannot_say_where_it_listens_stops_cleanly_and_says_why(tmp_path: Path) -> None:
+    overrides = ["--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override", f"log.dirs={tmp_path / 'data'}"]
+    ended = ottla("serve", *overrides, redirected=">/dev/full")
+    assert ended.status == 1
+    assert ended.err.endswith("cannot start: standard output: No space left on device\n")
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+@needs_full
 def test_what_a_broker_says_does_not_fit_and_is_one_line(broker: BrokerProcess) -> None:
     assert ottla("topics", "create", "full", "-b", broker.bootstrap).status == 0
     for command in (["ping"], ["topics", "list"], ["configs", "describe"]):

@@ -6,7 +6,7 @@ import asyncio
 import struct
 
 import pytest
-from kit.fake_broker import FakeCluster
+from kit.fake_broker import SILENCE, FakeCluster
 
 from ottla.client import (
     ClientClosed,
@@ -97,6 +97,68 @@ async def test_a_seek_is_answered_while_a_fetch_is_parked(cluster):
         consumer.seek(T0, 5)
         assert await take(consumer, 5) == [5, 6, 7, 8, 9]
         assert (await consumer.end_offsets([T0])) == {T0: 10}
+
+
+@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
+async def test_an_end_is_reached_whose_last_records_were_compacted_away(cluster, isolation_level):
+    (partition,) = cluster.add_topic("t")
+    fill(partition, 20)
+    cluster.handlers[FetchRequest] = answer_with_hole(partition.batches[0], end=20)
+    async with consumer_of(cluster, isolation_level=isolation_level) as consumer:
+        consumer.assign([T0])
+        assert not await consumer.has_reached(T0, 20)
+        assert await take(consumer, 9) == list(range(9))
+        assert await consumer.has_reached(T0, 9)
+        assert not await consumer.has_reached(T0, 20)
+        assert await take(consumer, 1) == [9]
+        async with asyncio.timeout(30):
+            while not await consumer.has_reached(T0, 20):
+                await consumer.getmany(timeout_ms=10)
+        assert not await consumer.has_reached(T0, 21)
+        assert await consumer.position(T0) == 10
+        consumer.seek(T0, 3)
+        assert not await consumer.has_reached(T0, 20)
+
+
+async def test_an_answer_that_had_no_room_for_a_partition_does_not_say_that_it_is_at_its_end(cluster):
+    full, crowded_out = cluster.add_topic("t", 0, 0)
+    fill(full, 20)
+    crowded_out.end = 10
+    first = full.batches[0]
+
+    def answer(request, version):
+        asked = request.topics[0]
+        if any(one.partition == 0 and one.fetch_offset >= 10 for one in asked.partitions):
+            return SILENCE
+        data = [
+            FetchResponse.PartitionData(
+                partition_index=one.partition, high_watermark=10, records=b"" if one.partition else first
+            )
+            for one in asked.partitions
+        ]
+        told = FetchResponse.FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=data)
+        return FetchResponse(responses=[told])
+
+    cluster.handlers[FetchRequest] = answer
+    async with consumer_of(cluster) as consumer:
+        consumer.assign([T0, TopicPartition("t", 1)])
+        assert await take(consumer, 10) == list(range(10))
+        assert not await consumer.has_reached(TopicPartition("t", 1), 10)
+
+
+def answer_with_hole(batch, *, end):
+    """A log of one batch of ten records that ends at `end`."""
+
+    def answer(request, version):
+        asked = request.topics[0]
+        is_behind = asked.partitions[0].fetch_offset >= 10
+        data = FetchResponse.PartitionData(
+            partition_index=0, high_watermark=end, last_stable_offset=end, records=b"" if is_behind else batch
+        )
+        told = FetchResponse.FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[data])
+        return FetchResponse(responses=[told])
+
+    return answer
 
 
 async def test_a_moved_leader_is_followed(cluster):

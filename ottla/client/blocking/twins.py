@@ -155,6 +155,14 @@ class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
         """
         return self._await(self._inner.position(partition))
 
+    def has_reached(self, partition: tuple[str, int], offset: int) -> bool:
+        """Return whether every record of a partition below `offset` was read; waits while the position is looked up.
+
+        What to compare `end_offsets` with: where the last records of a log were compacted away the position never gets
+        there, and an answer of the leader tells that nothing comes any more. Raises as `position`.
+        """
+        return self._await(self._inner.has_reached(partition, offset))
+
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
