@@ -34,6 +34,8 @@ from ottla.broker.slot import CloseConnection, Slot
 from ottla.protocol.framing import SIZE, SIZE_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ottla.broker.connections import Connections
     from ottla.protocol.types import Buffer
 
@@ -168,32 +170,40 @@ class Connection(asyncio.BufferedProtocol):
         elif shared.reads_in_a_row < READS_ALONE:
             shared.reads_in_a_row += 1
         elif not self._turn.has_work:
-            # Nobody else sends: the turn need not wait for the loop to come around. And a Fetch that came alone needs
-            # none: nothing is gathered, and nothing else is to be sent.
-            peer, transport, piece = self.peer, self._transport, self._piece
-            forms = peer.fetch_forms
+            # Nobody else sends: the turn need not wait for the loop to come around. And requests that can be answered
+            # at once need none: nothing is gathered, and nothing else is to be sent.
+            start, transport, piece = 0, self._transport, self._piece
             if (
-                forms is not None
-                and nbytes == forms.frame_bytes
-                and not (self._slots or self._pause or self._out or self._closing or shared.later)
+                not (self._slots or self._pause or self._out or self._closing or shared.later)
                 and transport is not None
                 and piece is not None
             ):
-                answer = forms.answer(piece, 0, peer.sends_maps)
+                peer = self.peer
+                fetches, produces = peer.fetch_forms, peer.produce_forms
+                answer: Sequence[Buffer] | None = None
+                if fetches is not None and nbytes == fetches.frame_bytes:
+                    answer, start = fetches.answer(piece, 0, peer.sends_maps), nbytes
+                elif produces is not None:
+                    answered = produces.answer(piece, nbytes, shared.max_slots)
+                    if answered is not None:
+                        answer, start = answered
                 if answer is not None:
                     self._send(transport, answer)
-                    return
-            self._take_turn(nbytes)
+                    if start == nbytes:
+                        return
+                else:
+                    start = 0
+            self._take_turn(start, nbytes)
             return
         self._buffers.keep_arena(self._run_piece(nbytes))
 
-    def _take_turn(self, nbytes: int) -> None:
-        """Begin a turn with what came into the arena, and end it."""
+    def _take_turn(self, start: int, nbytes: int) -> None:
+        """Begin a turn with what came into the arena from `start` on, and end it."""
         turn, piece = self._turn, self._piece
         assert piece is not None
         turn.has_work = self._planned = True
         try:
-            start = self._start_frames(piece, 0, nbytes)
+            start = self._start_frames(piece, start, nbytes)
             if start < nbytes and self._closing is None:
                 self._keep(piece[start:nbytes])
         finally:
@@ -496,10 +506,12 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._plan()
 
-    def _send(self, transport: asyncio.Transport, replies: list[Buffer]) -> None:
+    def _send(self, transport: asyncio.Transport, replies: Sequence[Buffer]) -> None:
         """Give replies to the socket, or to its transport where that has not sent all of earlier ones yet."""
         shared = self._shared
-        size_bytes = sum(map(len, replies))
+        size_bytes = 0
+        for reply in replies:
+            size_bytes += len(reply)
         fd = self._fd
         if self._is_behind and transport.get_write_buffer_size():
             fd = NO_DESCRIPTOR

@@ -5,7 +5,9 @@ that moment and the files that must be synced), has a round of tickets run, and 
 the synced offsets and calls back. Each log directory has one round at a time; while it runs, the next one collects.
 
 A failed sync is never tried again: after it Linux may call lost pages clean. The log fails and takes its directory
-offline (`Log.fail`), and everybody who waits for that directory gets the error.
+offline (`Log.fail`), and everybody who waits for that directory gets the error. A sync that could not begin, because
+the process had no descriptor left (NotOpened), is none: who waits for it goes on waiting, and a later round serves
+them.
 
 `ThreadedSyncer` runs rounds in one thread per directory (`fdatasync` releases the GIL); only tickets run there, every
 other line of this module runs on the broker's thread. It never syncs on the broker's own thread: where a single
@@ -26,9 +28,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from ottla.storage.files import NotOpened
+
 if TYPE_CHECKING:
     from ottla.broker.metrics import Metrics
+    from ottla.broker.timers import Timers
     from ottla.broker.turn import Turn
+    from ottla.storage.clock import Clock
     from ottla.storage.log import Log
     from ottla.storage.sync import SyncTicket
 
@@ -39,6 +45,8 @@ Post = Callable[[Callable[[], None]], None]
 """Runs a callable on the broker's thread, soon; may be called from any thread."""
 
 T = TypeVar("T")
+POSTPONED_MS = 100
+"""What could not be synced for want of a descriptor is tried again so much later, or with the next round."""
 MAX_WORKERS = 4
 """Threads that read cold data; more would only queue at the disk."""
 
@@ -60,20 +68,26 @@ class Syncer(Protocol):
 class SyncRound:
     """Tickets of several logs of one directory, to be run one after another. `run` may be called in any thread."""
 
-    __slots__ = ("elapsed_us", "error", "failed_index", "waits")
+    __slots__ = ("elapsed_us", "error", "failed_index", "postponed", "waits")
 
     def __init__(self, waits: list[tuple[Log, SyncTicket, list[SyncCallback]]]) -> None:
         self.waits = waits
         self.error: OSError | None = None
         self.failed_index = len(waits)
         self.elapsed_us: list[int] = []
+        self.postponed: set[int] = set()
+        """Of which waits the sync could not begin."""
 
     def run(self) -> None:
-        """Sync every log; stop at the first that fails, because the directory goes offline with it."""
+        """Sync every log; stop at the first that fails, because the directory goes offline with it. One that could not
+        begin stops nobody: most need no descriptor that they do not have.
+        """
         for index, (_, ticket, _) in enumerate(self.waits):
             started_ns = time.perf_counter_ns()
             try:
                 ticket.run()
+            except NotOpened:
+                self.postponed.add(index)
             except OSError as error:
                 self.error = error
                 self.failed_index = index
@@ -90,7 +104,7 @@ class SyncRound:
 class DirectoryQueue:
     """The logs of one directory that wait for the next round."""
 
-    __slots__ = ("error", "is_planned", "is_running", "path", "running", "waiting")
+    __slots__ = ("error", "is_planned", "is_retry_planned", "is_running", "path", "running", "waiting")
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -98,16 +112,21 @@ class DirectoryQueue:
         self.running: dict[Log, list[SyncCallback]] = {}
         """The logs of the round that runs, and who is told of them."""
         self.is_planned = False
+        self.is_retry_planned = False
         self.is_running = False
         self.error: BaseException | None = None
 
 
 class GroupSyncer(ABC):
-    """The part of every syncer that runs on the broker's thread: who waits, rounds, completions."""
+    """The part of every syncer that runs on the broker's thread: who waits, rounds, completions. `clock` and `timers`
+    are for what is tried again later.
+    """
 
-    def __init__(self, turn: Turn, metrics: Metrics) -> None:
+    def __init__(self, turn: Turn, metrics: Metrics, clock: Clock, timers: Timers) -> None:
         self._turn = turn
         self._metrics = metrics
+        self._clock = clock
+        self._timers = timers
         self._queues: dict[Path, DirectoryQueue] = {}
         self._queue_of_log: dict[Log, DirectoryQueue] = {}
 
@@ -189,6 +208,8 @@ class GroupSyncer(ABC):
         for index, elapsed_us in enumerate(sync_round.elapsed_us):
             self._metrics.sync(elapsed_us, failed=index == sync_round.failed_index)
         for index, (log, ticket, callbacks) in enumerate(sync_round.waits):
+            if index in sync_round.postponed:
+                continue
             queue.running.pop(log, None)  # not before its turn: a callback may retire one whose ticket is not ended
             if index < sync_round.failed_index:
                 log.end_sync(ticket)
@@ -198,12 +219,32 @@ class GroupSyncer(ABC):
             assert error is not None
             log.fail(error)
             _tell(callbacks, error)
+        has_others = bool(queue.waiting)
+        for index in sorted(sync_round.postponed):
+            self._postpone(queue, *sync_round.waits[index])
         if error is not None:
             waiting, queue.waiting = queue.waiting, {}
             for log, callbacks in waiting.items():
                 log.fail(error)
                 _tell(callbacks, error)
-        elif queue.waiting:
+        elif has_others:
+            self._start_round(queue)
+        elif queue.waiting and not queue.is_retry_planned:
+            queue.is_retry_planned = True
+            self._timers.at(self._clock.monotonic_ms() + POSTPONED_MS, lambda: self._try_again(queue))
+
+    def _postpone(self, queue: DirectoryQueue, log: Log, ticket: SyncTicket, callbacks: list[SyncCallback]) -> None:
+        """Who waits for a log whose sync could not begin waits for the next one, unless the log is gone or failed."""
+        queue.running.pop(log, None)
+        if self._queue_of_log.get(log) is not queue or log.error is not None:
+            _tell(callbacks, log.error or DiskOffline("the log was closed"))
+            return
+        log.postpone_sync(ticket)
+        queue.waiting[log] = callbacks + queue.waiting.get(log, [])
+
+    def _try_again(self, queue: DirectoryQueue) -> None:
+        queue.is_retry_planned = False
+        if queue.waiting and not queue.is_running and not queue.is_planned:
             self._start_round(queue)
 
 
@@ -219,8 +260,8 @@ def _tell(callbacks: list[SyncCallback], outcome: BaseException | None) -> None:
 class ThreadedSyncer(GroupSyncer):
     """One thread per log directory, started with its first round. `post` brings completions to the broker's thread."""
 
-    def __init__(self, turn: Turn, metrics: Metrics, post: Post) -> None:
-        super().__init__(turn, metrics)
+    def __init__(self, turn: Turn, metrics: Metrics, clock: Clock, timers: Timers, post: Post) -> None:
+        super().__init__(turn, metrics, clock, timers)
         self._post = post
         self._threads: dict[Path, tuple[threading.Thread, SimpleQueue[SyncRound | None]]] = {}
         self._running: dict[DirectoryQueue, SyncRound] = {}
@@ -270,8 +311,8 @@ class ThreadedSyncer(GroupSyncer):
 class QueuedSyncer(GroupSyncer):
     """Rounds wait in `rounds` until `run_one` or `run_all` is called: a simulation decides when the disk answers."""
 
-    def __init__(self, turn: Turn, metrics: Metrics) -> None:
-        super().__init__(turn, metrics)
+    def __init__(self, turn: Turn, metrics: Metrics, clock: Clock, timers: Timers) -> None:
+        super().__init__(turn, metrics, clock, timers)
         self.rounds: deque[tuple[DirectoryQueue, SyncRound]] = deque()
 
     def run_one(self) -> bool:

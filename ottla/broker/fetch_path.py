@@ -66,7 +66,9 @@ class FetchForm:
         "committed_only",
         "config",
         "front",
-        "head_key",
+        "head_high_watermark",
+        "head_length",
+        "head_log_start_offset",
         "head_rest",
         "head_size",
         "leader_epoch",
@@ -93,7 +95,7 @@ class FetchForm:
         self._version = version
         self.front = front
         self.suffix = suffix
-        self.head_key = (-1, -1, -1)
+        self.head_high_watermark = self.head_log_start_offset = self.head_length = -1
         self.head_size = self.head_rest = b""
         self.meter = meter
         self.partition = partition
@@ -126,12 +128,11 @@ class FetchForm:
         named = FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[data])
         return FetchResponse(responses=[named])
 
-    def encode_head(self, key: tuple[int, int, int]) -> None:
+    def encode_head(self, high_watermark: int, log_start_offset: int, length: int) -> None:
         """Remember the frame of an answer up to its record bytes: its size, and all that is behind the correlation id.
 
-        `key`, of which it is made: high watermark, log start offset, how many record bytes.
+        It is made of the two offsets, and of how many record bytes come.
         """
-        high_watermark, log_start_offset, length = key
         offsets = _OFFSETS_BEFORE_5.pack(high_watermark, self.partition.last_stable_offset)
         if self._version >= FIRST_VERSION_WITH_LOG_START:
             offsets += _INT64.pack(log_start_offset)
@@ -140,7 +141,8 @@ class FetchForm:
         rest = self._before + offsets + self._between + length_field
         self.head_size = _INT32.pack(CORRELATION_ID_BYTES + len(rest) + length + len(self.after))
         self.head_rest = rest
-        self.head_key = key
+        self.head_high_watermark, self.head_log_start_offset = high_watermark, log_start_offset
+        self.head_length = length
 
 
 class FetchForms:
@@ -148,10 +150,11 @@ class FetchForms:
     topics alike. `frame_bytes` is the length of such a frame, its length field included.
     """
 
-    __slots__ = ("_forms", "_offset_at", "_unpack", "frame_bytes")
+    __slots__ = ("_form", "_forms", "_key", "_offset_at", "_unpack", "frame_bytes")
 
     def __init__(self) -> None:
         self._forms: dict[bytes, FetchForm] = {}
+        self._forget()
         self._place_offset(_FORM_START, 0)
 
     def _place_offset(self, offset_at: int, suffix_bytes: int) -> None:
@@ -161,6 +164,12 @@ class FetchForms:
         self._unpack = layout.unpack_from
         self.frame_bytes = layout.size
 
+    def _forget(self) -> None:
+        self._forms.clear()
+        self._form: FetchForm | None = None
+        """Of the newest frame, and what it was found by."""
+        self._key = b""
+
     def answer(self, view: memoryview, start: int, sends_maps: bool) -> list[Buffer] | None:
         """Answer the frame of `frame_bytes` that begins at `start`, if its form is known and its records are hot.
 
@@ -168,9 +177,15 @@ class FetchForms:
         consumer's next request finds the processor's caches cold, and each function of its own cost up to 0.5 us.
         """
         started_ns = perf_counter_ns()
-        front, correlation_id, key, offset, suffix = self._unpack(view, start)
-        form = self._forms.get(key)
-        if form is None or form.front != front or form.suffix != suffix:
+        unpack = self._unpack
+        front, correlation_id, key, offset, suffix = unpack(view, start)
+        form = self._form
+        if form is None or key != self._key:  # the next one is often the same: a hash costs more
+            form = self._forms.get(key)
+            if form is None:
+                return None
+            self._form, self._key = form, key
+        if form.front != front or form.suffix != suffix:
             return None
         partition, log = form.partition, form.log
         leader_epoch = form.leader_epoch
@@ -179,14 +194,15 @@ class FetchForms:
             or log.config is not form.config
             or (leader_epoch >= 0 and leader_epoch != partition.leader_epoch)
         ):
-            self._forms.clear()  # the long way would not do the same any more
+            self._forget()  # the long way would not do the same any more
             return None
         if partition.gathered:
             partition.settle()
         high_watermark = partition.high_watermark
         end_offset = partition.last_stable_offset if form.committed_only else high_watermark
         try:
-            records = form.read_on(offset, form.max_bytes, end_offset, sends_maps)
+            read_on = form.read_on
+            records = read_on(offset, form.max_bytes, end_offset, sends_maps)
             if records is None or len(records) < form.min_bytes:
                 records = log.read(offset, form.max_bytes, end_offset=end_offset, allow_map=sends_maps).view
                 if not records or len(records) < form.min_bytes:
@@ -194,16 +210,18 @@ class FetchForms:
         except (KafkaError, OSError):
             return None  # the long way meets it again and says what it is
         length = len(records)
-        head_key = (high_watermark, log.log_start_offset, length)
-        if head_key != form.head_key:
-            form.encode_head(head_key)
+        log_start_offset = log.log_start_offset
+        if (
+            length != form.head_length
+            or high_watermark != form.head_high_watermark
+            or log_start_offset != form.head_log_start_offset
+        ):
+            form.encode_head(high_watermark, log_start_offset, length)
         counters = partition.counters
         counters.total_fetch_requests += 1
         counters.bytes_out += length
-        head = form.head_size + correlation_id + form.head_rest
-        after = form.after
         form.meter.note((perf_counter_ns() - started_ns) // 1000, 1)
-        return [head, records, after] if after else [head, records]
+        return [form.head_size, correlation_id, form.head_rest, records, form.after]
 
     def learn(self, frame: memoryview, request: FetchRequest, version: int, partition: Partition, node: Node) -> None:
         """Remember the form of a request that takes the long way, if the place of its offset is sure."""
@@ -216,9 +234,10 @@ class FetchForms:
         suffix = content[at + _OFFSET_BYTES :]
         frame_bytes, offset_at = _LENGTH_BYTES + len(content), _LENGTH_BYTES + at
         if offset_at != self._offset_at or frame_bytes != self.frame_bytes or len(self._forms) >= MAX_FORMS:
-            self._forms.clear()
+            self._forget()
             self._place_offset(offset_at, len(suffix))
         meter = node.metrics.meter("Fetch", version, 0)
+        self._form = None
         self._forms[content[_FORM_START - _LENGTH_BYTES : at]] = FetchForm(
             request, version, partition, front, suffix, node.config.fetch_max_bytes, meter
         )

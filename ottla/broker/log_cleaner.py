@@ -27,6 +27,8 @@ from ottla.broker.cleaner_figures import CleanerFigures, CleaningTold
 from ottla.broker.disk import InlineWorkers
 from ottla.storage.cleanable import Assessment, LogToAssess, assess
 from ottla.storage.cleaner import CleaningAborted, LogCleaning, Uncleanable, Work
+from ottla.storage.disk_errors import level_of
+from ottla.storage.files import NotOpened
 from ottla.storage.layout import TopicPartition
 
 if TYPE_CHECKING:
@@ -38,7 +40,9 @@ logger = logging.getLogger(__name__)
 
 CHORE: Final = "log cleaner"
 NO_ROOM_RETRY_MS: Final = 60_000
-"""How long a log waits that could not be cleaned because the disk is full."""
+"""How long a log waits that could not be cleaned because the disk is full, or for want of a descriptor."""
+NO_DESCRIPTOR_WAIT_MS: Final = 1_000
+"""A sync in the middle of a swap that could not begin is tried again so much later: nothing can go on without it."""
 WORK_S: Final = 0.0005
 REST_S: Final = 0.0005
 """A cleaner that works for so long rests for so long, and nobody waits longer than that for the interpreter. Measured
@@ -76,6 +80,8 @@ class _Candidate:
             if self.is_asked and not self.found.cleanable_bytes and self.is_first_round:
                 self.state = replace(self.state, clean_offset=None)
                 self.found = assess(self.state, now_ms)
+        except NotOpened:
+            pass  # for want of a descriptor: the next look may find one
         except (OSError, ValueError) as error:  # ValueError: CorruptBatch, or an index that was closed
             self.error = str(error)
 
@@ -289,7 +295,7 @@ class LogCleaner:
             self._give_up(running.log, str(reason))
             self._ended(running, "failed", str(reason))
         except OSError as reason:
-            logger.warning("%s: no room to clean it: %s", running.log.name, reason)
+            logger.log(level_of(reason, logging.WARNING), "%s: cleaned another time: %s", running.log.name, reason)
             self._not_before_ms[running.log] = self._node.clock.monotonic_ms() + NO_ROOM_RETRY_MS
             self._ended(running, "failed", str(reason))
         except Exception as bug:  # one log stays as it is, and is said to; the broker and the other logs go on
@@ -311,7 +317,8 @@ class LogCleaner:
         def done(outcome: tuple[int, Exception | None] | None, _: BaseException | None) -> None:
             if self._running is running and outcome is not None:
                 size_bytes, error = outcome
-                self._plan(self._wait_ms(size_bytes), lambda: self._advance(size_bytes, error))
+                wait_ms = NO_DESCRIPTOR_WAIT_MS if isinstance(error, NotOpened) else self._wait_ms(size_bytes)
+                self._plan(wait_ms, lambda: self._advance(size_bytes, error))
 
         self._node.workers.run(guarded, done)
 

@@ -29,7 +29,7 @@ REQUEST_BUCKETS_US = (
 """Upper bounds of the request and sync time buckets; the last bucket is open."""
 
 
-FIRST_BUCKET_US = REQUEST_BUCKETS_US[0]
+FIRST_BUCKET_US, SECOND_BUCKET_US = REQUEST_BUCKETS_US[:2]
 
 
 class Histogram:
@@ -68,7 +68,13 @@ class RequestMeter:
         """Count `count` requests that began and ended together, with their time from start to answer."""
         self.count += count
         times = self._times
-        times.counts[0 if elapsed_us <= FIRST_BUCKET_US else bisect_left(REQUEST_BUCKETS_US, elapsed_us)] += count
+        if elapsed_us <= FIRST_BUCKET_US:
+            bucket = 0
+        elif elapsed_us <= SECOND_BUCKET_US:
+            bucket = 1
+        else:
+            bucket = bisect_left(REQUEST_BUCKETS_US, elapsed_us)
+        times.counts[bucket] += count
         times.sum_us += elapsed_us * count
 
 

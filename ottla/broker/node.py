@@ -25,6 +25,7 @@ from ottla.broker.timers import Timers
 from ottla.broker.turn import Turn
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.clock import SystemClock
+from ottla.storage.disk_errors import level_of
 from ottla.storage.layout import OFFSETS_TOPIC
 from ottla.storage.manager import LogManager
 
@@ -64,10 +65,10 @@ class Node:
         self.syncer: GroupSyncer
         self.workers: Workers
         if post is None:
-            self.syncer = QueuedSyncer(self.turn, self.metrics)
+            self.syncer = QueuedSyncer(self.turn, self.metrics, self.clock, self.timers)
             self.workers = InlineWorkers()
         else:
-            self.syncer = ThreadedSyncer(self.turn, self.metrics, post)
+            self.syncer = ThreadedSyncer(self.turn, self.metrics, self.clock, self.timers, post)
             self.workers = ThreadedWorkers(post)
         self.log_manager = LogManager(config, self.files, self.clock)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self.clock)
@@ -163,7 +164,7 @@ class Node:
 
     def note_read_error(self, partition: Partition, error: OSError) -> None:
         """The disk failed a read: say so. The directory stays as it is, because reads go on where they can."""
-        LOG.error("%s-%d: reading failed: %s", partition.topic, partition.index, error)
+        LOG.log(level_of(error), "%s-%d: reading failed: %s", partition.topic, partition.index, error)
 
     def _run_later(self, step: Callable[[], None]) -> None:
         """Run `step` when others have had their turn."""

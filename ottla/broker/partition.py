@@ -19,7 +19,7 @@ from ottla.broker.visibility import NEVER_MS, VisibilityWaits, VisibleCallback
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import CorruptBatch
 from ottla.protocol.records.formats import iter_any
-from ottla.storage.append import AppendResult
+from ottla.storage.append import NO_TIMESTAMP, AllStored, AppendResult
 from ottla.storage.leader_epochs import UNDEFINED_EPOCH
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ottla.config.topic import TopicConfig
     from ottla.protocol.types import Buffer
     from ottla.storage.append import AppendEntry
+    from ottla.storage.append_plan import PlannedBatch
     from ottla.storage.clock import Clock
     from ottla.storage.log import Log
     from ottla.storage.slice import LogSlice
@@ -178,13 +179,15 @@ class Partition:
     def gather_run(
         self, entries: list[AppendEntry | tuple[memoryview, int]], size_bytes: int, waiter: RunWaiter
     ) -> None:
-        """As `gather`, for several batches of `size_bytes` in all.
+        """As `gather`, for several batches of `size_bytes` in all; the list is the partition's from now on.
 
         Who is the `newest_waiter` may gather more: it is told of all together.
         """
-        if not self.gathered:
+        if self.gathered:
+            self.gathered += entries
+        else:
             self._services.turn.note_gathering(self)
-        self.gathered += entries
+            self.gathered = entries
         self._gathered_bytes += size_bytes
         count = len(entries)
         if self.newest_waiter is waiter:
@@ -210,15 +213,43 @@ class Partition:
             for count, waiter in waiters:
                 waiter.run_appended([AppendResult(code)] * count)
             return
+        told, batches, stamp_ms = self.append(entries, gathered_bytes, now_ms)
+        results = AllStored(batches, stamp_ms, self.log.log_start_offset) if told is None else told
+        if len(waiters) == 1:
+            waiters[0][1].run_appended(results)
+            return
+        first = 0
+        for count, waiter in waiters:
+            waiter.run_appended(results[first : first + count])
+            first += count
+
+    def shows_at_once(self) -> bool:
+        """Whether what is appended now may be seen and acknowledged at once, and nothing waits to be appended before.
+
+        Where a sync is asked for or waited for it may not; neither where the partition has failed or was given up.
+        """
+        return (
+            self.log.config is self._unsynced_config
+            and not self.holds_acknowledgements
+            and not self.gathered
+            and self._closed_error is None
+        )
+
+    def append(
+        self, entries: list[AppendEntry | tuple[memoryview, int]], size_bytes: int, now_ms: int
+    ) -> tuple[list[AppendResult] | None, Sequence[PlannedBatch], int]:
+        """Append at once, move the high watermark or ask for the sync, and count; what `Log.append_batches` gives.
+
+        Called by `flush`, and by who `shows_at_once` lets answer without the turn.
+        """
         log = self.log
         old_end_offset, old_size_bytes = log.log_end_offset, log.size_bytes
-        results: Sequence[AppendResult]
         try:
-            results = log.append(entries, now_ms)
+            appended = log.append_batches(entries, now_ms)
         except Exception:
             # A bug must not leave the requests of a whole turn without an answer.
             LOG.exception("bug: append to %s-%d failed", self.topic, self.index)
-            results = [AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR) for _ in entries]
+            appended = [AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR) for _ in entries], (), NO_TIMESTAMP
         if log.config is not self._unsynced_config and log.log_end_offset > log.synced_offset:
             self._ask_for_sync()
         visible = log.high_watermark
@@ -230,17 +261,13 @@ class Partition:
         counters = self.counters
         counters.total_produce_requests += len(entries)
         counters.messages_in += log.log_end_offset - old_end_offset
-        if log.size_bytes - old_size_bytes == gathered_bytes:
-            counters.bytes_in += gathered_bytes  # all stored, and as they came
+        if log.size_bytes - old_size_bytes == size_bytes:
+            counters.bytes_in += size_bytes  # all stored, and as they came
         else:
+            told, batches, stamp_ms = appended
+            results = AllStored(batches, stamp_ms, log.log_start_offset) if told is None else told
             self._count_one_by_one(entries, results)
-        if len(waiters) == 1:
-            waiters[0][1].run_appended(results)
-            return
-        first = 0
-        for count, waiter in waiters:
-            waiter.run_appended(results[first : first + count])
-            first += count
+        return appended
 
     def _count_one_by_one(
         self, entries: list[AppendEntry | tuple[memoryview, int]], results: Sequence[AppendResult]

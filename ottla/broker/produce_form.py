@@ -16,11 +16,14 @@ from ottla.protocol.headers import response_header
 from ottla.protocol.message import encode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ottla.broker.metrics import Metrics
     from ottla.broker.node import Node
     from ottla.broker.partition import Partition
     from ottla.config.topic import TopicConfig
     from ottla.storage.append import AppendResult
+    from ottla.storage.append_plan import PlannedBatch
     from ottla.storage.clock import Clock
     from ottla.storage.log import Log
 
@@ -37,7 +40,8 @@ class ProduceForm:
     __slots__ = (
         "_after",
         "_behind",
-        "_time_and_start",
+        "_log_append_time_ms",
+        "_log_start_offset",
         "acks",
         "before",
         "clock",
@@ -74,7 +78,7 @@ class ProduceForm:
         tags = response_header(0, version, 0)[4:]
         self.before = tags + whole[:mark]
         self._after = whole[mark + _OFFSETS.size :]
-        self._time_and_start = (-1, -1)
+        self._log_append_time_ms = self._log_start_offset = -1
         self._behind = _TIME_AND_START.pack(-1, -1) + self._after
         layout = struct.Struct(f">{_LENGTH_BYTES}si{len(self.before)}sq{len(self._behind)}s")
         self.front = _INT32.pack(layout.size - _LENGTH_BYTES)
@@ -83,10 +87,22 @@ class ProduceForm:
 
     def behind(self, log_append_time_ms: int, log_start_offset: int) -> bytes:
         """What stands behind the base offset in the answers of batches that were stored."""
-        if self._time_and_start != (log_append_time_ms, log_start_offset):
-            self._time_and_start = (log_append_time_ms, log_start_offset)
-            self._behind = _TIME_AND_START.pack(log_append_time_ms, log_start_offset) + self._after
+        self._log_append_time_ms, self._log_start_offset = log_append_time_ms, log_start_offset
+        self._behind = _TIME_AND_START.pack(log_append_time_ms, log_start_offset) + self._after
         return self._behind
+
+    def stored(
+        self, correlation_ids: list[int], batches: Sequence[PlannedBatch], log_append_time_ms: int
+    ) -> list[bytes]:
+        """The whole responses of batches that were stored, with their lengths."""
+        pack, front, before, behind = self.pack, self.front, self.before, self._behind
+        log_start_offset = self.log.log_start_offset
+        if self._log_append_time_ms != log_append_time_ms or self._log_start_offset != log_start_offset:
+            behind = self.behind(log_append_time_ms, log_start_offset)
+        answers: list[bytes] = []
+        for correlation_id in correlation_ids:
+            answers.append(pack(front, correlation_id, before, batches[len(answers)][2], behind))
+        return answers
 
     def refusal(self, correlation_id: int, code: ErrorCode, message: str | None, result: AppendResult | None) -> bytes:
         """The whole response of a batch that was refused, or is not promised, with its length."""

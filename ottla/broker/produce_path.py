@@ -15,6 +15,12 @@ way or is encoded by it.
 What a pipelining producer has sent stands frame behind frame in one read. Those of one form are one *run*: gathered,
 told, answered and counted together, each with an answer of its own. They began together and are promised together:
 their batches are appended by one call and covered by one sync.
+
+Who has been the only one to send for a while, and whose answers need not wait for the disk, is answered within the read
+(`ProduceForms.answer`): without a turn and without a slot. The client sleeps until the answer comes, the processor does
+something else, and the next request finds its caches cold; so what counts on this way is less how often something is
+done than how many different things are (`scripts/bench-lines` counts the cache lines). What a warm loop hides costs
+most: a keyword given to `zip`, the function of a list comprehension, a property, a named tuple, a short-lived object.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.produce_form import ProduceForm
 from ottla.broker.slot import Slot
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.append import AllStored
+from ottla.storage.append import AllStored, AppendEntry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,11 +41,19 @@ if TYPE_CHECKING:
     from ottla.broker.node import Node
     from ottla.broker.partition import Partition
     from ottla.protocol.api.produce import ProduceRequest
+    from ottla.protocol.types import Buffer
     from ottla.storage.append import AppendResult
+
+    Frames = tuple[ProduceForm, list[AppendEntry | tuple[memoryview, int]], list[int], int, int]
+    """Frames of one form, one behind the other: their batches, correlation ids, the bytes of the batches, and where the
+    last frame ends."""
 
 ACKS_ALL = -1
 MAX_FORMS = 256
 """Forms remembered per connection; a client with more partitions takes the long way for the rest."""
+
+FEW_ANSWERS = 8
+"""So many leave as they are, by one `writev`: joining them would touch more than it spares."""
 
 FIRST_FLEXIBLE_VERSION = 9
 FIRST_VERSION_WITH_LOG_START = 5
@@ -99,10 +113,50 @@ class ProduceForms:
         They go on with `newest`, the connection's newest slot, if that is a run of this form and turn, and make one of
         their own otherwise. None when the first frame must take the long way.
         """
+        frames = self._look(view, start, end, most)
+        if frames is None:
+            return None
+        form, entries, correlation_ids, run_bytes, following = frames
+        if type(newest) is ProduceRun and newest.goes_on(form, correlation_ids, following):
+            run = newest
+        else:
+            run = ProduceRun(form, correlation_ids, following, perf_counter_ns())
+        form.partition.gather_run(entries, run_bytes, run)
+        return run
+
+    def answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
+        """As `start`, for who begins a turn alone: append at once, and give the answers and where the next frame
+        begins.
+
+        Neither turn nor slot has to do with it. None, and nothing done, where answers have to wait.
+        """
+        expected = self._form
+        if expected is None or not expected.partition.shows_at_once():
+            return None
+        started_ns = perf_counter_ns()
+        frames = self._look(view, 0, end, most)
+        if frames is None:
+            return None
+        form, entries, correlation_ids, run_bytes, following = frames
+        partition = form.partition
+        if form is not expected and not partition.shows_at_once():
+            return None
+        refused, batches, stamp_ms = partition.append(entries, run_bytes, form.clock.wall_ms())
+        if refused is not None:
+            run = ProduceRun(form, correlation_ids, following, started_ns)
+            run.run_appended(refused)
+            return run.buffers or [], following
+        answers = form.stored(correlation_ids, batches, stamp_ms)
+        form.meter.note((perf_counter_ns() - started_ns) // 1000, len(answers))
+        return answers if len(answers) <= FEW_ANSWERS else [b"".join(answers)], following
+
+    def _look(self, view: memoryview, start: int, end: int, most: int) -> Frames | None:
+        """Find the whole frames of one form with which `view[start:end]` begins."""
         smallest_bytes = self._smallest_bytes
         if not smallest_bytes <= end - start <= self._max_frame_bytes:
             return None  # in so short a view no frame is too long, and each is looked at by its length alone
-        frame_bytes, kind, correlation_id, key, word = self._unpack(view, start)
+        unpack = self._unpack
+        frame_bytes, kind, correlation_id, key, word = unpack(view, start)
         form = self._form
         if form is None or key != self._key or kind != form.version:  # API key and version; Produce is 0
             form = self._forms.get(key)
@@ -119,13 +173,15 @@ class ProduceForms:
         unpack_next = self._unpack_next
         is_flexible = kind >= FIRST_FLEXIBLE_VERSION
         last_start = end - smallest_bytes
-        entries: list[tuple[memoryview, int]] = []
+        entries: list[AppendEntry | tuple[memoryview, int]] = []
         correlation_ids: list[int] = []
         run_bytes = 0
-        for _ in range(most):
-            following = start + _LENGTH_BYTES + frame_bytes
+        whole_bytes, records_bytes = _LENGTH_BYTES + frame_bytes, last - first
+        while most:
+            following = start + whole_bytes
             if following > end:
                 break
+            most -= 1
             if following <= last_start:
                 tail, next_bytes, next_kind, next_id, next_key, next_word = unpack_next(view, following - 4)
             else:
@@ -134,7 +190,7 @@ class ProduceForms:
                 break  # tagged fields, which the long way knows
             entries.append((view[start + first : start + last], kind))
             correlation_ids.append(correlation_id)
-            run_bytes += last - first
+            run_bytes += records_bytes
             start = following
             if next_kind != kind or next_key != key:
                 break
@@ -144,14 +200,8 @@ class ProduceForms:
                 if not self._measure(form, frame_bytes, word):
                     break
                 first, last = self._first, self._last
-        if not entries:
-            return None
-        if isinstance(newest, ProduceRun) and newest.goes_on(form, correlation_ids, start):
-            partition.gather_run(entries, run_bytes, newest)
-            return newest
-        run = ProduceRun(form, correlation_ids, start)
-        partition.gather_run(entries, run_bytes, run)
-        return run
+                whole_bytes, records_bytes = _LENGTH_BYTES + frame_bytes, last - first
+        return (form, entries, correlation_ids, run_bytes, start) if entries else None
 
     def _measure(self, form: ProduceForm, frame_bytes: int, word: int) -> bool:
         """Learn where the records of a frame lie, by its length and the word at its length field; False when it must
@@ -204,7 +254,7 @@ class ProduceRun(Slot):
     parks = False
     close_reason = None
 
-    def __init__(self, form: ProduceForm, correlation_ids: list[int], end: int) -> None:
+    def __init__(self, form: ProduceForm, correlation_ids: list[int], end: int, started_ns: int) -> None:
         self.owner = None
         self.is_done = False
         self.requests = self.added = self._succeeded = len(correlation_ids)
@@ -212,7 +262,7 @@ class ProduceRun(Slot):
         self.end = end
         self._form = form
         self._correlation_ids = correlation_ids
-        self._started_ns = perf_counter_ns()
+        self._started_ns = started_ns
 
     def goes_on(self, form: ProduceForm, correlation_ids: list[int], end: int) -> bool:
         """Take in the requests of one more read of the turn, if they are of the same form and nobody gathered since."""
@@ -230,13 +280,8 @@ class ProduceRun(Slot):
         form = self._form
         correlation_ids = self._correlation_ids
         if type(results) is AllStored:
-            promised_offset = results.end_offset
-            pack, front, before = form.pack, form.front, form.before
-            behind = form.behind(results.log_append_time_ms, results.log_start_offset)
-            answers = [
-                pack(front, correlation_id, before, base_offset, behind)
-                for correlation_id, base_offset in zip(correlation_ids, results.base_offsets, strict=True)
-            ]
+            promised_offset = results.batches[-1][3] + 1
+            answers = form.stored(correlation_ids, results.batches, results.log_append_time_ms)
         else:
             promised_offset = max(result.last_offset for result in results) + 1
             answers = list(map(self._answer, correlation_ids, results))
@@ -246,13 +291,21 @@ class ProduceRun(Slot):
         ):
             self._answered(answers)
             return
+        self._wait(promised_offset, answers, results)
+
+    def _wait(self, promised_offset: int, answers: list[bytes], results: Sequence[AppendResult]) -> None:
+        """Let the answers leave when `promised_offset` may be seen."""
+        form = self._form
         # Not the results: they look at bytes that were received, which are good for this turn only.
-        last_offsets = results.last_offsets if type(results) is AllStored else [one.last_offset for one in results]
+        if type(results) is AllStored:
+            last_offsets = [batch[3] for batch in results.batches]
+        else:
+            last_offsets = [result.last_offset for result in results]
 
         def visible(error: BaseException | None) -> None:
             self._answered(answers if error is None else self._after_failure(answers, last_offsets, error))
 
-        partition.when_visible(promised_offset, visible, form.clock.monotonic_ms() + form.timeout_ms)
+        form.partition.when_visible(promised_offset, visible, form.clock.monotonic_ms() + form.timeout_ms)
 
     def _answer(self, correlation_id: int, result: AppendResult) -> bytes:
         """The answer of one request: stored, stored before, or refused."""

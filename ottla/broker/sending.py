@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Sequence
 
     from ottla.protocol.types import Buffer
 
@@ -24,7 +25,7 @@ MAX_PIECES = 1024
 NO_DESCRIPTOR = -1
 
 
-def send(transport: asyncio.Transport, fd: int, replies: list[Buffer], size_bytes: int) -> bool:
+def send(transport: asyncio.Transport, fd: int, replies: Sequence[Buffer], size_bytes: int) -> bool:
     """Send `replies`, `size_bytes` in all, by the descriptor of the transport's socket unless it is NO_DESCRIPTOR.
 
     True when the socket took all: nothing waits in the transport. Who was told False asks the transport before the
@@ -42,14 +43,14 @@ def send(transport: asyncio.Transport, fd: int, replies: list[Buffer], size_byte
     return False
 
 
-def unmapped_bytes(replies: list[Buffer]) -> int:
+def unmapped_bytes(replies: Sequence[Buffer]) -> int:
     """How many bytes of `replies` are memory of ours, and not pages of a file that the kernel sends."""
     return sum(
         len(reply) for reply in replies if not (isinstance(reply, memoryview) and isinstance(reply.obj, mmap.mmap))
     )
 
 
-def _joined(replies: list[Buffer]) -> list[Buffer]:
+def _joined(replies: Sequence[Buffer]) -> list[Buffer]:
     """The replies with neighbours that are small put together: each would be a record of TLS of its own."""
     pieces: list[Buffer] = []
     small: list[Buffer] = []
@@ -66,7 +67,7 @@ def _joined(replies: list[Buffer]) -> list[Buffer]:
     return pieces
 
 
-def _behind(pieces: list[Buffer], sent: int) -> list[Buffer]:
+def _behind(pieces: Sequence[Buffer], sent: int) -> list[Buffer]:
     """What is left behind the first `sent` bytes."""
     for number, piece in enumerate(pieces):
         if sent < len(piece):

@@ -3,8 +3,8 @@
     start:  ports are bound, HTTP answers  ->  directories, catalog, logs (in a thread)  ->  listeners accept
     stop:   no new connections  ->  started requests are answered  ->  connections end  ->  logs are synced and closed
 
-`process.py` calls `stop` at a signal; `interrupt_start` ends a recovery: what was recovered is recovered again by the
-next start. Whatever happens, what was acknowledged is on disk, since acknowledging is what waited for it.
+`process.py` calls `stop` at a signal; `interrupt_start` ends a recovery: the next start goes on with what is left of
+it. Whatever happens, what was acknowledged is on disk, since acknowledging is what waited for it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ that `looked()` is called once every ready socket was read (`loop.call_soon` in 
 Two cases know better than the loop when a turn should end. Where clients have several requests under way, the rest of
 them is arriving while the first are read: the turn looks at the sockets once more before it ends, which makes of two
 appends and two sends one. And a connection that has been the only one to send for a while has nobody to wait for: it
-ends its turn itself, within the read (`has_work`), which has brought nearly always what there was.
+ends its turn itself, within the read (`has_work`), which has brought nearly always what there was; and requests of its
+that can be answered at once take no turn at all.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,6 +96,9 @@ def verify(
         if not quiet:
             for mend in left:
                 _tell("left" if repair else "would", mend.path, mend.plan, directory, as_json=as_json)
+            if left and not repair and not as_json:
+                place = shlex.quote(str(directory if partition is None else directory / str(partition)))
+                click.echo(f"to have that done, stop the broker and run: ottla log verify --repair {place}")
             click.echo(json.dumps(_counts_to_json(counts)) if as_json else _closing(counts))
     if counts.findings[Severity.DAMAGE] or (repair and left):
         raise SystemExit(1)

@@ -32,6 +32,9 @@ _MIN_INT64: Final = -(1 << 63)
 _MAX_INT64: Final = (1 << 63) - 1
 LAST_PLAIN_CODEC: Final = int(Compression.LZ4)
 """Behind it comes zstd, which old requests may not bring, and nothing else."""
+BOUNDS_HOLD_MS: Final = 1_000
+"""How long `set_bounds` is good for: they are so much narrower than what is allowed, and what lies outside is looked at
+again by itself."""
 _LOG_APPEND_TIME_BIT: Final = 0x08
 _TRANSACTIONAL_BIT: Final = 0x10
 _CONTROL_BIT: Final = 0x20
@@ -84,37 +87,22 @@ class AppendResult(NamedTuple):
 class AllStored(Sequence[AppendResult]):
     """The results of a call that stored the batches of all entries: made one by one for who looks at one.
 
-    Who needs only offsets takes the columns: an object for each batch is time on the hot path. It holds on to the
-    batches' bytes, so it is good for the turn.
+    Who needs only offsets looks at the `batches`: an object for each is time on the hot path. It holds on to their
+    bytes, so it is good for the turn.
     """
 
-    __slots__ = ("_batches", "log_append_time_ms", "log_start_offset")
+    __slots__ = ("batches", "log_append_time_ms", "log_start_offset")
 
     def __init__(self, batches: Sequence[PlannedBatch], log_append_time_ms: int, log_start_offset: int) -> None:
-        self._batches = batches
+        self.batches = batches
         self.log_append_time_ms = log_append_time_ms
         self.log_start_offset = log_start_offset
 
-    @property
-    def base_offsets(self) -> list[int]:
-        """Of each batch."""
-        return [batch[2] for batch in self._batches]
-
-    @property
-    def last_offsets(self) -> list[int]:
-        """Of each batch."""
-        return [batch[3] for batch in self._batches]
-
-    @property
-    def end_offset(self) -> int:
-        """Behind the last batch."""
-        return self._batches[-1][3] + 1
-
     def __len__(self) -> int:
-        return len(self._batches)
+        return len(self.batches)
 
     def __iter__(self) -> Iterator[AppendResult]:
-        return map(self._result, self._batches)
+        return map(self._result, self.batches)
 
     @overload
     def __getitem__(self, index: int) -> AppendResult: ...
@@ -124,8 +112,8 @@ class AllStored(Sequence[AppendResult]):
 
     def __getitem__(self, index: int | slice) -> AppendResult | AllStored:
         if isinstance(index, slice):
-            return AllStored(self._batches[index], self.log_append_time_ms, self.log_start_offset)
-        return self._result(self._batches[index])
+            return AllStored(self.batches[index], self.log_append_time_ms, self.log_start_offset)
+        return self._result(self.batches[index])
 
     def _result(self, batch: PlannedBatch) -> AppendResult:
         return AppendResult(ErrorCode.NONE, batch[2], batch[3], self.log_append_time_ms, self.log_start_offset)
@@ -147,7 +135,8 @@ class BatchRules:
     __slots__ = (
         "after_max_ms",
         "before_max_ms",
-        "bounds_of_ms",
+        "bounds_from_ms",
+        "bounds_until_ms",
         "earliest_ms",
         "is_compacted",
         "is_log_append_time",
@@ -179,12 +168,12 @@ class BatchRules:
         self.set_bounds(0)
 
     def set_bounds(self, now_ms: int) -> None:
-        """Work out between which timestamps a producer's lie at `now_ms`: once for all batches of a turn."""
-        self.bounds_of_ms = now_ms
+        """Work out between which timestamps a producer's surely lie for a while from `now_ms` on."""
+        self.bounds_from_ms, self.bounds_until_ms = now_ms, now_ms + BOUNDS_HOLD_MS
         if self.is_log_append_time:  # they are replaced
             self.earliest_ms, self.latest_ms = _MIN_INT64, _MAX_INT64
         else:
-            self.earliest_ms = max(now_ms - self.before_max_ms, _MIN_INT64)
+            self.earliest_ms = max(self.bounds_until_ms - self.before_max_ms, _MIN_INT64)
             self.latest_ms = min(now_ms + self.after_max_ms, _MAX_INT64)
 
 
@@ -207,7 +196,9 @@ def _target_compression(config: TopicConfig) -> tuple[Compression | None, int | 
 
 def check_timestamps(base_ms: int, max_ms: int, rules: BatchRules, now_ms: int) -> None:
     """Refuse a stamp out of range; none at all is in every range. (`take_in` sees most at one look.)"""
-    earliest_ms, latest_ms = rules.earliest_ms, rules.latest_ms
+    if rules.is_log_append_time:
+        return  # they are replaced
+    earliest_ms, latest_ms = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
     if (
         max_ms > latest_ms
         or base_ms > latest_ms

@@ -67,6 +67,7 @@ class SegmentRun:
         "offset_of_largest_timestamp",
         "producers",
         "roll_after_ms",
+        "roll_at_ms",
         "segment",
         "since_ms",
         "size_bytes",
@@ -104,6 +105,12 @@ class SegmentRun:
             self.free_slots = min(segment.free_slots)
             if limits.jitter_ms:
                 self.roll_after_ms -= segment.roll_jitter_ms(limits.jitter_ms)
+        self._set_roll_time()
+
+    def _set_roll_time(self) -> None:
+        """Records count from the first batch's timestamp; where that has none, the clock from the segment's making."""
+        first_ms = self.first_timestamp_ms
+        self.roll_at_ms = (first_ms if first_ms >= 0 else self.since_ms) + self.roll_after_ms
 
     def add_all(self, batches: Sequence[PlannedBatch], added_bytes: int, newest_ms: int, now_ms: int) -> bool:
         """Put all batches behind the others, `added_bytes` in all; False, and nothing done, where `add` has to see.
@@ -115,17 +122,16 @@ class SegmentRun:
         position = self.size_bytes
         limits = self.limits
         base_offset = self.base_offset
-        first_ms = self.first_timestamp_ms
         if (
             not position
             or position + added_bytes > limits.segment_bytes
             or batches[-1][3] > self.max_offset
             or len(batches) > self.free_slots
-            or (newest_ms - first_ms if first_ms >= 0 else now_ms - self.since_ms) > self.roll_after_ms
+            or (newest_ms if self.first_timestamp_ms >= 0 else now_ms) > self.roll_at_ms
         ):
             return False
-        largest_ms, indexed_position = self.largest_timestamp_ms, self.indexed_position
-        interval_bytes, add_buffer = limits.index_interval_bytes, self.buffers.append
+        largest_ms, timed_ms, indexed_position = self.largest_timestamp_ms, self.timed_ms, self.indexed_position
+        interval_bytes, buffers = limits.index_interval_bytes, self.buffers
         offsets, positions, firsts = self.index_offsets, self.index_positions, self.index_firsts
         for records, size_bytes, first_offset, last_offset, timestamp_ms, _ in batches:
             if timestamp_ms > largest_ms:
@@ -135,11 +141,11 @@ class SegmentRun:
                 offsets.append(last_offset - base_offset)
                 positions.append(position)
                 firsts.append(first_offset - base_offset)
-                if largest_ms > self.timed_ms:
-                    self.timed_ms = largest_ms
+                if largest_ms > timed_ms:
+                    self.timed_ms = timed_ms = largest_ms
                     self.time_entries.append((largest_ms, self.offset_of_largest_timestamp))
                 indexed_position = position
-            add_buffer(records)
+            buffers.append(records)
             position += size_bytes
         self.free_slots -= len(offsets)
         self.indexed_position = indexed_position
@@ -158,8 +164,7 @@ class SegmentRun:
         if position:
             if end > limits.segment_bytes or last_offset > self.max_offset or self.free_slots <= 0:
                 return False
-            first_ms = self.first_timestamp_ms
-            if (timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.since_ms) > self.roll_after_ms:
+            if (timestamp_ms if self.first_timestamp_ms >= 0 else now_ms) > self.roll_at_ms:
                 return False
             if timestamp_ms > self.largest_timestamp_ms:
                 self.largest_timestamp_ms, self.offset_of_largest_timestamp = timestamp_ms, last_offset
@@ -175,6 +180,7 @@ class SegmentRun:
                 self.free_slots -= 1
         else:
             self.first_timestamp_ms = timestamp_ms
+            self._set_roll_time()
             if timestamp_ms > self.largest_timestamp_ms:
                 self.largest_timestamp_ms, self.offset_of_largest_timestamp = timestamp_ms, last_offset
         self.buffers.append(records)

@@ -34,6 +34,13 @@ CONSEQUENCES: Final = {
 """What follows from the loss of each."""
 
 
+STARTS_LOST: Final = (
+    "what DeleteRecords had deleted and no segment was removed for is there again; put the file back to have it deleted"
+)
+"""What follows where `log-start-offset-checkpoint` was there once and is not any more: a start goes on all the same,
+since nothing tells what it said."""
+
+
 class Blank(Enum):
     """What a checkpoint without content means."""
 

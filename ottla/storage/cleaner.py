@@ -29,7 +29,8 @@ from ottla.storage.append_plan import RollLimits
 from ottla.storage.batch_cleaning import BatchCleaning, Pause, put_keys
 from ottla.storage.cleanable import Assessment, LogToAssess, group_segments
 from ottla.storage.cleaned_segment import CleanedSegment, SegmentTooLarge
-from ottla.storage.disk_errors import is_full
+from ottla.storage.disk_errors import is_full, is_passing
+from ottla.storage.files import NotOpened
 from ottla.storage.layout import SWAP_SUFFIX
 from ottla.storage.offset_map import OffsetMap
 from ottla.storage.scan import batches
@@ -279,13 +280,20 @@ class LogCleaning:
             raise
 
     def _synced(self, sync: Work, segments: Sequence[Segment]) -> Generator[Work, int, None]:
-        """Have a sync done. One that fails is never tried again: the log has failed (decisions.md 4)."""
-        try:
-            yield sync
-        except OSError as error:
+        """Have a sync done. One that fails is never tried again: the log has failed (decisions.md 4). One that could
+        not begin for want of a descriptor is: whoever runs the cleaning lets a while pass before.
+        """
+        is_synced = False
+        while not is_synced:
+            try:
+                yield sync
+                is_synced = True
+            except NotOpened:
+                pass
+            except OSError as error:
+                self._require_unchanged(segments)
+                self._log.fail(error)
             self._require_unchanged(segments)
-            self._log.fail(error)
-        self._require_unchanged(segments)
 
     def _written(self, write: Callable[[int], None], offset: int) -> Generator[Work, int, None]:
         """Have a checkpoint written."""
@@ -319,12 +327,14 @@ class LogCleaning:
                 self._sync_names()
                 segment_swap.finish(cleaned)
                 self._sync_names()
+            except NotOpened:
+                return  # the next start finishes it
             except OSError as error:
                 self._log.fail(error)
 
     def _write_failed(self, error: OSError) -> None:
-        """Raises one of the two."""
-        if is_full(error):
+        """Raises one of the two. The log itself was not touched yet."""
+        if is_full(error) or is_passing(error):
             raise error
         self._log.fail(error)
         raise CleaningAborted(str(error)) from error
@@ -373,6 +383,8 @@ class _reading:  # noqa: N801  # reads as a statement: with _reading(segment)
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, NotOpened):
+            return
         if isinstance(error, (OSError, ValueError)):  # ValueError: CorruptBatch, or an index that was closed
             raise _Unreadable(f"{self._segment.file.path.name}: {error}") from error
 
@@ -384,6 +396,8 @@ def _batches_of(segment: Segment, position: int) -> Iterator[tuple[bytes, BatchH
             yield batch, header
     except CorruptBatch as error:
         raise _Unreadable(f"{segment.file.path.name}: {error}") from error
+    except NotOpened:
+        raise
     except OSError as error:
         raise _Unreadable(f"{segment.file.path.name}: {error}") from error
 

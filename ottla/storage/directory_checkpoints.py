@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from ottla.storage import missing_offsets
-from ottla.storage.blank_checkpoints import CONSEQUENCES, Blank, meaning_of
+from ottla.storage.blank_checkpoints import CONSEQUENCES, STARTS_LOST, Blank, meaning_of
 from ottla.storage.checkpoint import BlankFile, BrokenFile, encode_offsets, read_offsets, write_offsets
 from ottla.storage.directory_status import DirectoryStatus
 from ottla.storage.errors import StorageError
@@ -41,6 +41,7 @@ from ottla.storage.layout import (
     TEMPORARY_SUFFIX,
     TopicPartition,
 )
+from ottla.storage.missing_files import has_lost_starts
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,8 @@ class DirectoryCheckpoints:
         """Offset by partition, by file name: as read at the start and as last written. Never changed in place."""
         self.has_lost_cleaned = False
         """Whether nobody knows which logs were cleaned, until `keep_cleaned`."""
+        self.has_lost_starts = False
+        """Whether nobody knows what was deleted and is still there."""
         self.guard = threading.RLock()
         """Held while rows are made and replaced, which waits for the disk."""
         self._never_written: set[str] = set()
@@ -78,6 +81,9 @@ class DirectoryCheckpoints:
         Raises BrokenFile where rows cannot be guessed, StorageError where they are gone and nothing can stand for
         them, OSError.
         """
+        if has_lost_starts(self._files, self._path, is_ours=is_ours):
+            logger.error("%s is not there any more: %s", self._path / LOG_START_OFFSET_CHECKPOINT_FILE, STARTS_LOST)
+            self.has_lost_starts = True
         for name in CHECKPOINT_FILES:
             try:
                 self.rows[name] = read_offsets(self._files, self._path / name)

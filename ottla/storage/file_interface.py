@@ -15,7 +15,8 @@ Rules that callers rely on:
 - A `File` outlives its descriptor: descriptors and maps beyond a bound are closed, the least used first, and opened
   again by path when needed. A file with unsynced writes keeps its descriptor, because only an open descriptor is sure
   to hear of a failed write-back at its next sync; `derived` files (indexes, which can be rebuilt) are exempt.
-- All methods may be called from any thread. Errors are OSErrors with the path in them.
+- All methods may be called from any thread. Errors are OSErrors with the path in them; NotOpened says that the call did
+  nothing at all, so that even a sync may be tried again.
 """
 
 from __future__ import annotations
@@ -38,6 +39,14 @@ class PartialWrite(OSError):
     def __init__(self, cause: OSError, path: Path, written: int) -> None:
         super().__init__(cause.errno, cause.strerror, str(path))
         self.written = written
+
+
+class NotOpened(OSError):
+    """The process has no descriptor left, or the kernel none or no memory for one (EMFILE, ENFILE, ENOMEM of an open):
+    the file or directory could not be opened, so nothing was done to it. The disk is not at fault.
+
+    The same errno from a write or a sync itself is no NotOpened: a sync that failed is never tried again.
+    """
 
 
 class Lock(Protocol):
@@ -174,7 +183,8 @@ class Files(ABC):
 
 
 def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
-    """Write every byte of `buffers` at `position`; returns their number. PartialWrite when the file takes no more.
+    """Write every byte of `buffers` at `position`; returns their number. PartialWrite when the file takes no more,
+    NotOpened.
 
     Goes on after short writes and takes `IOV_MAX` buffers a time; buffers need not be contiguous and are not copied.
     """
@@ -186,6 +196,8 @@ def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
             count = file.pwritev(pending[first : first + IOV_MAX], position + written)
             if count <= 0:
                 raise OSError(errno.ENOSPC, "the file took no bytes")
+        except NotOpened:  # its descriptor would be there had anything been written and not synced
+            raise
         except OSError as error:
             raise PartialWrite(error, file.path, written) from error
         written += count

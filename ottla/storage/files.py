@@ -9,21 +9,26 @@ What Linux has and others lack is asked for once, at import: `RWF_NOWAIT` (`devi
 # ruff: noqa: D102  (the interface says what each method means; it is not said twice)
 from __future__ import annotations
 
-import errno
+import mmap
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
+from ottla.storage.descriptor_shortage import DescriptorShortage
 from ottla.storage.device import Device
 from ottla.storage.directory_lock import lock_file
-from ottla.storage.file_interface import IOV_MAX, Buffer, File, Files, Lock, PartialWrite, write_all
+from ottla.storage.file_interface import IOV_MAX, Buffer, File, Files, Lock, NotOpened, PartialWrite, write_all
 from ottla.storage.layout import TEMPORARY_SUFFIX
 from ottla.storage.open_files import DEFAULT_MAX_DESCRIPTORS, DEFAULT_MAX_MAPS, OpenFiles
 from ottla.storage.os_file import OsFile
 from ottla.storage.residency import ResidencyProbe
 
-__all__ = ["IOV_MAX", "Buffer", "File", "Files", "Lock", "OsFile", "OsFiles", "PartialWrite", "write_all"]
+__all__ = ["IOV_MAX", "Buffer", "File", "Files", "Lock", "NotOpened", "OsFile", "OsFiles", "PartialWrite", "write_all"]
+
+T = TypeVar("T")
 
 
 class OsFiles(Files):
@@ -37,6 +42,7 @@ class OsFiles(Files):
         self.descriptors = OpenFiles(max_descriptors)
         self.maps = OpenFiles(max_maps)
         self.residency = ResidencyProbe()
+        self._shortage = DescriptorShortage()
         self._devices: dict[int, Device] = {}
         self._open_files: dict[str, dict[str, list[weakref.ref[OsFile]]]] = {}
         """By directory and name, since a rename concerns few and there may be many thousands."""
@@ -167,17 +173,29 @@ class OsFiles(Files):
         return lock_file(path)
 
     def open_descriptor(self, path: Path, flags: int) -> int:
-        """Open a file or directory; when the process has no descriptor left, half of those that can go are closed
-        first.
-        """
+        """Open a file or directory. NotOpened when the process has no descriptor left."""
+        return self._with_descriptor(path, lambda: os.open(path, flags, 0o644))
+
+    def map_descriptor(self, path: Path, fd: int, size: int) -> mmap.mmap:
+        """Map the first `size` bytes, which takes a descriptor, too. NotOpened when the process has none left."""
+        return self._with_descriptor(path, lambda: mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
+
+    def _with_descriptor(self, path: Path, make: Callable[[], T]) -> T:
+        """Where no descriptor is left, half of those that can go are closed first; NotOpened when that was no help."""
         try:
-            return os.open(path, flags, 0o644)
+            return make()
         except OSError as error:
-            if error.errno not in {errno.EMFILE, errno.ENFILE}:
+            if not self._shortage.is_one(error):
                 raise
         self.maps.sweep(len(self.maps) // 2)
         self.descriptors.sweep(len(self.descriptors) // 2)
-        return os.open(path, flags, 0o644)
+        try:
+            return make()
+        except OSError as error:
+            if not self._shortage.is_one(error):
+                raise
+            self._shortage.tell(error)
+            raise NotOpened(error.errno, error.strerror, str(path)) from None
 
     def open_by_path(self, file: OsFile, flags: int) -> int:
         """Open what `file` is, also while another thread renames it: its name may be gone, or be another file's."""

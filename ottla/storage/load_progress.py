@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LINE_EVERY_MS: Final = 5_000
+KEPT_EVERY_MS: Final = 5_000
+"""So often the recovery points of what was recovered are written while other logs still are."""
 _GB: Final = 1_000_000_000
+_MB: Final = 1_000_000
 
 
 class LoadInterrupted(Exception):
-    """Somebody does not want the broker to start any more. What was recovered so far will be recovered again."""
+    """Somebody does not want the broker to start any more. The next start goes on with what was not recovered yet."""
 
 
 class LoadProgress:
@@ -34,7 +37,7 @@ class LoadProgress:
         self.done_bytes = 0
         self.is_stopped = False
         self._clock = clock
-        self._began_ms = self._told_ms = clock.monotonic_ms()
+        self._began_ms = self._told_ms = self._kept_ms = clock.monotonic_ms()
         self._of_log: dict[TopicPartition, tuple[int, int]] = {}
         self._guard = threading.Lock()
 
@@ -45,10 +48,10 @@ class LoadProgress:
             self._of_log |= {one: (0, size_bytes) for one, size_bytes in unsure_bytes.items()}
             self.all_bytes += sum(unsure_bytes.values())
             self._began_ms = self._told_ms = self._clock.monotonic_ms()
-        if self.all_bytes:
-            logger.info(
-                "recovery: up to %.1f GB in %d logs may not be on disk", self.all_bytes / _GB, len(unsure_bytes)
-            )
+        unsure = sum(unsure_bytes.values())
+        if unsure:
+            size = f"{unsure / _GB:.1f} GB" if unsure * 10 >= _GB else f"{unsure / _MB:.1f} MB"
+            logger.info("recovery: up to %s in %d logs may not be on disk", size, len(unsure_bytes))
 
     def update(self, one: TopicPartition, done_bytes: int, all_bytes: int) -> None:
         """One log's recovery has come so far. Raises LoadInterrupted after `stop`."""
@@ -65,6 +68,15 @@ class LoadProgress:
                 line = self.words()
         if line:
             logger.info("recovery: %s", line)
+
+    def is_to_be_kept(self) -> bool:
+        """Whether it is time to write down what was recovered; once for each `KEPT_EVERY_MS`."""
+        with self._guard:
+            now_ms = self._clock.monotonic_ms()
+            is_due = now_ms - self._kept_ms >= KEPT_EVERY_MS
+            if is_due:
+                self._kept_ms = now_ms
+            return is_due
 
     def log_done(self) -> None:
         """One more log is open."""

@@ -22,7 +22,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import parse_header
 from ottla.protocol.records.checksum import crc32c
 from ottla.storage import timestamp_lookup
-from ottla.storage.append import AppendEntry, AppendResult
+from ottla.storage.append import NO_TIMESTAMP, AllStored, AppendEntry, AppendResult
 from ottla.storage.append_plan import PlannedBatch, SegmentRun
 from ottla.storage.files import IOV_MAX
 from ottla.storage.intake import take_in
@@ -34,8 +34,6 @@ from ottla.storage.segment import Segment
 from ottla.storage.slice import EMPTY_SLICE, LogSlice
 
 logger = logging.getLogger(__name__)
-
-_fast = tuple.__new__  # a named tuple without the detour over its own constructor: half the price
 
 
 class LogClosed(RuntimeError):
@@ -54,6 +52,15 @@ class Log(LogState):
         Base offset and leader epoch are written into the entries' own bytes. A refused entry does not hold up the
         others.
         """
+        results, batches, stamp_ms = self.append_batches(entries, now_ms)
+        return AllStored(batches, stamp_ms, self.log_start_offset) if results is None else results
+
+    def append_batches(
+        self, entries: Sequence[AppendEntry | tuple[memoryview, int]], now_ms: int
+    ) -> tuple[list[AppendResult] | None, Sequence[PlannedBatch], int]:
+        """`append` without an object for what nearly always happens: results None, the batches of all entries, which
+        are stored, and the stamp that they got, -1 for none.
+        """
         health = self._health
         if (
             health.room_bytes <= 0
@@ -65,11 +72,11 @@ class Log(LogState):
             if problem is not None:
                 if self.error is None and not health.is_offline:
                     self.producers.note_unstored((records for records, _ in entries), now_ms)
-                return [self._storage_refusal(problem) for _ in entries]
+                return [self._storage_refusal(problem) for _ in entries], (), NO_TIMESTAMP
         run = self._active_run
         if run is None or run.segment is None or run.segment.size_bytes != run.size_bytes:
             run = self._run_of_active(now_ms)
-        results, batches, added_bytes, newest_ms, next_offset, staged = take_in(
+        results, batches, added_bytes, newest_ms, next_offset, staged, stamp_ms = take_in(
             entries,
             self._rules,
             self.producers,
@@ -80,15 +87,17 @@ class Log(LogState):
         )
         if batches:
             if run.add_all(batches, added_bytes, newest_ms, now_ms):
-                run.producers = staged
+                if staged:
+                    run.producers = staged
                 error = self._write_to_active(run, next_offset, now_ms)
             else:
                 error = self._write(self._plan(run, batches, now_ms), next_offset, now_ms)
             if error is not None:
                 old_end = self.log_end_offset
                 self.producers.note_unstored((batch[0] for batch in batches), now_ms)
-                return [self._storage_refusal(error) if result.base_offset >= old_end else result for result in results]
-        return results
+                told = AllStored(batches, stamp_ms, self.log_start_offset) if results is None else results
+                results = [self._storage_refusal(error) if one.base_offset >= old_end else one for one in told]
+        return results, batches, stamp_ms
 
     def _plan(self, run: SegmentRun, batches: Sequence[PlannedBatch], now_ms: int) -> list[SegmentRun]:
         """Batches one by one behind `run`, the active segment's, and into new segments where one is full."""
@@ -191,7 +200,7 @@ class Log(LogState):
         self.log_end_offset = next_offset
         if not self._is_synced_before_shown:
             self.high_watermark = next_offset
-            self.reader.high_watermark = _fast(End, (next_offset, run.base_offset, run.size_bytes))
+            self.reader.high_watermark = next_offset, run.base_offset, run.size_bytes
         return None
 
     def _take_back(self, error: OSError, made: Sequence[Segment], created: Sequence[int]) -> None:
@@ -235,7 +244,7 @@ class Log(LogState):
         self.log_end_offset = next_offset
         if not self._is_synced_before_shown:
             self.high_watermark = next_offset
-            self.reader.high_watermark = _fast(End, (next_offset, run.base_offset, run.size_bytes))
+            self.reader.high_watermark = next_offset, run.base_offset, run.size_bytes
 
     def _storage_refusal(self, error: BaseException) -> AppendResult:
         return AppendResult(
@@ -270,9 +279,8 @@ class Log(LogState):
         if end_offset >= self.log_end_offset:
             active = self.segment_list.active
             return End(self.log_end_offset, active.base_offset, active.size_bytes)
-        if end_offset == self.reader.high_watermark.offset:
-            return self.reader.high_watermark
-        return end_offset
+        visible = End(*self.reader.high_watermark)
+        return visible if end_offset == visible.offset else end_offset
 
     def offset_for_timestamp(self, timestamp_ms: int, *, end_offset: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record stamped `timestamp_ms` or later, below `end_offset`.

@@ -1,7 +1,8 @@
 """Which offsets of each open log are on disk in its directory's checkpoints: by whom they are written, and when.
 
     file                                written by
-    recovery-point-offset-checkpoint    a chore; before a cleaning swaps segments; when Kafka's directory becomes ours
+    recovery-point-offset-checkpoint    a chore; a start that recovered something, now and then while it does;
+                                        before a cleaning swaps segments; when Kafka's directory becomes ours
     ottla-index-offset-checkpoint       the same chore, which first syncs the index files
     log-start-offset-checkpoint         a chore; before DeleteRecords is answered
     replication-offset-checkpoint       a chore
@@ -17,10 +18,13 @@ from __future__ import annotations
 
 import errno
 import logging
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.storage.disk_errors import is_passing
+from ottla.storage.disk_errors import level_of
+from ottla.storage.files import NotOpened
 from ottla.storage.index_syncs import IndexSyncs
 from ottla.storage.layout import (
     CLEANER_OFFSET_CHECKPOINT_FILE,
@@ -57,12 +61,31 @@ class LogCheckpoints:
         self._homes = homes
         self._failed: frozenset[TopicPartition] = frozenset()
         self._index_syncs = IndexSyncs()
+        self._recovered: dict[LogDirectory, dict[TopicPartition, int]] = {}
+        self._recovered_guard = threading.Lock()
 
     # -- recovery points
 
     def write_recovery_points(self) -> None:
         """Write how far each log is known to be on disk. Errors are logged and shown in the directory's state."""
         self._write_all(RECOVERY_POINT_CHECKPOINT_FILE, _recovery_point)
+
+    def note_recovered(self, home: LogDirectory, one: TopicPartition, recovery_point: int) -> None:
+        """A start has recovered a log, which is on disk up to its end now; `write_recovered` says so in the file."""
+        with self._recovered_guard:
+            self._recovered.setdefault(home, {})[one] = recovery_point
+
+    def write_recovered(self) -> None:
+        """Write what was recovered while other logs still are: who is killed in between does not begin anew. A Kafka's
+        directory is left alone, since nothing is known of its cleaner. Errors are logged. Any thread.
+        """
+        with self._recovered_guard:
+            recovered = {home: dict(rows) for home, rows in self._recovered.items() if home.is_ours}
+        for home, rows in recovered.items():
+            try:
+                home.checkpoints.write(RECOVERY_POINT_CHECKPOINT_FILE, partial(_with_recovered, home, rows))
+            except OSError as error:
+                logger.log(level_of(error), "cannot write %s: %s", home.path / RECOVERY_POINT_CHECKPOINT_FILE, error)
 
     def cover(self, topic: str, partition: int, offset: int) -> None:
         """Have on disk that a log is on disk up to `offset`, at least; it is, and what is missing below it was cleaned.
@@ -93,8 +116,8 @@ class LogCheckpoints:
             try:
                 self._index_syncs.run(logs)
             except (OSError, ValueError) as error:
-                if isinstance(error, OSError) and is_passing(error):
-                    logger.warning("%s: index files are synced another time: %s", home.path, error)
+                if isinstance(error, NotOpened):
+                    logger.debug("%s: index files are synced another time: %s", home.path, error)
                 else:
                     home.mark_offline(error if isinstance(error, OSError) else OSError(str(error)))
         self._write_index_offsets()
@@ -205,7 +228,7 @@ class LogCheckpoints:
             try:
                 self._write(name, home, offset_of)
             except OSError as error:
-                logger.error("cannot write %s: %s", home.path / name, error)
+                logger.log(level_of(error), "cannot write %s: %s", home.path / name, error)
 
     def _demand(self, name: str, home: LogDirectory, offset_of: _OffsetOf) -> None:
         if not self._write(name, home, offset_of):
@@ -231,6 +254,10 @@ class LogCheckpoints:
             return rows
 
         return home.checkpoints.write(name, make_rows)
+
+
+def _with_recovered(home: LogDirectory, rows: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    return {**home.checkpoints.rows[RECOVERY_POINT_CHECKPOINT_FILE], **rows}
 
 
 def _recovery_point(_: TopicPartition, log: Log) -> int:

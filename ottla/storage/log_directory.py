@@ -26,9 +26,8 @@ from ottla.storage.directory_format import (
     write_format,
 )
 from ottla.storage.directory_status import DirectoryStatus
-from ottla.storage.disk_errors import is_passing
 from ottla.storage.errors import StorageError
-from ottla.storage.files import Files, Lock
+from ottla.storage.files import Files, Lock, NotOpened
 from ottla.storage.kafka_uuid import random_uuid
 from ottla.storage.layout import FORMAT_FILE, LOCK_FILE, TEMPORARY_SUFFIX
 from ottla.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
@@ -126,6 +125,8 @@ class LogDirectory(DirectoryStatus):
             write_meta_properties(self._files, self.path, MetaProperties(cluster_id, node_id, self.id, others=others))
         if found is None:
             self.take_over()
+        elif self.is_ours and self.checkpoints.has_lost_starts:
+            self.checkpoints.write_missing()  # it was told, and is told no more
 
     def take_over(self) -> None:
         """Say that it is ours from now on, once what its logs hold is recovered and the recovery points say so; a new
@@ -169,7 +170,7 @@ class LogDirectory(DirectoryStatus):
                 try:
                     self._files.sync_directory(self.path)
                 except OSError as error:
-                    if not is_passing(error):
+                    if not isinstance(error, NotOpened):
                         self._names_error = error
                     raise
                 self._names_synced = made
@@ -183,6 +184,6 @@ class LogDirectory(DirectoryStatus):
         try:
             self.sync_names(upto)
         except OSError as error:
-            if not is_passing(error):  # else the next one of a name serves this one, too
+            if not isinstance(error, NotOpened):  # else the next one of a name serves this one, too
                 self.mark_offline(error)
             raise

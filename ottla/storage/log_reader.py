@@ -43,18 +43,35 @@ class _Stretch(NamedTuple):
 
 
 class LogReader:
-    """Reads one log; owns nothing but its hints. The log keeps `high_watermark` true: where what may be seen ends."""
+    """Reads one log; owns nothing but its hints.
 
-    __slots__ = ("_hints", "_older_hints", "_segments", "high_watermark")
+    The log keeps `high_watermark` true: where what may be seen ends, as the fields of an `End`. (A plain tuple, since
+    each append leaves one, and few are looked at.)
+    """
+
+    __slots__ = (
+        "_hints",
+        "_next_offset",
+        "_next_position",
+        "_next_segment",
+        "_older_hints",
+        "_segments",
+        "high_watermark",
+    )
 
     def __init__(self, segments: SegmentList, high_watermark: End) -> None:
         self._segments = segments
-        self.high_watermark = high_watermark
+        self.high_watermark: tuple[int, int, int] = high_watermark
         self._hints: dict[int, tuple[Segment, int]] = {}
         self._older_hints: dict[int, tuple[Segment, int]] = {}
+        # The newest hint by itself: one reader alone asks for it next, and a dict costs both to look at and to change.
+        self._next_offset = -1
+        self._next_segment: Segment | None = None
+        self._next_position = 0
 
     def forget_hints(self) -> None:
         """Segments were cut or deleted, or the log starts later: hints are never looked at twice."""
+        self._next_offset, self._next_segment = -1, None
         self._hints.clear()
         self._older_hints.clear()
 
@@ -93,13 +110,13 @@ class LogReader:
 
         Raises OSError: the disk failed.
         """
-        hints = self._hints
-        hint = hints.get(offset)
-        if hint is None:
-            hint = self._older_hints.get(offset)
-            if hint is None:
-                return None
-        segment, position = hint
+        segment: Segment | None
+        if is_next := offset == self._next_offset:
+            segment, position = self._next_segment, self._next_position
+        else:
+            segment, position = self._hint(offset)
+        if segment is None:
+            return None
         visible_offset, last_base_offset, limit = self.high_watermark
         if end_offset != visible_offset or offset >= end_offset:
             return None
@@ -123,17 +140,29 @@ class LogReader:
             data = segment.file.pread_nowait(length, position)
             view = None if data is None else memoryview(data)
         if view is not None:
-            if len(hints) >= MAX_HINTS:
-                self._older_hints, self._hints = hints, (hints := {})
-            hints[next_offset] = segment, stop
+            if not is_next:
+                self._keep_next()
+            self._next_offset, self._next_segment, self._next_position = next_offset, segment, stop
         return view
+
+    def _hint(self, offset: int) -> tuple[Segment | None, int]:
+        """Segment and position at which an earlier read ended with `offset`, if one is remembered."""
+        if offset == self._next_offset:
+            return self._next_segment, self._next_position
+        return self._hints.get(offset) or self._older_hints.get(offset) or (None, 0)
+
+    def _keep_next(self) -> None:
+        """Another reader asks: let the newest hint be one of many."""
+        if self._next_segment is not None:
+            if len(self._hints) >= MAX_HINTS:
+                self._older_hints, self._hints = self._hints, {}
+            self._hints[self._next_offset] = self._next_segment, self._next_position
 
     def _place(self, offset: int) -> tuple[int, int]:
         """(slot in the segment list, position or -1 without a hint)."""
         slot = self._segments.slot_for(offset)
-        hint = self._hints.get(offset) or self._older_hints.get(offset)
-        if hint is not None:
-            segment, position = hint
+        segment, position = self._hint(offset)
+        if segment is not None:
             if self._segments[slot] is segment:
                 return slot, position
             # The hint points at the end of a segment that was rolled since: the next one begins here.
@@ -142,9 +171,8 @@ class LogReader:
         return slot, -1
 
     def _remember(self, next_offset: int, segment: Segment, position: int) -> None:
-        if len(self._hints) >= MAX_HINTS:
-            self._older_hints, self._hints = self._hints, {}
-        self._hints[next_offset] = (segment, position)
+        self._keep_next()
+        self._next_offset, self._next_segment, self._next_position = next_offset, segment, position
 
 
 def _find(

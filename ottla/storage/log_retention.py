@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.records.batch import CorruptBatch
-from ottla.storage.disk_errors import is_passing
+from ottla.storage.files import NotOpened
 from ottla.storage.producer_keeping import keep_producers
 from ottla.storage.retention import DueUnlink, deletable, rename_deleted, unlink_files
 from ottla.storage.segment import Segment
@@ -153,7 +153,7 @@ class LogRetention:
         try:
             yield self._sync_names
         except OSError as error:
-            if not is_passing(error):  # else the next attempt begins with it
+            if not isinstance(error, NotOpened):  # else the next attempt begins with it
                 self._log.fail(error)
             raise
 

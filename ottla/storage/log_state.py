@@ -15,7 +15,7 @@ from ottla.config.topic import TopicConfig
 from ottla.storage import layout
 from ottla.storage.append import BatchRules
 from ottla.storage.append_plan import RollLimits, SegmentRun
-from ottla.storage.disk_errors import is_full, is_passing
+from ottla.storage.disk_errors import is_full, is_passing, level_of
 from ottla.storage.files import File, Files, write_all
 from ottla.storage.health import DirectoryHealth
 from ottla.storage.index_cache import IndexCache
@@ -202,7 +202,7 @@ class LogState:
             self._derived_file_failed(error)
 
     def _write_failed(self, error: OSError) -> None:
-        logger.error("%s: append failed: %s", self.name, error)
+        logger.log(level_of(error), "%s: append failed: %s", self.name, error)
         if is_full(error):
             self._health.mark_full(error)
         elif not is_passing(error):
@@ -212,7 +212,7 @@ class LogState:
         """An index or snapshot could not be written: the records are safe, the file is written again or rebuilt
         later.
         """
-        logger.warning("%s: %s", self.name, error)
+        logger.log(level_of(error, logging.WARNING), "%s: %s", self.name, error)
         if is_full(error):
             self._health.mark_full(error)
         elif not is_passing(error):
@@ -224,7 +224,7 @@ class LogState:
         """What a sync has to cover now, or None when all is on disk already, or the log has failed.
 
         Raises:
-            RuntimeError: the last ticket was neither ended nor failed.
+            RuntimeError: the last ticket was neither ended, postponed nor failed.
         """
         if self.error is not None:
             return None
@@ -243,6 +243,11 @@ class LogState:
         self.synced_offset = ticket.end.offset
         if self._is_synced_before_shown:
             self._raise_high_watermark(ticket.end)
+
+    def postpone_sync(self, ticket: SyncTicket) -> None:
+        """Take back a ticket that met NotOpened: nothing of it counts, and the next one covers it all."""
+        if ticket is self.unsynced.ticket:
+            self.unsynced.postpone(ticket)
 
     def fail(self, error: BaseException) -> None:
         """A sync or a write failed for good: nothing is written or synced from now on, the directory is told."""
@@ -283,7 +288,7 @@ class LogState:
             self.forget_segment(segment)
             self.size_bytes -= segment.size_bytes
         self.size_bytes += new.size_bytes
-        place = self.reader.high_watermark
+        place = End(*self.reader.high_watermark)
         if any(place.base_offset == segment.base_offset for segment in old):
             # It was the end of the last of them, and bytes of it moved.
             self.reader.high_watermark = End(place.offset, new.base_offset, new.size_bytes)

@@ -70,7 +70,7 @@ def undo_write(
             ):
                 if files.exists(path):
                     files.unlink(path)
-        if active.file.size() != active.size_bytes:
+        if files.size(active.path) != active.size_bytes:  # by name: it takes no descriptor
             active.cut(active.size_bytes)
     except OSError as error:
         return error

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,7 @@ from ottla.storage.layout import (
     delete_directory_name,
     partition_directory_name,
 )
-from ottla.storage.load_progress import LoadProgress
+from ottla.storage.load_progress import LoadInterrupted, LoadProgress
 from ottla.storage.log_checkpoints import LogCheckpoints
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.log_homes import (
@@ -58,7 +58,7 @@ from ottla.storage.log_homes import (
     scan,
     set_aside,
 )
-from ottla.storage.log_loading import open_all
+from ottla.storage.log_loading import Jobs, Opened, open_all
 from ottla.storage.partition_metadata import found_partition, sync_founded, write_partition_metadata
 from ottla.storage.recovery import open_log
 
@@ -155,7 +155,7 @@ class LogManager:
         try:
             home = choose_home(self._files, wanted, homes)
         except BrokenFile as error:
-            raise StorageError(str(error)) from error
+            raise StorageError(f"{error}{self._advice(error)}") from error
         if home is None:
             return self._make(wanted, home_for_missing(wanted, self.directories, self._homes.values()))
         log = self._open(wanted, home.directory, is_marked=home.is_marked)
@@ -187,11 +187,7 @@ class LogManager:
             if home.is_marked:
                 marked.add(topic_partition)
 
-        def open_one(wanted: WantedLog, home: LogDirectory) -> Log:
-            return self._open(wanted, home, is_marked=wanted.topic_partition in marked)
-
-        threads = self._config.num_recovery_threads_per_data_dir
-        for its_home, one, log in open_all(self._files, by_home, open_one, threads=threads, progress=self.loading):
+        for its_home, one, log in self._open_all(by_home, marked):
             if isinstance(log, Exception):
                 loaded.failed[one.topic_partition] = log
             else:
@@ -199,6 +195,7 @@ class LogManager:
                 self._take(one.topic_partition, log, its_home)
         self._set_strays_aside(present, waiting, loaded)
         for one in missing:
+            self._tell_missing(one.topic_partition)
             try:
                 its_home = home_for_missing(one, self.directories, self._homes.values())
                 loaded.logs[one.topic_partition] = self._make(one, its_home)
@@ -212,12 +209,30 @@ class LogManager:
             directory.is_loaded = not any(directory in present.get(failed, ()) for failed in loaded.failed)
             if directory.is_loaded and not directory.is_ours:
                 self.checkpoints.take_over(directory)
+        if any(log.recovery.scanned_bytes for log in self.logs.values()):
+            # All of it was synced. A broker that is killed again before its chores come would look at it once more.
+            self.checkpoints.write_recovery_points()
         for topic_partition, reason in loaded.failed.items():
-            advice = (
-                "" if isinstance(reason, OSError) else "; `ottla log verify --repair` says and does what can be done"
-            )
-            logger.error("%s is unavailable: %s%s", topic_partition, reason, advice)
+            logger.error("%s is unavailable: %s%s", topic_partition, reason, self._advice(reason))
         return loaded
+
+    def _open_all(self, by_home: Jobs, marked: Set[TopicPartition]) -> list[Opened]:
+        """Open what lies in these directories. Raises LoadInterrupted; what was recovered before is remembered."""
+
+        def open_one(wanted: WantedLog, home: LogDirectory) -> Log:
+            log = self._open(wanted, home, is_marked=wanted.topic_partition in marked)
+            if log.recovery.scanned_bytes:
+                self.checkpoints.note_recovered(home, wanted.topic_partition, log.recovery_point)
+                if self.loading.is_to_be_kept():
+                    self.checkpoints.write_recovered()
+            return log
+
+        threads = self._config.num_recovery_threads_per_data_dir
+        try:
+            return open_all(self._files, by_home, open_one, threads=threads, progress=self.loading)
+        except LoadInterrupted:
+            self.checkpoints.write_recovered()
+            raise
 
     def _open(self, wanted: WantedLog, home: LogDirectory, *, is_marked: bool) -> Log:
         topic_partition = wanted.topic_partition
@@ -281,6 +296,22 @@ class LogManager:
                     home.mark_failed(error)
                     continue
                 loaded.strays.append(stray)
+
+    def _advice(self, reason: Exception) -> str:
+        """What to do about a small file that does not read; what else keeps a log away says so itself."""
+        if not isinstance(reason, BrokenFile):
+            return ""
+        home = next((one.path for one in self.directories if one.path in reason.path.parents), reason.path.parent)
+        return f"; stop the broker and run `ottla log verify --repair {home}`, which says and does what can be done"
+
+    def _tell_missing(self, one: TopicPartition) -> None:
+        """A partition that is made anew may have held records."""
+        for directory in self._not_offline():
+            names = (RECOVERY_POINT_CHECKPOINT_FILE, REPLICATION_OFFSET_CHECKPOINT_FILE)
+            reached = max(directory.checkpoints.offset_of(name, one) for name in names)
+            if reached:
+                path = directory.path / partition_directory_name(*one)
+                logger.error("%s is gone: its log had reached offset %d, and is made anew, empty", path, reached)
 
     # -- creating and deleting
 

@@ -1,7 +1,8 @@
-"""What a directory's metadata log says of topics, for tools that have no broker to ask: ids, and which are compacted.
+"""What a directory's metadata log says of topics, for tools that have no broker to ask: ids, partitions, compaction.
 
-Whoever verifies a log has to know both: only compaction lets offsets be missing inside of a log, and an id in a
-`partition.metadata` can only be held against the metadata's. What is read are the TopicRecords, and the ConfigRecord
+Whoever verifies a log has to know: only compaction lets offsets be missing inside of a log, an id in a
+`partition.metadata` can only be held against the metadata's, and a folder that is not there against a partition that
+should be. What is read are the TopicRecords and PartitionRecords, and the ConfigRecord
 `cleanup.policy` of each topic, in the newest snapshot and the log behind it; a policy that a broker's configuration
 sets for all topics is not in there, but the cleaner's checkpoint has a row for each log that it cleaned.
 """
@@ -10,12 +11,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.records.batch import CorruptBatch, decode_batch
-from ottla.protocol.stored.metadata import ConfigRecord, RemoveTopicRecord, TopicRecord, decode_metadata_record
+from ottla.protocol.stored.metadata import (
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    decode_metadata_record,
+)
 from ottla.storage import layout
 from ottla.storage.files import Files
 from ottla.storage.scan import walk
@@ -26,11 +34,19 @@ _SNAPSHOT_SUFFIX: Final = ".checkpoint"
 _BOOTSTRAP: Final = "bootstrap"
 
 
+class PartitionPlace(NamedTuple):
+    """Which nodes have a replica of a partition, and in which directory, by node, as far as that is said."""
+
+    replicas: tuple[int, ...]
+    directories: dict[int, UUID]
+
+
 @dataclass(slots=True)
 class MetadataTopics:
-    """Topic ids by name, and the names of the compacted ones."""
+    """Topic ids by name, partitions by topic id and number, and the names of the compacted topics."""
 
     ids: dict[str, UUID] = field(default_factory=dict)
+    partitions: dict[UUID, dict[int, PartitionPlace]] = field(default_factory=dict)
     compacted: set[str] = field(default_factory=set)
 
 
@@ -60,15 +76,28 @@ def _read(files: Files, path: Path, found: MetadataTopics) -> None:
             if header.is_control:
                 continue
             for record in decode_batch(file.pread(header.size_bytes, position)):
-                told = decode_metadata_record(record.value or b"")
-                if isinstance(told, TopicRecord):
-                    found.ids[told.name] = told.topic_id
-                elif isinstance(told, RemoveTopicRecord):
-                    found.ids = {name: one for name, one in found.ids.items() if one != told.topic_id}
-                elif isinstance(told, ConfigRecord) and told.resource_type == _TOPIC and told.name == "cleanup.policy":
-                    if "compact" in (told.value or ""):
-                        found.compacted.add(told.resource_name)
-                    else:
-                        found.compacted.discard(told.resource_name)
+                _note(found, decode_metadata_record(record.value or b""))
     finally:
         file.close()
+
+
+def _note(found: MetadataTopics, told: object) -> None:
+    if isinstance(told, TopicRecord):
+        found.ids[told.name] = told.topic_id
+    elif isinstance(told, RemoveTopicRecord):
+        found.ids = {name: one for name, one in found.ids.items() if one != told.topic_id}
+        found.partitions.pop(told.topic_id, None)
+    elif isinstance(told, PartitionRecord):
+        place = PartitionPlace(tuple(told.replicas), dict(zip(told.replicas, told.directories, strict=False)))
+        found.partitions.setdefault(told.topic_id, {})[told.partition_id] = place
+    elif isinstance(told, PartitionChangeRecord):
+        before = found.partitions.get(told.topic_id, {}).get(told.partition_id)
+        if before is not None and (told.replicas is not None or told.directories is not None):
+            replicas = before.replicas if told.replicas is None else tuple(told.replicas)
+            directories = dict(zip(replicas, told.directories or (), strict=False))
+            found.partitions[told.topic_id][told.partition_id] = PartitionPlace(replicas, directories)
+    elif isinstance(told, ConfigRecord) and told.resource_type == _TOPIC and told.name == "cleanup.policy":
+        if "compact" in (told.value or ""):
+            found.compacted.add(told.resource_name)
+        else:
+            found.compacted.discard(told.resource_name)

@@ -19,7 +19,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
 
 from ottla.storage.device import NOWAIT
-from ottla.storage.file_interface import Buffer, File
+from ottla.storage.file_interface import Buffer, File, NotOpened
 from ottla.storage.open_files import Descriptor, Handle
 from ottla.storage.residency import address_of
 
@@ -154,7 +154,10 @@ class OsFile(File):
         end = position + length
         mapped = self._map
         if mapped is None or mapped.length < end:
-            mapped = self._mapped(end)
+            try:
+                mapped = self._mapped(end)
+            except NotOpened:
+                return None  # `pread` needs no descriptor for a map
         mapped.used = True
         first, last, until_ns = self._resident
         if (first <= position and end <= last and monotonic_ns() < until_ns) or self._is_resident(
@@ -256,9 +259,7 @@ class OsFile(File):
         size = os.fstat(descriptor.fd).st_size
         if size < length:
             raise ValueError(f"{self.path} has {size} bytes, a map of {length} was asked for")
-        mapped = (
-            mmap.mmap(descriptor.fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ) if size else _nothing_mapped()
-        )
+        mapped = self._files.map_descriptor(self.path, descriptor.fd, size) if size else _nothing_mapped()
         fresh = _Map(mapped, size, self._drop)
         self._map = fresh
         self._files.maps.admit(fresh)

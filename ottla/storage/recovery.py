@@ -30,6 +30,7 @@ from ottla.storage.index_cache import IndexCache
 from ottla.storage.leader_epoch_checkpoint import EpochEntry, read_leader_epochs
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log import Log
+from ottla.storage.missing_files import begins_late
 from ottla.storage.producer_recovery import load_producers, remove_stray_snapshots, scan_transactions
 from ottla.storage.recovery_report import RecoveryReport
 from ottla.storage.recovery_scan import Progress, RecoveryScan, first_unsure, remove_segment
@@ -104,6 +105,14 @@ def open_log(
     if not segments or end_offset is None or end_offset < log_start_offset:
         _start_empty(opening, segments, log_start_offset)
         end_offset = log_start_offset
+    if was_clean and begins_late(files, directory, segments[0].base_offset, log_start_offset):
+        logger.error(
+            "%s: the log began at offset %d when it was stopped, and its first segment begins at %d: the files before"
+            " it are gone, and so are their records",
+            directory,
+            log_start_offset,
+            segments[0].base_offset,
+        )
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     epochs = _load_epochs(opening, segments, end_offset)
     expiration_ms = (

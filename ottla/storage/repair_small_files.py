@@ -74,7 +74,7 @@ class CheckpointMending:
                 if self._broken.get(name, False):
                     words = f"written anew with {len(self._rows[name])} rows"
                 else:
-                    words = "rows beyond the logs' ends are lowered"
+                    words = "rows that contradict the logs are changed"
                 words = f"{words}: {changed}" if changed else words
                 yield self._directory / name, words, partial(self._write_one, name, words)
 
@@ -92,6 +92,8 @@ class CheckpointMending:
             rows = _readable_rows(self._files, path) if is_broken else read_offsets(self._files, path)
         except BrokenFile:
             return {}, []  # one that Kafka never wrote, and which is empty
+        except FileNotFoundError:
+            rows = {}  # removed
         if is_broken and name == RECOVERY_POINTS:
             return {}, ["every log is looked at from its start"]
         changes: list[str] = []
@@ -99,7 +101,10 @@ class CheckpointMending:
             if one in self._left_alone:
                 continue
             first_offset = self._verification.first_offsets.get(one, 0)
-            if name == LOG_STARTS and one in rows and rows[one] > end_offset:
+            if name == LOG_STARTS and one in self._verification.begin_late:
+                changes.append(f"{one} begins at offset {first_offset}, not {rows.get(one, 0)}")
+                rows[one] = first_offset
+            elif name == LOG_STARTS and one in rows and rows[one] > end_offset:
                 changes.append(f"{one} begins at offset {first_offset}, not {rows[one]}")
                 rows[one] = first_offset
             elif one in rows and rows[one] > end_offset:

@@ -5,7 +5,8 @@
 unsynced bytes (several after a roll), what a roll finished (both indexes, the producer snapshot), a new leader epoch,
 the directory if names were added or taken back, and what a new partition consists of besides (`founding`). The active
 segment's indexes are not covered: recovery makes them anew. A failed sync is never tried again: the kernel may have
-marked the lost pages clean (decisions.md 4).
+marked the lost pages clean (decisions.md 4). One that did not begin, for want of a descriptor, is no failed one:
+`Log.postpone_sync` takes the ticket back, and the next one covers it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ottla.storage.disk_errors import is_full, is_passing
-from ottla.storage.files import File, Files
+from ottla.storage.disk_errors import is_full
+from ottla.storage.files import File, Files, NotOpened
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_reader import End
 from ottla.storage.segment import Segment
@@ -65,6 +66,8 @@ class SyncTicket:
         """Block until everything that the ticket covers is on disk. May run in any thread, beside appends.
 
         Raises:
+            NotOpened: something could not be opened and was not synced; the caller hands the ticket to
+                `Log.postpone_sync`.
             OSError: the sync failed; the caller hands it to `Log.fail`.
         """
         for step in self._steps:
@@ -123,7 +126,7 @@ class UnsyncedState:
         try:
             self._files.sync_directory(self._directory)
         except OSError as error:
-            if not is_passing(error):
+            if not isinstance(error, NotOpened):
                 self._names_error = error
             raise
 
@@ -212,6 +215,11 @@ class UnsyncedState:
         unwritten = self._epochs.first_unwritten_offset
         holding = [segment.base_offset for segment in self._unfinished] + ([] if unwritten is None else [unwritten])
         return min([ticket.end.offset, *holding])
+
+    def postpone(self, ticket: SyncTicket) -> None:
+        """Take back a ticket that met NotOpened. What of it was synced is synced once more with the next one."""
+        self.ticket = None
+        self._snapshots[:0] = ticket.snapshots
 
     def _write_epochs(self) -> None:
         """The records are on disk already, and a start finds their epoch in them: a full disk may keep the file as it

@@ -16,7 +16,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.storage import layout
-from ottla.storage.blank_checkpoints import CONSEQUENCES, Blank, meaning_of
+from ottla.storage.blank_checkpoints import CONSEQUENCES, STARTS_LOST, Blank, meaning_of
 from ottla.storage.checkpoint import BlankFile, BrokenFile, read_offsets
 from ottla.storage.directory_format import FORMAT_VERSION, read_clean_shutdown, read_format
 from ottla.storage.files import Files
@@ -24,6 +24,7 @@ from ottla.storage.kafka_uuid import uuid_to_text
 from ottla.storage.layout import DirectoryKind, TopicPartition
 from ottla.storage.meta_properties import read_meta_properties
 from ottla.storage.metadata_topics import metadata_topics
+from ottla.storage.missing_files import begins_late, has_lost_starts, missing, strays
 from ottla.storage.missing_offsets import gaps_before
 from ottla.storage.partition_metadata import is_flipped, read_partition_metadata
 from ottla.storage.verify_findings import Counts, Finding, Progress, Promises, Severity
@@ -85,11 +86,13 @@ class Verification:
         self.first_offsets: dict[TopicPartition, int] = {}
         self.gaps_before: dict[TopicPartition, int] = {}
         """Below which offset missing ones are no damage (`missing_offsets.py`)."""
+        self.begin_late: set[TopicPartition] = set()
+        """Logs that lack their first segments, and that nobody deleted."""
         self._with_gaps: set[TopicPartition] = set()
 
     def partition_directories(self) -> list[Path]:
-        """Where the partitions lie that are looked at."""
-        return [path for _, path in sorted(self._partitions.items())]
+        """Where the partitions lie that are looked at, as far as they are still there."""
+        return [path for _, path in sorted(self._partitions.items()) if self._files.is_directory(path)]
 
     def has_segments(self, partition: TopicPartition) -> bool:
         """Whether a partition that is looked at has a `.log`."""
@@ -105,12 +108,14 @@ class Verification:
 
     def size_bytes(self) -> int:
         """Bytes that `run` looks at: the `.log` files."""
-        return sum(
-            self._files.size(directory / name)
-            for directory in self._partitions.values()
-            for name in self._files.list_directory(directory)
-            if name.endswith(layout.LOG_SUFFIX)
-        )
+        return sum(map(self._log_bytes, self._partitions.values()))
+
+    def _log_bytes(self, directory: Path) -> int:
+        try:
+            names = self._files.list_directory(directory)
+            return sum(self._files.size(directory / name) for name in names if name.endswith(layout.LOG_SUFFIX))
+        except FileNotFoundError:  # of a running broker
+            return 0
 
     def run(self, progress: Progress = lambda size_bytes: None) -> Iterator[Finding]:
         """Every finding, as it is made. Raises OSError when the disk itself fails."""
@@ -127,44 +132,92 @@ class Verification:
             if broken and name == layout.CLEANER_OFFSET_CHECKPOINT_FILE:
                 has_lost_cleaned = True
         was_clean = read_clean_shutdown(self._files, self._directory) is not None
-        is_ours = self._files.exists(self._directory / layout.FORMAT_FILE)
         if self._is_whole:
             yield from self._small_files()
         told = metadata_topics(self._files, self._directory)
-        compacted = None if told is None else told.compacted
         metadata = self._directory / METADATA_DIRECTORY
         ids = {} if told is None else {topic: (one, metadata) for topic, one in told.ids.items()}
         for topic_partition, directory in sorted(self._partitions.items()):
-            self.counts.partitions += 1
-            yield from self._identity(topic_partition, directory, ids, was_clean)
-            recovery_point = checkpoints[layout.RECOVERY_POINT_CHECKPOINT_FILE].get(topic_partition)
-            allows_gaps = self._allows_gaps(
-                topic_partition, compacted, checkpoints[layout.CLEANER_OFFSET_CHECKPOINT_FILE]
-            )
-            promises = Promises(
-                recovery_point or 0,
-                checkpoints[layout.LOG_START_OFFSET_CHECKPOINT_FILE].get(topic_partition, 0),
-                was_clean,
-                allows_gaps,
-                gaps_before(
-                    may_be_cleaned=allows_gaps is not False or has_lost_cleaned,
-                    clean_offset=checkpoints[layout.CLEANER_OFFSET_CHECKPOINT_FILE].get(
-                        topic_partition, 0 if has_lost_cleaned else None
-                    ),
-                    recovery_point=recovery_point,
-                    keeps_order=is_ours and not was_clean,
-                ),
-            )
-            going = PartitionVerification(self._files, directory, promises, self.counts, progress)
-            self.gaps_before[topic_partition] = promises.gaps_before
-            yield from going.run()
-            self.log_end_offsets[topic_partition] = going.log_end_offset
-            self.first_offsets[topic_partition] = going.first_offset
-            if going.has_gaps:
-                self._with_gaps.add(topic_partition)
-            yield from self._against_the_end(checkpoints, topic_partition, going.log_end_offset)
+            try:
+                yield from self._partition(
+                    topic_partition,
+                    directory,
+                    checkpoints,
+                    ids,
+                    None if told is None else told.compacted,
+                    progress,
+                    was_clean=was_clean,
+                    has_lost_cleaned=has_lost_cleaned,
+                )
+            except FileNotFoundError:
+                if self._files.is_directory(directory):
+                    raise
+                words = "a running broker has deleted it meanwhile: not looked at to its end"
+                yield Finding(Severity.NOTE, directory, words)
+        if told is not None:
+            yield from strays(self._files, told, self._directory, self._partitions.keys())
         if self._is_whole:
-            yield from self._leftovers(checkpoints)
+            absent: set[TopicPartition] = set()
+            if told is not None:
+                for one, finding in missing(self._files, told, self._directory, self._partitions.keys(), checkpoints):
+                    absent.add(one)
+                    yield finding
+            yield from self._leftovers(checkpoints, absent)
+
+    def _partition(
+        self,
+        topic_partition: TopicPartition,
+        directory: Path,
+        checkpoints: dict[str, dict[TopicPartition, int]],
+        ids: dict[str, tuple[UUID, Path]],
+        compacted: set[str] | None,
+        progress: Progress,
+        *,
+        was_clean: bool,
+        has_lost_cleaned: bool,
+    ) -> Iterator[Finding]:
+        is_ours = self._files.exists(self._directory / layout.FORMAT_FILE)
+        self.counts.partitions += 1
+        yield from self._identity(topic_partition, directory, ids, was_clean)
+        recovery_point = checkpoints[layout.RECOVERY_POINT_CHECKPOINT_FILE].get(topic_partition)
+        allows_gaps = self._allows_gaps(topic_partition, compacted, checkpoints[layout.CLEANER_OFFSET_CHECKPOINT_FILE])
+        promises = Promises(
+            recovery_point or 0,
+            checkpoints[layout.LOG_START_OFFSET_CHECKPOINT_FILE].get(topic_partition, 0),
+            was_clean,
+            allows_gaps,
+            gaps_before(
+                may_be_cleaned=allows_gaps is not False or has_lost_cleaned,
+                clean_offset=checkpoints[layout.CLEANER_OFFSET_CHECKPOINT_FILE].get(
+                    topic_partition, 0 if has_lost_cleaned else None
+                ),
+                recovery_point=recovery_point,
+                keeps_order=is_ours and not was_clean,
+            ),
+        )
+        going = PartitionVerification(self._files, directory, promises, self.counts, progress)
+        self.gaps_before[topic_partition] = promises.gaps_before
+        yield from going.run()
+        yield from self._beginning(topic_partition, directory, promises, going.first_offset)
+        self.log_end_offsets[topic_partition] = going.log_end_offset
+        self.first_offsets[topic_partition] = going.first_offset
+        if going.has_gaps:
+            self._with_gaps.add(topic_partition)
+        yield from self._against_the_end(checkpoints, topic_partition, going.log_end_offset)
+
+    def _beginning(
+        self, topic_partition: TopicPartition, directory: Path, promises: Promises, first_offset: int
+    ) -> Iterator[Finding]:
+        start = promises.log_start_offset
+        if not promises.was_clean or not begins_late(self._files, directory, first_offset, start):
+            return
+        self.begin_late.add(topic_partition)
+        path = self._directory / layout.LOG_START_OFFSET_CHECKPOINT_FILE
+        words = (
+            f"{topic_partition}: the log begins at offset {start}, and its first segment at {first_offset}: put the"
+            " files before it back, or a start begins there"
+        )
+        yield Finding(Severity.DAMAGE, path, words, offset=start)
 
     def _allows_gaps(
         self, topic_partition: TopicPartition, compacted: set[str] | None, cleaned: dict[TopicPartition, int]
@@ -178,10 +231,14 @@ class Verification:
 
     def _checkpoint(self, name: str) -> tuple[dict[TopicPartition, int], list[Finding]]:
         path = self._directory / name
+        is_ours = self._files.exists(self._directory / layout.FORMAT_FILE)
+        if name == layout.LOG_START_OFFSET_CHECKPOINT_FILE and has_lost_starts(
+            self._files, self._directory, is_ours=is_ours
+        ):
+            return {}, [Finding(Severity.DAMAGE, path, f"the file is not there any more: {STARTS_LOST}")]
         try:
             return read_offsets(self._files, path), []
         except BlankFile as error:
-            is_ours = self._files.exists(self._directory / layout.FORMAT_FILE)
             meaning = meaning_of(name, has_zeros=error.has_zeros, is_ours=is_ours)
             if meaning is Blank.NEVER_WRITTEN:
                 return {}, []
@@ -213,7 +270,12 @@ class Verification:
         try:
             topic_id = read_partition_metadata(self._files, directory)
         except BrokenFile as error:
-            yield _broken(path, error, Severity.UNSURE if isinstance(error, BlankFile) else Severity.DAMAGE)
+            finding = _broken(path, error, Severity.UNSURE if isinstance(error, BlankFile) else Severity.DAMAGE)
+            if finding.severity is Severity.DAMAGE:
+                finding = finding._replace(
+                    problem=f"{finding.problem}: a start leaves the partition away until --repair"
+                )
+            yield finding
             return
         if topic_id is None:
             yield Finding(Severity.NOTE, path, "the file is not there; the broker writes it when it opens the log")
@@ -239,12 +301,17 @@ class Verification:
                 problem = f"{topic_partition}: {_MEANINGS[name].format(offset)}, and the log ends at {log_end_offset}"
                 yield Finding(Severity.DAMAGE, self._directory / name, problem, offset=offset)
 
-    def _leftovers(self, checkpoints: dict[str, dict[TopicPartition, int]]) -> Iterator[Finding]:
+    def _leftovers(
+        self, checkpoints: dict[str, dict[TopicPartition, int]], absent: set[TopicPartition]
+    ) -> Iterator[Finding]:
         for name, rows in checkpoints.items():
-            for topic_partition in sorted(rows.keys() - self._partitions.keys()):
+            for topic_partition in sorted(rows.keys() - self._partitions.keys() - absent):
                 yield Finding(Severity.NOTE, self._directory / name, f"a row for {topic_partition}, which is not here")
         for path in self._strays:
-            yield Finding(Severity.NOTE, path, "a partition that no catalog knows; not looked at")
+            words = (
+                "set aside by a start, since the metadata did not know it; not looked at: remove it if nobody misses it"
+            )
+            yield Finding(Severity.NOTE, path, words)
 
 
 def _broken(path: Path, error: BrokenFile, severity: Severity = Severity.DAMAGE) -> Finding:

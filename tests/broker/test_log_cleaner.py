@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import logging
+import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from kit.cleaning import records_of
 from kit.clock import ManualClock
-from kit.nodes import DATA, ask, pass_time, start_node
+from kit.nodes import DATA, ask, partition_of, pass_time, start_node
 
 from ottla.broker.exposition import Exposition
 from ottla.broker.metadata.wishes import NewTopic
@@ -244,6 +245,45 @@ def test_a_full_disk_keeps_the_log_as_it_is_and_it_is_cleaned_later(caplog: pyte
     assert not [path for path in files.written_state() if path.endswith(".cleaned")]
     pass_backoff(node, clock, times=6)
     assert node.cleaner.figures.cleanings == 1
+    node.stop()
+
+
+@pytest.mark.parametrize(
+    ("call", "pattern"),
+    [
+        ("open", "*"),
+        ("open", "*.cleaned"),
+        ("open", "*checkpoint*"),
+        ("pread", "*/t-0/*.log"),
+        ("pwritev", "*.timeindex.cleaned"),
+        ("fdatasync", "*.index.cleaned"),
+        ("sync_directory", "*"),
+    ],
+)
+@pytest.mark.parametrize("skip", [0, 1, 2])
+def test_a_process_without_descriptors_leaves_the_log_sound_and_it_is_cleaned_later(
+    call: str, pattern: str, skip: int
+) -> None:
+    node, files, clock = start_node()
+    partition = topic(node)
+    produce(node, partition, [*range(30), *range(0, 30, 2), *range(100, 110)])
+    lacking = files.fail(call, pattern, errno.EMFILE, skip=skip, times=None)
+    pass_backoff(node, clock)
+    assert partition.log.error is None
+    assert node.log_manager.directories[0].is_online
+    for seed in range(3):  # whatever is on disk now, a start makes sense of it
+        later, _, _ = start_node(files.crash(random.Random(seed)))
+        found = records_of(partition_of(later, "t").log)
+        assert {record.key: record.value for record in found} == {
+            record.key: record.value for record in records_of(partition.log)
+        }
+    files.heal(lacking)
+    pass_backoff(node, clock, times=8)
+    assert partition.log.error is None
+    assert node.cleaner.uncleanable == {}
+    assert node.cleaner.figures.cleanings == 1
+    assert len(records_of(partition.log)) < 55
+    assert not [path for path in files.written_state() if path.endswith((".cleaned", ".swap"))]
     node.stop()
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import errno
 import struct
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.exchange import Exchange, batch, make_topic, produce_request
+from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
 from kit.nodes import start_node
 from kit.transport import feed
 
+from ottla.broker.connection import READS_ALONE
 from ottla.broker.node import Node
 from ottla.broker.produce_path import ProduceRun
 from ottla.protocol.api.api_versions import ApiVersionsRequest
+from ottla.protocol.api.fetch import FetchResponse
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.headers import encode_request_header
@@ -75,6 +78,14 @@ KINDS = [
     "twice",
     "other",
 ]
+COUNTED = ("messages_in", "bytes_in", "bytes_rejected", "total_produce_requests", "failed_produce_requests")
+
+
+def alone(node: Node) -> Exchange:
+    """A client that has been the only one to send for a while."""
+    client = Exchange(node)
+    client.connections.last_reader, client.connections.reads_in_a_row = client.connection, READS_ALONE
+    return client
 
 
 @settings(max_examples=60)
@@ -84,19 +95,81 @@ KINDS = [
 )
 def test_requests_in_one_read_are_answered_as_if_each_had_come_alone(kinds: list[tuple[str, int]], cut: int) -> None:
     frames = [*frames_of([("plain", 1), ("old", 1)]), *frames_of(kinds)]
-    one_by_one, together = Exchange(make_node()), Exchange(make_node())
+    one_by_one = Exchange(make_node())
     for each in frames:
         feed(one_by_one.connection, each)
         one_by_one.node.settle()
     stream = b"".join(frames)
-    for piece in (stream[:cut], stream[cut:]):
-        feed(together.connection, piece)
-    together.node.settle()
-    assert together.transport.written == one_by_one.transport.written
-    for attribute in ("messages_in", "bytes_in", "bytes_rejected", "total_produce_requests", "failed_produce_requests"):
-        values = [getattr(client.node.metrics.topic("t"), attribute) for client in (one_by_one, together)]
-        assert values[0] == values[1], attribute
-    assert one_by_one.node.metrics.request_counts == together.node.metrics.request_counts
+    for together in (Exchange(make_node()), alone(make_node())):
+        for piece in (stream[:cut], stream[cut:]):
+            feed(together.connection, piece)
+        together.node.settle()
+        assert together.transport.written == one_by_one.transport.written
+        for attribute in COUNTED:
+            values = [getattr(client.node.metrics.topic("t"), attribute) for client in (one_by_one, together)]
+            assert values[0] == values[1], attribute
+        assert one_by_one.node.metrics.request_counts == together.node.metrics.request_counts
+
+
+def test_who_is_alone_is_answered_within_the_read_and_what_is_left_of_it_after_that() -> None:
+    client = alone(make_node())
+    feed(client.connection, frames_of([("plain", 1)])[0])
+    frames = frames_of([("plain", 1), ("plain", 300), ("damaged", 1), ("plain", 5), ("other", 1), ("plain", 9)])
+    client.transport.written.clear()
+    feed(client.connection, b"".join(frames[:4]))
+    assert [answer.error_code for answer in answers_of(client)] == [0, 0, ErrorCode.CORRUPT_MESSAGE, 0]
+    assert not client.node.turn.has_work
+    client.transport.written.clear()
+    feed(client.connection, frames[0] + frames[1][:50])
+    feed(client.connection, frames[1][50:] + frames[4])
+    client.node.settle()
+    feed(client.connection, frames[5])
+    assert [struct.unpack(">i", reply[4:8])[0] for reply in split(client)] == [100, 101, 104, 105]
+    assert not client.connection._slots
+    assert not client.node.turn.has_work
+
+
+def test_who_is_alone_wakes_a_long_poll() -> None:
+    node = make_node()
+    reader, writer = Exchange(node), alone(node)
+    feed(writer.connection, frames_of([("plain", 1)])[0])
+    reader.ask(fetch_request("t", 0), 12)
+    reader.send(fetch_request("t", 2, max_wait_ms=10_000), 12)
+    reader.end_turn()
+    assert not reader.replies()
+    writer.connections.reads_in_a_row = READS_ALONE
+    writer.connections.last_reader = writer.connection
+    feed(writer.connection, frames_of([("plain", 1)])[0])
+    node.settle()
+    response = reader.reply()
+    assert isinstance(response, FetchResponse)
+    assert response.responses[0].partitions[0].high_watermark == 4
+
+
+@pytest.mark.parametrize("topic", [{"ottla_acks_all": "sync"}, {"flush_messages": 1}], ids=str)
+def test_who_is_alone_waits_for_the_disk_where_that_was_promised(topic: dict[str, object]) -> None:
+    node, _, _ = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "t", **{key: str(value) for key, value in topic.items()})
+    client = alone(node)
+    feed(client.connection, frames_of([("plain", 1)])[0])
+    node.settle()
+    client.transport.written.clear()
+    feed(client.connection, b"".join(frames_of([("plain", 1)] * 3)))
+    assert not client.transport.written
+    node.settle()
+    assert [answer.base_offset for answer in answers_of(client)] == [2, 4, 6]
+
+
+def test_who_is_alone_is_told_of_a_topic_that_was_deleted() -> None:
+    node = make_node()
+    client = alone(node)
+    feed(client.connection, frames_of([("plain", 1)])[0])
+    node.catalog.delete_topics(["t"], lambda _: None)
+    node.settle()
+    client.transport.written.clear()
+    feed(client.connection, frames_of([("plain", 1)])[0])
+    node.settle()
+    assert [answer.error_code for answer in answers_of(client)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 def test_requests_of_one_form_in_one_read_are_one_run() -> None:
@@ -222,11 +295,19 @@ def test_a_run_does_not_go_on_behind_what_somebody_else_gathered() -> None:
     assert [answer.base_offset for answer in answers_of(other)] == [2, 6]
 
 
-def answers_of(client: Exchange) -> list[ProduceResponse.PartitionProduceResponse]:
+def split(client: Exchange) -> list[bytes]:
+    """What was answered, each with its length."""
     found, data = [], bytes(client.transport.written)
     while data:
         (length,) = struct.unpack_from(">i", data)
-        response = decode(ProduceResponse, memoryview(data)[: 4 + length], 9, 4 + 5)  # flexible: the header has tags
-        found.append(response.responses[0].partition_responses[0])
+        found.append(data[: 4 + length])
         data = data[4 + length :]
+    return found
+
+
+def answers_of(client: Exchange) -> list[ProduceResponse.PartitionProduceResponse]:
+    found = []
+    for reply in split(client):
+        response = decode(ProduceResponse, memoryview(reply), 9, 4 + 5)  # flexible: the header has tags
+        found.append(response.responses[0].partition_responses[0])
     return found

@@ -10,6 +10,7 @@ import pytest
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
 from kit.nodes import start_node
 
+from ottla.broker.disk import POSTPONED_MS
 from ottla.broker.node import Node
 from ottla.protocol.api.api_versions import ApiVersionsRequest
 from ottla.protocol.api.fetch import FetchResponse
@@ -25,13 +26,13 @@ def appends_of(node: Node, topic: str, index: int = 0) -> list[int]:
     """How many batches each append call to the partition's log takes from now on."""
     log = node.catalog.topics[topic].partitions[index].log
     counts: list[int] = []
-    original = log.append
+    original = log.append_batches
 
-    def counting(entries: Sequence[AppendEntry], now_ms: int) -> list[AppendResult]:
+    def counting(entries: Sequence[AppendEntry], now_ms: int) -> object:
         counts.append(len(entries))
         return original(entries, now_ms)
 
-    log.append = counting  # type: ignore[method-assign]  # a spy
+    log.append_batches = counting  # type: ignore[method-assign]  # a spy
     return counts
 
 
@@ -202,6 +203,78 @@ def test_a_failed_sync_is_told_to_all_who_wait_and_is_never_tried_again() -> Non
     fetched = clients[0].ask(fetch_request("t", 0), 12)
     assert isinstance(fetched, FetchResponse)
     assert fetched.responses[0].partitions[0].error_code == 0
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+def test_a_sync_that_cannot_begin_for_want_of_a_descriptor_is_waited_for(code: int) -> None:
+    """The disk has not failed: who waits goes on waiting, logs that need no descriptor are synced all the same."""
+    node, files, clock = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    make_topic(node, "u")
+    client = Exchange(node)
+    client.ask(produce_request("u", batch()), 9)  # its directory's name is on disk now, that of t is not
+    lacking = files.fail("sync_directory", "*", code, times=None)
+    client.send(produce_request("u", batch()), 9)
+    client.send(produce_request("t", batch()), 9)
+    node.turn.end()
+    node.settle()
+    assert [first(reply).base_offset for _, reply in client.replies()] == [1]
+    for _ in range(2):
+        clock.advance(POSTPONED_MS)
+        node.run_due()
+        node.settle()
+    assert client.replies() == []
+    assert node.log_manager.directories[0].is_online
+    files.heal(lacking)
+    clock.advance(POSTPONED_MS)
+    node.run_due()
+    node.settle()
+    assert [first(reply).base_offset for _, reply in client.replies()] == [0]
+    later, _, _ = start_node(files.crash(random.Random(1)))
+    assert offset_of(Exchange(later).ask(latest("t"), 7)) == 1
+
+
+def test_who_waits_for_a_sync_that_could_not_begin_is_served_by_the_next_round() -> None:
+    node, files, _ = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    clients = [Exchange(node) for _ in range(2)]
+    clients[0].send(produce_request("t", batch()), 9)
+    node.turn.end()
+    files.fail("sync_directory", "*", errno.EMFILE)
+    node.settle()
+    assert first(clients[1].ask(produce_request("t", batch()), 9)).base_offset == 1
+    assert first(clients[0].reply()).base_offset == 0
+
+
+def test_who_waits_for_a_sync_that_could_not_begin_hears_of_the_deletion_of_the_topic() -> None:
+    node, files, clock = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    client = Exchange(node)
+    client.send(produce_request("t", batch()), 9)
+    node.turn.end()
+    files.fail("sync_directory", "*/t-0", errno.EMFILE, times=None)
+    node.settle()
+    node.catalog.delete_topics(["t"], lambda _: None)
+    node.settle()
+    assert first(client.reply()).error_code != ErrorCode.NONE
+    clock.advance(POSTPONED_MS)
+    node.run_due()
+    node.settle()
+    assert node.log_manager.directories[0].is_online
+
+
+@pytest.mark.parametrize("call", ["fdatasync", "sync_directory"])
+def test_a_sync_that_failed_for_want_of_memory_is_a_failed_one(call: str) -> None:
+    """Only where nothing was opened nothing was tried."""
+    node, files, _ = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    client = Exchange(node)
+    client.send(produce_request("t", batch()), 9)
+    node.turn.end()
+    files.fail(call, "*/t-0*", errno.ENOMEM)
+    node.settle()
+    assert first(client.reply()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert node.log_manager.directories[0].is_offline
 
 
 def test_a_duplicate_is_answered_no_earlier_than_its_original(synced_node: Node) -> None:

@@ -15,13 +15,13 @@ from kit.clock import ManualClock
 from kit.exchange import Exchange, batch, make_topic, produce_request
 from kit.logs import NOW_MS, append, append_values, disk, open_test_log, stored, sync
 from kit.logs import batch as one_batch
-from kit.nodes import DATA, ask, pass_time, start_node
+from kit.nodes import DATA, ask_for, partition_of, pass_time, start_node
 from kit.simulated_files import PAGE_BYTES, CrashPoint, SimulatedFiles
 
 from ottla.broker.catalog import NewTopic
 from ottla.broker.node import Node
 from ottla.config.broker import BrokerConfig
-from ottla.protocol.api.delete_records import DeleteRecordsRequest
+from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode
@@ -79,7 +79,7 @@ def kill_then_cut(prepare: Callable[[SimulatedFiles], None], call: int, seed: in
     assert answer.error_code == ErrorCode.NONE
     after = files.crash(random.Random(seed))
     node, _, _ = start_node(after, clock)
-    assert node.catalog.topics["t"].partitions[0].high_watermark == answer.base_offset + 3  # type: ignore[union-attr]
+    assert partition_of(node, "t").high_watermark == answer.base_offset + 3
 
 
 def first_start(files: SimulatedFiles) -> None:
@@ -134,7 +134,7 @@ def test_flush_messages_acknowledges_nothing_that_its_sync_does_not_cover() -> N
     first.end_turn()
     second.send(produce_request("t", batch(1)), 9)
     second.end_turn()
-    log = node.catalog.topics["t"].partitions[0].log  # type: ignore[union-attr]
+    log = partition_of(node, "t").log
     assert not first.replies()
     assert not second.replies()
     node.syncer.run_one()  # type: ignore[attr-defined]  # covers the first batch only
@@ -168,7 +168,7 @@ def test_a_stop_while_a_sync_runs_is_clean() -> None:
     node.stop()
     again, _, _ = start_node(files, clock)
     assert again.log_manager.was_clean
-    assert again.catalog.topics["t"].partitions[0].high_watermark == 1  # type: ignore[union-attr]
+    assert partition_of(again, "t").high_watermark == 1
 
 
 # -- deleted records
@@ -178,8 +178,8 @@ def delete_before_last(node: Node) -> int:
     """Delete all but the last of six records, each in a segment of its own."""
     wanted = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=5)
     topic = DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[wanted])
-    answer = ask(node, DeleteRecordsRequest(topics=[topic], timeout_ms=30_000), 2)
-    got = answer.topics[0].partitions[0]  # type: ignore[attr-defined]
+    request = DeleteRecordsRequest(topics=[topic], timeout_ms=30_000)
+    got = ask_for(DeleteRecordsResponse, node, request, 2).topics[0].partitions[0]
     assert got.error_code == ErrorCode.NONE
     return int(got.low_watermark)
 
@@ -194,7 +194,7 @@ def test_a_checkpoint_in_the_middle_of_retention_does_not_bring_deleted_records_
     for _ in range(6):
         client.ask(produce_request("t", batch(1, value=b"v" * 900)), 9)
     assert delete_before_last(node) == 5
-    log = node.catalog.topics["t"].partitions[0].log  # type: ignore[union-attr]
+    log = partition_of(node, "t").log
     real_sync = files.sync_directory
 
     def cut_at_the_last_segment(path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_checkpoint_in_the_middle_of_retention_does_not_bring_deleted_records_
     with pytest.raises(CrashPoint):
         log.retention.apply(clock.wall_ms())
     again, _, _ = start_node(files.crash(random.Random(seed)), clock, log_segment_bytes=1024)
-    assert again.catalog.topics["t"].partitions[0].log_start_offset == 5  # type: ignore[union-attr]
+    assert partition_of(again, "t").log_start_offset == 5
 
 
 @pytest.mark.parametrize("suffix", ["log", "index"])
@@ -219,13 +219,13 @@ def test_a_rename_that_fails_in_retention_does_not_bring_deleted_records_back(su
     for _ in range(6):
         client.ask(produce_request("t", batch(1, value=b"v" * 900)), 9)
     assert delete_before_last(node) == 5
-    log = node.catalog.topics["t"].partitions[0].log  # type: ignore[union-attr]
+    log = partition_of(node, "t").log
     files.fail("rename", f"*/t-0/*4.{suffix}", errno.ENOSPC, times=1)
     log.retention.apply(clock.wall_ms())
     log.retention.apply(clock.wall_ms())
     node.log_manager.checkpoints.write_log_start_offsets()
     again, _, _ = start_node(killed(files), clock, log_segment_bytes=1024)
-    assert again.catalog.topics["t"].partitions[0].log_start_offset == 5  # type: ignore[union-attr]
+    assert partition_of(again, "t").log_start_offset == 5
 
 
 def test_a_directory_sync_that_fails_in_retention_is_not_tried_again() -> None:
@@ -235,7 +235,7 @@ def test_a_directory_sync_that_fails_in_retention_is_not_tried_again() -> None:
     for _ in range(6):
         client.ask(produce_request("t", batch(1, value=b"v" * 900)), 9)
     delete_before_last(node)
-    log = node.catalog.topics["t"].partitions[0].log  # type: ignore[union-attr]
+    log = partition_of(node, "t").log
     files.fail("sync_directory", "*/t-0", errno.EIO)
     log.retention.apply(clock.wall_ms())
     assert log.error is not None
@@ -263,7 +263,7 @@ def test_a_directory_that_takes_no_leader_epoch_does_not_keep_the_broker_from_st
     dirs = {"log_dirs": "/one,/two"}
     node, _, _ = start_node(files, clock, **dirs)
     make_topic(node, "t", 4)
-    homes = [node.log_manager.directory_of("t", index).path for index in range(4)]  # type: ignore[union-attr]
+    homes = [Path(partition_of(node, "t", index).log.directory).parent for index in range(4)]
     assert len(set(homes)) == 2
     killed(files)
     files.fail("*", "/two/*/leader-epoch-checkpoint*", errno.EIO, times=None)
@@ -280,17 +280,17 @@ def test_a_recovery_point_above_the_end_of_a_damaged_log_vouches_for_nothing(see
     for _ in range(5):
         Exchange(node).ask(produce_request("t", batch(1)), 9)
     pass_time(node, clock, 61_000, step_ms=61_000)  # checkpoints
-    segment = node.catalog.topics["t"].partitions[0].log.segments[0]  # type: ignore[union-attr]
+    segment = partition_of(node, "t").log.segments[0]
     size = segment.size_bytes // 5
     segment.file.pwritev([bytes(size)], 2 * size)
     segment.file.fdatasync()
     node, _, _ = start_node(killed(files), clock)
-    log = node.catalog.topics["t"].partitions[0].log  # type: ignore[union-attr]
+    log = partition_of(node, "t").log
     assert log.log_end_offset == 2
     Exchange(node).send(produce_request("t", batch(1, value=b"w" * 3 * PAGE_BYTES)), 9)
     node.turn.end()  # written and not synced
     node, _, _ = start_node(files.crash(random.Random(seed)), clock)
-    for segment in node.catalog.topics["t"].partitions[0].log.segments:  # type: ignore[union-attr]
+    for segment in partition_of(node, "t").log.segments:
         for position, header in walk(segment.file.pread, 0, segment.size_bytes):
             assert checksum_matches(segment.file, position, header)
 
@@ -309,6 +309,6 @@ def test_a_bug_in_one_completion_leaves_no_other_log_with_a_sync_that_never_ends
     def broken(error: BaseException | None) -> None:
         raise ValueError("a bug")
 
-    node.syncer.request(node.catalog.topics["t"].partitions[0].log, broken)  # type: ignore[union-attr]
+    node.syncer.request(partition_of(node, "t").log, broken)
     node.settle()
     assert answer_of(second.reply()).error_code == ErrorCode.NONE

@@ -11,6 +11,7 @@ import errno
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -28,7 +29,7 @@ from kit.group_requests import (
     join,
     sync_request,
 )
-from kit.nodes import ask, pass_time, start_node
+from kit.nodes import ask_for, pass_time, start_node
 from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.broker.context import Peer
@@ -42,7 +43,7 @@ from ottla.protocol.api.create_topics import CreateTopicsRequest
 from ottla.protocol.api.delete_records import DeleteRecordsRequest
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.protocol.api.init_producer_id import InitProducerIdRequest
+from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.api.metadata import MetadataRequest
 from ottla.protocol.api.offset_delete import OffsetDeleteRequest
 from ottla.protocol.api.produce import ProduceResponse
@@ -251,6 +252,11 @@ def was_answered(pending: Pending[object]) -> bool:
     return pending.done and pending.error is None and not list(refusals_in(pending.response))
 
 
+def stopped_at(files: SimulatedFiles, changes: int) -> Callable[[str, Path], bool]:
+    """For `crash_when`: once the disk has been asked for so many changes."""
+    return lambda call, path: files.changes >= changes
+
+
 @of_each_kind
 def test_what_was_answered_is_there_after_a_power_cut_at_any_moment(kind: Kind) -> None:
     outcomes: set[tuple[bool, bool]] = set()
@@ -259,8 +265,7 @@ def test_what_was_answered_is_there_after_a_power_cut_at_any_moment(kind: Kind) 
             node, files, clock = prepared()
             asked = kind.ask(node)
             assert not asked.is_there(node)
-            stop_at = files.changes + number
-            files.crash_when = lambda call, path, files=files, stop_at=stop_at: files.changes >= stop_at  # type: ignore[misc]
+            files.crash_when = stopped_at(files, files.changes + number)
             pending: Pending[object] = Pending()
             with contextlib.suppress(CrashPoint):
                 pending = begin(node, asked.request, asked.version)
@@ -350,9 +355,10 @@ def test_in_page_cache_a_commit_waits_for_its_sync_where_the_flush_keys_ask_for_
 
 
 def producer_id_of(node: Node) -> int:
-    answer = ask(node, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4)
-    assert answer.error_code == ErrorCode.NONE  # type: ignore[attr-defined]
-    return int(answer.producer_id)  # type: ignore[attr-defined]
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    answer = ask_for(InitProducerIdResponse, node, request, 4)
+    assert answer.error_code == ErrorCode.NONE
+    return answer.producer_id
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 from kit.clock import ManualClock
-from kit.nodes import ask, start_node
+from kit.nodes import ask_for, start_node
 from kit.simulated_files import SimulatedFile, SimulatedFiles
 
 from ottla.broker.api import HANDLERS
@@ -19,10 +19,10 @@ from ottla.broker.context import Context, Peer
 from ottla.broker.node import Node
 from ottla.broker.pending import Pending
 from ottla.protocol.api import ApiKey
-from ottla.protocol.api.create_topics import CreateTopicsRequest
-from ottla.protocol.api.delete_records import DeleteRecordsRequest
-from ottla.protocol.api.fetch import FetchRequest
-from ottla.protocol.api.metadata import MetadataRequest
+from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.message import decode, encode
@@ -59,7 +59,7 @@ class Life:
         wanted = CreateTopicsRequest.CreatableTopic(
             name=name, num_partitions=PARTITIONS, replication_factor=1, assignments=[], configs=[]
         )
-        answer = ask(self.node, CreateTopicsRequest(topics=[wanted]), 7).topics[0]  # type: ignore[attr-defined]
+        answer = ask_for(CreateTopicsResponse, self.node, CreateTopicsRequest(topics=[wanted]), 7).topics[0]
         assert answer.error_code == ErrorCode.NONE
         self.topics[name] = answer.topic_id
 
@@ -99,8 +99,8 @@ class Life:
         topic, index = self.chance.choice(sorted(self.topics)), self.chance.randrange(PARTITIONS)
         wanted = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=index, offset=-1)
         data = DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[wanted])
-        answer = ask(self.node, DeleteRecordsRequest(topics=[data], timeout_ms=30_000), 2)
-        got = answer.topics[0].partitions[0]  # type: ignore[attr-defined]
+        request = DeleteRecordsRequest(topics=[data], timeout_ms=30_000)
+        got = ask_for(DeleteRecordsResponse, self.node, request, 2).topics[0].partitions[0]
         assert got.error_code == ErrorCode.NONE
         self.log_start[(topic, index)] = got.low_watermark
         self.collect()
@@ -136,8 +136,8 @@ class Life:
         self.node, _, _ = start_node(self.files, self.clock, **SETTINGS)
 
     def audit(self) -> None:
-        answer = ask(self.node, MetadataRequest(topics=None), 12)
-        found = {topic.name: topic.topic_id for topic in answer.topics}  # type: ignore[attr-defined]
+        answer = ask_for(MetadataResponse, self.node, MetadataRequest(topics=None), 12)
+        found = {topic.name: topic.topic_id for topic in answer.topics}
         assert found.items() >= self.topics.items(), "an acknowledged topic is gone or has another id"
         for topic in self.topics:
             for index in range(PARTITIONS):
@@ -154,15 +154,15 @@ class Life:
                 assert wrongly_gone == 0, "records were deleted that nobody asked to delete"
 
 
-def fetch(node: Node, topic: str, index: int, offset: int) -> object:
+def fetch(node: Node, topic: str, index: int, offset: int) -> FetchResponse.PartitionData:
     partition = FetchRequest.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
     wanted = FetchRequest.FetchTopic(topic=topic, partitions=[partition])
-    answer = ask(node, FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=-1, topics=[wanted]), 12)
-    return answer.responses[0].partitions[0]  # type: ignore[attr-defined]
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=-1, topics=[wanted])
+    return ask_for(FetchResponse, node, request, 12).responses[0].partitions[0]
 
 
 def read_end(node: Node, topic: str, index: int) -> int:
-    return int(fetch(node, topic, index, 0).high_watermark)  # type: ignore[attr-defined]
+    return fetch(node, topic, index, 0).high_watermark
 
 
 def read_all(node: Node, topic: str, index: int) -> tuple[int, int, dict[int, bytes]]:
@@ -170,11 +170,11 @@ def read_all(node: Node, topic: str, index: int) -> tuple[int, int, dict[int, by
     from ottla.protocol.records.batch import decode_batch, iter_batches
 
     first = fetch(node, topic, index, 0)
-    start, end = first.log_start_offset, first.high_watermark  # type: ignore[attr-defined]
+    start, end = first.log_start_offset, first.high_watermark
     records: dict[int, bytes] = {}
     offset = start
     while offset < end:
-        content = memoryview(bytes(fetch(node, topic, index, offset).records))  # type: ignore[attr-defined]
+        content = memoryview(bytes(fetch(node, topic, index, offset).records or b""))
         assert content, f"nothing at {offset}, below the high watermark {end}"
         for position, header in iter_batches(content):
             for record in decode_batch(content[position : position + header.size_bytes]):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from kit.broker import BrokerProcess
 
 from ottla.protocol.api.api_versions import ApiVersionsRequest
@@ -56,3 +59,26 @@ def test_who_finds_no_room_sees_an_end_and_the_others_are_served(broker: BrokerP
     assert f"RLIMIT_NOFILE={DESCRIPTORS}" in lines[0]
     assert len(lines) < 20
     assert "Traceback" not in broker.output
+
+
+def test_more_partitions_than_files_may_be_open_are_written_at_once_and_all_is_acknowledged(tmp_path: Path) -> None:
+    """Every log with unsynced records keeps its file open. Those that find no descriptor are refused and come again,
+    syncs that need one wait; a line says what to raise, and no disk is blamed.
+    """
+    partitions = 2 * DESCRIPTORS
+    prefix = ["sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh"]
+    process = BrokerProcess(tmp_path / "data", prefix=prefix).start()
+    try:
+        admin = AdminClient({"bootstrap.servers": process.bootstrap})
+        admin.create_topics([NewTopic("t", partitions)])["t"].result(60)
+        producer = Producer({"bootstrap.servers": process.bootstrap, "linger.ms": 300})
+        outcomes: Counter[str] = Counter()
+        for partition in range(partitions):
+            producer.produce("t", b"x", partition=partition, on_delivery=lambda error, _: outcomes.update([str(error)]))
+        producer.flush(60)
+        assert outcomes == {"None": partitions}
+    finally:
+        process.stop()
+    lines = [line for line in process.output.splitlines() if " ERROR " in line or " WARNING " in line]
+    assert len(lines) == 1
+    assert f"this process may have {DESCRIPTORS} open (RLIMIT_NOFILE); `ulimit -n`" in lines[0]

@@ -95,7 +95,7 @@ def produce_request(
     """One batch for one partition."""
     data = ProduceRequest.PartitionProduceData(index=partition, records=records)
     topic_data = ProduceRequest.TopicProduceData(name=topic, partition_data=[data])
-    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic_data], **more)  # type: ignore[arg-type]
+    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic_data], **more)  # type: ignore[arg-type]  # fields by name
 
 
 def fetch_request(
@@ -111,5 +111,5 @@ def fetch_request(
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
         topics=[FetchRequest.FetchTopic(topic=topic, partitions=wanted)],
-        **values,  # type: ignore[arg-type]
+        **values,  # type: ignore[arg-type]  # fields by name
     )

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ottla.protocol.api import REGISTRY
+from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -45,6 +45,7 @@ CONTROL_RECORDS: list[type[Message]] = [
     KRaftVersionRecord,
     VotersRecord,
 ]
+ACL_APIS = (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS)
 DROPPED_BY_KAFKA: list[tuple[type[Message], int]] = [
     *((cls, version) for cls in (ProduceRequest, ProduceResponse) for version in range(3)),
     *((cls, version) for cls in (FetchRequest, FetchResponse) for version in range(4)),
@@ -60,6 +61,7 @@ DROPPED_BY_KAFKA: list[tuple[type[Message], int]] = [
     (DescribeConfigsResponse, 0),
     (DescribeLogDirsRequest, 0),
     (DescribeLogDirsResponse, 0),
+    *((message, 0) for key in ACL_APIS for message in (REGISTRY[key].request, REGISTRY[key].response)),
 ]
 """Versions that Ottla serves and Kafka 4.1 no longer has; its classes cannot be asked about them."""
 SAME_AS_THE_NEXT: list[tuple[type[Message], int]] = [(DescribeLogDirsRequest, 0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
 from kit.clock import ManualClock
 from kit.simulated_files import SimulatedFiles
@@ -10,12 +11,15 @@ from kit.simulated_files import SimulatedFiles
 from ottla.broker.api import HANDLERS
 from ottla.broker.context import Context, Peer
 from ottla.broker.node import Node
+from ottla.broker.partition import Partition
 from ottla.broker.pending import Pending
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.message import Request, Response, decode, encode
 
 DATA = Path("/data")
+
+R = TypeVar("R", bound=Response)
 
 
 def start_node(
@@ -48,6 +52,20 @@ def ask(node: Node, request: Request, version: int, *, peer: Peer | None = None)
         answer = answer.response
     assert isinstance(answer, Response)
     return decode(type(answer), encode(answer, version), version)
+
+
+def ask_for(answer_class: type[R], node: Node, request: Request, version: int) -> R:
+    """As `ask`, of an answer of this class."""
+    answer = ask(node, request, version)
+    assert isinstance(answer, answer_class)
+    return answer
+
+
+def partition_of(node: Node, topic: str, index: int = 0) -> Partition:
+    """A partition that is there and open."""
+    partition = node.catalog.partition(topic, index)
+    assert partition is not None
+    return partition
 
 
 def pass_time(node: Node, clock: ManualClock, ms: int, *, step_ms: int = 1_000) -> None:

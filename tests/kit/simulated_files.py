@@ -30,7 +30,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from ottla.storage.files import Buffer, File, Files
+from ottla.storage.files import Buffer, File, Files, NotOpened
 
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512
@@ -251,6 +251,8 @@ class SimulatedFile(File):
             with self._files.call("fdatasync", self.path):
                 self._check()
                 self.inode.sync()
+        except NotOpened:
+            raise  # it was to be opened again, and no sync was begun
         except OSError:
             self.inode.lose()
             raise
@@ -317,8 +319,8 @@ class SimulatedFiles(Files):
         """Let calls fail whose kind (`pwritev`, `fdatasync`, `rename`, ...; `*` in it too) and path match.
 
         The first `skip` matching calls pass, the next `times` fail (None: all). With `after_bytes`, matching
-        `pwritev` calls take that many bytes in all, the one that reaches it is short, later ones fail. Returns the
-        rule, for `heal`.
+        `pwritev` calls take that many bytes in all, the one that reaches it is short, later ones fail. EMFILE and
+        ENFILE are NotOpened, whatever the call: its descriptor had been let go. Returns the rule, for `heal`.
         """
         failure = Failure(call, pattern, error, skip, times, after_bytes)
         self._failures.append(failure)
@@ -404,7 +406,8 @@ class SimulatedFiles(Files):
                 if failure.hits > failure.skip and (
                     failure.times is None or failure.hits <= failure.skip + failure.times
                 ):
-                    raise OSError(failure.error, os.strerror(failure.error), str(path))
+                    kind_of_error = NotOpened if failure.error in (errno.EMFILE, errno.ENFILE) else OSError
+                    raise kind_of_error(failure.error, os.strerror(failure.error), str(path))
             return self._guard
 
     def room_for(self, path: Path, data: bytes, inode: Inode, position: int) -> int:

@@ -89,10 +89,10 @@ class WireMember:
     def send_join(self, version: int = 9, **options: object) -> None:
         """Send JoinGroup; with an id, if this member has none and needs one."""
         if not self.member_id and self.instance is None and version >= 4:
-            answer = self.wire.call(join_request(self.group_id, **options), version)  # type: ignore[arg-type]
+            answer = self.wire.call(join_request(self.group_id, **options), version)  # type: ignore[arg-type]  # fields by name
             assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED, answer
             self.member_id = answer.member_id
-        request = join_request(self.group_id, self.member_id, instance=self.instance, **options)  # type: ignore[arg-type]
+        request = join_request(self.group_id, self.member_id, instance=self.instance, **options)  # type: ignore[arg-type]  # fields by name
         self.wire.send_request(request, version)
         self._version = version
 
@@ -119,7 +119,7 @@ class WireMember:
             self.generation,
             assignments,
             instance=self.instance,
-            **options,  # type: ignore[arg-type]
+            **options,  # type: ignore[arg-type]  # fields by name
         )
         answer = self.wire.call(request, version)
         assert isinstance(answer, SyncGroupResponse)

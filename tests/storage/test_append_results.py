@@ -22,9 +22,8 @@ def test_results_of_a_call_that_stored_all_are_those_of_its_batches() -> None:
     assert isinstance(results, AllStored)
     assert list(results) == expected
     assert [results[number] for number in range(-3, 3)] == expected * 2
-    assert results.base_offsets == [1, 3, 4]
-    assert results.last_offsets == [2, 3, 6]
-    assert results.end_offset == log.log_end_offset == 7
+    assert [batch[2:4] for batch in results.batches] == [(1, 2), (3, 3), (4, 6)]
+    assert log.log_end_offset == 7
 
 
 def test_a_part_of_the_results_is_like_the_whole() -> None:
@@ -32,7 +31,7 @@ def test_a_part_of_the_results_is_like_the_whole() -> None:
     part = results[1:4]
     assert isinstance(part, AllStored)
     assert list(part) == list(results)[1:4]
-    assert (part.base_offsets, part.last_offsets, part.end_offset) == ([1, 2, 3], [1, 2, 3], 4)
+    assert [batch[2:4] for batch in part.batches] == [(1, 1), (2, 2), (3, 3)]
 
 
 def test_what_is_not_stored_is_told_at_its_place() -> None:

@@ -37,6 +37,15 @@ def test_a_recovery_that_has_less_to_do_than_it_seemed_is_nearer_to_its_end() ->
     assert progress.words().startswith("50 %, 1.0 of 2.0 GB")
 
 
+def test_little_to_recover_is_told_in_a_smaller_unit_and_none_not_at_all(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="ottla")
+    progress = LoadProgress(ManualClock())
+    progress.update(ONE, 500, 500)  # the metadata log, which is opened before the others are counted
+    progress.begin(3, {})
+    progress.begin(3, {TWO: 28_700_000})
+    assert caplog.messages == ["recovery: up to 28.7 MB in 1 logs may not be on disk"]
+
+
 def test_without_a_recovery_logs_are_counted() -> None:
     progress = LoadProgress(ManualClock())
     progress.begin(2, {})

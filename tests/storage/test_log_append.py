@@ -380,6 +380,21 @@ def test_lack_of_descriptors_is_no_fault_of_the_directory() -> None:
     assert bases(log) == [0, 1]
 
 
+def test_an_append_to_a_file_that_cannot_be_opened_again_is_refused_and_the_next_one_taken() -> None:
+    """A segment without unsynced records may have let its descriptor go. Nothing was written: nothing to take back."""
+    files = disk()
+    health = IndependentDirectory()
+    log = open_test_log(files, health=health)
+    append_values(log, b"a")
+    lacking = files.fail("*", "*.log", errno.EMFILE, times=None)
+    (result,) = append(log, batch(b"b"))
+    assert result.error_code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.error, health.full_error, health.offline_error) == (None, None, None)
+    files.heal(lacking)
+    append_values(log, b"c")
+    assert stored(log) == {0: b"a", 1: b"c"}
+
+
 def test_an_index_that_cannot_be_written_does_not_hold_up_records() -> None:
     files, count = disk(), INDEX_ENTRIES_BEHIND + 5
     log = open_test_log(files, {"index.interval.bytes": "0"})

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import errno
 import random
+from pathlib import Path
 
 import pytest
 from kit.barging import Barged
 from kit.log_dirs import ONE, ORDERS_ID, OTHER_ID, World
-from kit.simulated_files import SimulatedFiles
+from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.storage import index_syncs
 from ottla.storage.checkpoint import read_offsets
 from ottla.storage.layout import TopicPartition
+from ottla.storage.load_progress import KEPT_EVERY_MS, LoadInterrupted
 from ottla.storage.log import Log
 from ottla.storage.manager import LogManager
 from ottla.storage.segment import Segment
@@ -35,6 +37,86 @@ def test_checkpoints_say_what_the_logs_say(world: World) -> None:
     assert manager.checkpoints.write_log_start_offsets_of([TopicPartition("orders", 0)]) == set()
     assert isinstance(world.files, SimulatedFiles)
     assert world.files.synced_state()["/one/log-start-offset-checkpoint"] == b"0\n1\norders 0 2\n"
+
+
+def test_what_one_start_recovered_is_not_recovered_again_by_the_next(world: World) -> None:
+    """A broker that is killed again before its chores came: of 10,000 segments that took 38 s each time."""
+    manager = world.manager()
+    log = world.create(manager)
+    for _ in range(4):
+        world.append(log, sync=False)
+        log.roll(world.clock.wall_ms())
+    assert isinstance(world.files, SimulatedFiles)
+    world.files = world.files.successor()
+    recovered = world.manager().open_logs([world.wanted()]).logs[TopicPartition("orders", 0)]
+    assert (recovered.recovery.scanned_segments, recovered.log_end_offset) == (5, 12)
+    for seed in range(20):  # what the checkpoint says is on disk, or the crash would show it
+        later = World(world.files.crash(random.Random(seed)))
+        again = later.manager().open_logs([later.wanted()]).logs[TopicPartition("orders", 0)]
+        assert again.log_end_offset == 12
+        assert again.recovery.scanned_segments <= 2  # the one that holds the recovery point, and the empty one behind
+        assert all(again.read(offset, 1, end_offset=12).read_blocking() for offset in (0, 3, 6, 9))
+
+
+def crashed_with(partitions: int) -> World:
+    """Logs of two segments each that a dead process left, with nothing in the checkpoint of recovery points."""
+    world = World()
+    manager = world.manager()
+    for partition in range(partitions):
+        log = world.create(manager, partition)
+        for _ in range(2):
+            world.append(log)
+            log.roll(world.clock.wall_ms())
+    assert isinstance(world.files, SimulatedFiles)
+    world.files = world.files.successor()
+    return world
+
+
+def scanned_by_the_next_start(world: World, partitions: int) -> list[int]:
+    """How many segments a start looks at, by partition, whatever a power cut leaves."""
+    assert isinstance(world.files, SimulatedFiles)
+    most = [0] * partitions
+    for seed in range(10):
+        later = World(world.files.crash(random.Random(seed)))
+        loaded = later.manager().open_logs(list(map(later.wanted, range(partitions))))
+        for (_, partition), log in loaded.logs.items():
+            assert log.log_end_offset == 6
+            assert all(log.read(offset, 1, end_offset=6).read_blocking() for offset in (0, 3))
+            most[partition] = max(most[partition], log.recovery.scanned_segments)
+    return most
+
+
+def test_a_recovery_that_is_ended_is_gone_on_with_by_the_next_start() -> None:
+    world = crashed_with(3)
+    manager = world.manager()
+
+    def stop_before_the_second(call: str, path: Path) -> bool:
+        if "orders-1" in str(path):
+            manager.loading.stop()
+        return False
+
+    assert isinstance(world.files, SimulatedFiles)
+    world.files.crash_when = stop_before_the_second
+    with pytest.raises(LoadInterrupted):
+        manager.open_logs(list(map(world.wanted, range(3))))
+    assert scanned_by_the_next_start(world, 3) == [2, 3, 3]
+
+
+@pytest.mark.parametrize(("step_ms", "scanned"), [(KEPT_EVERY_MS, [2, 3, 3]), (1, [3, 3, 3])])
+def test_a_start_that_dies_in_a_long_recovery_has_written_what_it_recovered(step_ms: int, scanned: list[int]) -> None:
+    world = crashed_with(3)
+    manager = world.manager()
+    assert isinstance(world.files, SimulatedFiles)
+
+    def dies_in_the_second(call: str, path: Path) -> bool:
+        if path.parent.name == "orders-0" and call == "fdatasync":
+            world.clock.advance(step_ms)
+        return "orders-1" in str(path)
+
+    world.files.crash_when = dies_in_the_second
+    with pytest.raises(CrashPoint):
+        manager.open_logs(list(map(world.wanted, range(3))))
+    assert scanned_by_the_next_start(world, 3) == scanned
 
 
 def test_rows_of_logs_that_are_not_loaded_are_kept(world: World) -> None:

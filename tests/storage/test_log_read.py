@@ -118,6 +118,24 @@ def test_the_short_way_is_only_for_who_goes_on_and_sees_what_may_be_seen() -> No
     assert log.reader.read_on(3, 1, 9, False) is None
 
 
+def test_each_of_several_readers_goes_on_where_it_was_by_the_short_way() -> None:
+    log = filled(40, **{"ottla.acks.all": "page-cache"})
+    end = log.log_end_offset
+    places = [0, 0, 30]
+    for reader, offset in enumerate(places):
+        slice_ = log.read(offset, 1, end_offset=end)
+        places[reader] = list(iter_batches(slice_.read_blocking()))[-1][1].next_offset
+    order = [0, 1, 2, 0, 0, 0, 1, 2, 2, 0, 1, 1, 1, 2, 0]
+    for reader in order:
+        view = log.reader.read_on(places[reader], 1, end, False)
+        assert view is not None, (reader, places)
+        found = list(iter_batches(view))
+        assert found[0][1].base_offset == places[reader]
+        places[reader] = found[-1][1].next_offset
+    log.reader.forget_hints()
+    assert all(log.reader.read_on(place, 1, end, False) is None for place in places)
+
+
 def test_the_short_way_leaves_cold_bytes_and_damage_to_the_long_one() -> None:
     log = filled(3)
     log.read(0, 1, end_offset=9)

@@ -13,6 +13,7 @@ from kit.log_dirs import ONE, ORDERS_ID, OTHER_ID, TWO, World, partition_names
 from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.storage.checkpoint import read_offsets
+from ottla.storage.delayed_removal import remove_tree
 from ottla.storage.directory_status import DirectoryState
 from ottla.storage.errors import StorageError
 from ottla.storage.files import OsFiles
@@ -336,7 +337,9 @@ def test_a_disk_that_fails_while_loading_takes_its_directory_offline_and_no_othe
     assert b"orders 0" not in files.read_bytes(TWO / "recovery-point-offset-checkpoint")
 
 
-def test_a_log_whose_owner_cannot_be_read_is_left_alone_and_its_directory_is_not_called_clean(world: World) -> None:
+def test_a_log_whose_owner_cannot_be_read_is_left_alone_and_its_directory_is_not_called_clean(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     manager = world.manager()
     world.append(world.create(manager, 0))
     world.append(world.create(manager, 1))
@@ -346,11 +349,72 @@ def test_a_log_whose_owner_cannot_be_read_is_left_alone_and_its_directory_is_not
     manager = world.manager()
     loaded = manager.open_logs([world.wanted(0), world.wanted(1)])
     assert "/one/orders-0/partition.metadata: line 1: " in str(loaded.failed[TopicPartition("orders", 0)])
+    (line,) = [line for line in caplog.messages if "orders-0 is unavailable" in line]
+    assert line.endswith(
+        "stop the broker and run `ottla log verify --repair /one`, which says and does what can be done"
+    )
     assert loaded.strays == []
     assert manager.directories[0].state is DirectoryState.ONLINE
     manager.close()
     assert not world.files.exists(ONE / ".kafka_cleanshutdown")
     assert read_offsets(world.files, ONE / "recovery-point-offset-checkpoint")[TopicPartition("orders", 0)] == 3
+
+
+def test_a_start_says_that_a_partition_which_held_records_is_made_anew(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = world.manager()
+    world.append(world.create(manager, 0))
+    world.create(manager, 1)
+    manager.close()
+    for name in ("orders-0", "orders-1"):
+        remove_tree(world.files, ONE / name)
+    loaded = world.manager().open_logs([world.wanted(0), world.wanted(1)])
+    assert sorted(loaded.made) == [TopicPartition("orders", 0), TopicPartition("orders", 1)]
+    assert [line for line in caplog.messages if "gone" in line] == [
+        "/one/orders-0 is gone: its log had reached offset 3, and is made anew, empty"
+    ]
+
+
+def test_a_start_says_once_that_nobody_knows_any_more_what_was_deleted(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = world.manager()
+    manager.open_logs([])
+    log = world.create(manager)
+    world.append(log, 3)
+    log.delete_records(2)
+    manager.close()
+    world.files.unlink(ONE / "log-start-offset-checkpoint")
+    manager = world.manager()
+    opened = manager.open_logs([world.wanted()]).logs[TopicPartition("orders", 0)]
+    assert opened.log_start_offset == 0
+    manager.close()
+    (line,) = [line for line in caplog.messages if "log-start-offset-checkpoint" in line]
+    assert "/one/log-start-offset-checkpoint is not there any more: what DeleteRecords had deleted" in line
+    caplog.clear()
+    world.manager().open_logs([world.wanted()])
+    assert caplog.messages == []
+
+
+def test_a_start_says_that_the_first_segment_of_a_log_is_gone(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    manager = world.manager()
+    manager.open_logs([])
+    log = world.create(manager)
+    log.start_leader_epoch(0)
+    world.append(log, 3)
+    log.roll(world.clock.wall_ms())
+    world.append(log, 3)
+    manager.close()
+    for suffix in (".log", ".index", ".timeindex"):
+        world.files.unlink((ONE / "orders-0" / f"{0:020}").with_suffix(suffix))
+    for expected in (1, 0):  # said once
+        caplog.clear()
+        manager = world.manager()
+        opened = manager.open_logs([world.wanted()]).logs[TopicPartition("orders", 0)]
+        assert (opened.log_start_offset, opened.log_end_offset) == (3, 6)
+        assert len([line for line in caplog.messages if "the log began at offset 0" in line]) == expected
+        manager.close()
 
 
 # -- deleting

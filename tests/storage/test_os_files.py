@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import gc
+import mmap
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ottla.storage import device
-from ottla.storage.files import OsFiles
+from ottla.storage.files import NotOpened, OsFiles
 from ottla.storage.open_files import Handle, OpenFiles
 from ottla.storage.residency import PAGE_BYTES, ResidencyProbe, address_of
 
@@ -211,6 +213,33 @@ def test_running_out_of_descriptors_closes_some_and_goes_on(tmp_path: Path, monk
     files.open(tmp_path / "one more", create=True)
     assert len(files.descriptors) <= 5
     del opened
+
+
+def test_without_a_descriptor_nothing_is_opened_or_mapped_and_one_line_says_what_to_raise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = OsFiles()
+    file = files.open(tmp_path / "known", create=True)
+    file.pwritev([b"abc"], 0)
+
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as lacking:
+        lacking.setattr(os, "open", refuse)
+        lacking.setattr(mmap, "mmap", refuse)
+        with pytest.raises(NotOpened, match="other"):
+            files.open(tmp_path / "other", create=True)
+        with pytest.raises(NotOpened):
+            files.sync_directory(tmp_path)
+        with pytest.raises(NotOpened):
+            files.write_atomically(tmp_path / "third", b"")
+        assert file.resident_view(0, 3) is None
+        assert file.pread(3, 0) == b"abc"
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    (line,) = caplog.messages
+    assert f"this process may have {limit} open (RLIMIT_NOFILE); `ulimit -n`" in line
+    files.sync_directory(tmp_path)
 
 
 def test_threads_may_read_while_descriptors_come_and_go(tmp_path: Path) -> None:

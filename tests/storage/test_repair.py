@@ -347,6 +347,29 @@ def test_what_is_mended_stays_mended_and_a_broker_serves_it(
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "crash"])
+def test_a_checkpoint_of_log_starts_that_was_taken_away_is_written_anew(clean: bool) -> None:
+    files = left_behind(clean=clean)
+    files.unlink(DATA / "log-start-offset-checkpoint")
+    (line,) = [line for path, line in repair(files) if path == DATA / "log-start-offset-checkpoint"]
+    assert "orders-0 begins at offset 0, with its first segment" in line
+    assert findings(files) == []
+    assert served(started(files)) == ALL
+
+
+def test_a_log_whose_first_segment_was_taken_away_begins_with_the_next_one_from_now_on() -> None:
+    files = left_behind()
+    first, second = logs_of(files)[:2]
+    for suffix in (".log", ".index", ".timeindex"):
+        files.unlink(first.with_suffix(suffix))
+    base = int(second.stem)
+    lines = [line for path, line in repair(files) if path == DATA / "log-start-offset-checkpoint"]
+    assert lines == [f"rows that contradict the logs are changed: orders-0 begins at offset {base}, not 0"]
+    assert findings(files) == []
+    assert repair(files) == []
+    assert served(started(files)) == {offset: value for offset, value in ALL.items() if offset >= base}
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "crash"])
 def test_a_sound_directory_is_left_as_it_is(clean: bool) -> None:
     files = left_behind(clean=clean)
     repair(files)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.logs import NOW_MS, batch
+from kit.logs import NOW_MS, batch, stored
 from kit.nodes import DATA, start_node
 from kit.simulated_files import SimulatedFiles
 
@@ -467,6 +467,123 @@ def test_a_metadata_snapshot_with_a_wrong_checksum_is_damage() -> None:
     name = next(one for one in files.list_directory(place) if one.endswith(".checkpoint"))
     flip(files, place / name, HEADER_BYTES + 3)
     assert place / name in {one.path for one in damages(files)}
+
+
+def remove_folder(files: SimulatedFiles, path: Path) -> None:
+    for name in files.list_directory(path):
+        files.unlink(path / name)
+    files.remove_directory(path)
+
+
+def copy_folder(files: SimulatedFiles, path: Path, copy: Path) -> None:
+    files.make_directory(copy)
+    for name in files.list_directory(path):
+        files.write_atomically(copy / name, files.read_bytes(path / name))
+
+
+def test_a_partition_whose_folder_is_gone_is_damage_where_it_is_known_to_have_held_records() -> None:
+    files = left_behind()
+    remove_folder(files, PLACE)
+    found = the_one(findings(files))
+    assert (found.severity, found.path) == (Severity.DAMAGE, PLACE)
+    assert "the log had reached offset 36: put it back before" in found.problem
+
+
+def test_a_partition_whose_folder_is_gone_is_a_note_where_nobody_knows_of_records() -> None:
+    files = left_behind()
+    remove_folder(files, PLACE)
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        rows = read_offsets(files, DATA / name)
+        write_offsets(files, DATA / name, {one: offset for one, offset in rows.items() if one != ORDERS})
+    found = the_one(findings(files))
+    assert (found.severity, found.path) == (Severity.NOTE, PLACE)
+    assert "the next start makes it, empty" in found.problem
+
+
+def test_a_partition_that_the_metadata_has_in_another_directory_is_not_missed() -> None:
+    node, files, _ = start_node(log_dirs="/data,/data2")
+    node.catalog.create_topics([NewTopic("orders", 2)], lambda outcomes: None)
+    node.settle()
+    node.stop()
+    assert findings(files) == []
+
+
+@pytest.mark.parametrize("name", ["orders-7", "other-0"])
+def test_a_folder_that_the_metadata_does_not_know_is_a_note_that_says_what_becomes_of_it(name: str) -> None:
+    files = left_behind()
+    copy_folder(files, PLACE, DATA / name)
+    found = the_one(findings(files))
+    assert (found.severity, found.path) == (Severity.NOTE, DATA / name)
+    assert "the next start sets it aside as -stray" in found.problem
+    start_node(files)
+    assert not files.is_directory(DATA / name)
+
+
+def test_the_records_of_a_stray_are_served_where_it_takes_the_place_of_a_new_partition() -> None:
+    """As docs/cli.md says."""
+    files = left_behind()
+    copy_folder(files, PLACE, DATA / "other-0")
+    node, _, _ = start_node(files)
+    node.catalog.create_topics([NewTopic("other")], lambda outcomes: None)
+    node.settle()
+    node.stop()
+    (stray,) = [name for name in files.list_directory(DATA) if name.endswith("-stray")]
+    remove_folder(files, DATA / "other-0")
+    copy_folder(files, DATA / stray, DATA / "other-0")
+    files.unlink(DATA / "other-0" / "partition.metadata")
+    node, _, _ = start_node(files)
+    log = node.log_manager.get("other", 0)
+    assert log is not None
+    assert sorted(stored(log)) == list(range(BATCHES * 3))
+
+
+def test_topics_that_a_running_broker_makes_and_deletes_meanwhile_are_no_damage() -> None:
+    files = left_behind()
+    node, _, _ = start_node(files)
+    node.catalog.create_topics([NewTopic("doomed")], lambda outcomes: None)
+    node.settle()
+    verification = Verification(files, DATA)
+    node.catalog.delete_topics(["doomed"], lambda outcomes: None)
+    node.catalog.create_topics([NewTopic("young")], lambda outcomes: None)
+    node.settle()
+    assert verification.size_bytes() > 0
+    found = [one for one in verification.run() if one.path.name in ("doomed-0", "young-0")]
+    words = "a running broker has deleted it meanwhile: not looked at to its end"
+    assert found == [Finding(Severity.NOTE, DATA / "doomed-0", words)]
+    assert verification.partition_directories() == [DATA / "__cluster_metadata-0", PLACE]
+
+
+def test_a_log_whose_first_segment_was_taken_away_is_damage_after_a_clean_stop() -> None:
+    files = left_behind()
+    first, second = sorted(one for one in files.list_directory(PLACE) if one.endswith(".log"))[:2]
+    for suffix in (".log", ".index", ".timeindex"):
+        files.unlink(PLACE / first.replace(".log", suffix))
+    base = int(second.removesuffix(".log"))
+    found = the_one(findings(files))
+    assert (found.severity, found.offset) == (Severity.DAMAGE, 0)
+    assert f"orders-0: the log begins at offset 0, and its first segment at {base}" in found.problem
+
+
+@pytest.mark.parametrize("has_retention", [False, True])
+def test_a_log_whose_first_records_were_deleted_is_sound(has_retention: bool) -> None:
+    node, files, _ = start_node(left_behind(), log_segment_bytes=1024)
+    log = node.log_manager.get("orders", 0)
+    assert log is not None
+    log.delete_records(20)
+    if has_retention:
+        log.retention.apply(NOW_MS)
+        assert log.segments[0].base_offset > 0
+    node.stop()
+    assert findings(files) == []
+
+
+def test_a_checkpoint_of_log_starts_that_was_taken_away_is_damage() -> None:
+    """Records that DeleteRecords deleted would be seen again, and nobody would know."""
+    files = left_behind()
+    files.unlink(DATA / "log-start-offset-checkpoint")
+    found = the_one(findings(files))
+    assert (found.severity, found.path) == (Severity.DAMAGE, DATA / "log-start-offset-checkpoint")
+    assert "what DeleteRecords had deleted" in found.problem
 
 
 def test_segments_that_a_running_broker_replaces_meanwhile_are_no_damage() -> None:

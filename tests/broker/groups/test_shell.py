@@ -58,7 +58,7 @@ from ottla.protocol.api.offset_fetch import OffsetFetchResponse
 from ottla.protocol.api.sync_group import SyncGroupResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request
-from ottla.storage.append import AppendEntry, AppendResult
+from ottla.storage.append import AppendEntry
 from ottla.storage.layout import OFFSETS_TOPIC
 
 Life = tuple[Node, SimulatedFiles, ManualClock]
@@ -160,13 +160,13 @@ def test_the_steps_of_one_turn_reach_the_log_in_one_write(life: Life) -> None:
     partition = node.catalog.partition(OFFSETS_TOPIC, 0)
     assert partition is not None
     appends: list[int] = []
-    original = partition.log.append
+    original = partition.log.append_batches
 
-    def counting(entries: Sequence[AppendEntry], now_ms: int) -> list[AppendResult]:
+    def counting(entries: Sequence[AppendEntry], now_ms: int) -> object:
         appends.append(len(entries))
         return original(entries, now_ms)
 
-    partition.log.append = counting  # type: ignore[method-assign]  # a spy
+    partition.log.append_batches = counting  # type: ignore[method-assign]  # a spy
     for group in ("a", "b", "c"):
         begin(node, commit_request(group, {0: 1, 1: 2}), COMMIT_VERSION)
     node.settle()

@@ -85,15 +85,15 @@ def stories() -> Mapping[str, str]:
 @_bug("acknowledge before sync", "acks=all is answered, and the records are shown, when they are written")
 def _acknowledge_before_sync() -> Any:
     def replace(append: Any) -> Any:
-        def patched(self: Log, entries: Any, now_ms: int) -> list[AppendResult]:
-            results: list[AppendResult] = append(self, entries, now_ms)
+        def patched(self: Log, entries: Any, now_ms: int) -> Any:
+            appended = append(self, entries, now_ms)
             active = self.segment_list.active
             self._raise_high_watermark(End(self.log_end_offset, active.base_offset, active.size_bytes))
-            return results
+            return appended
 
         return patched
 
-    return _before(Log, "append", replace)
+    return _before(Log, "append_batches", replace)
 
 
 @_bug("high watermark ahead of the sync", "readers see what is written before it is synced; acknowledgements wait")

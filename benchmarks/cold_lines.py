@@ -1,0 +1,210 @@
+"""How many cache lines and instructions a request costs the broker that finds the processor's caches cold.
+
+    scripts/bench-lines                    counts of this tree, by workload
+    scripts/bench-lines --against TREE     beside those of another checkout
+
+Between two requests of one client the processor does something else, on a shared machine for other guests too: what
+the broker touches for a request comes from memory, or from a cache that is far away. Valgrind's cachegrind simulates
+that: before each turn a megabyte is copied, which leaves nothing of ours in the simulated caches, and the misses that
+follow are the lines that the turn touched: of code, and of data. Unlike times, the counts hold on a busy machine; what
+differs from run to run is below a hundredth. What they leave out: the kernel, uvloop, and the bytes of the records
+(copies and checksums).
+
+The broker is a node in this process and one connection of it, fed with frames; its answers go to a socket. Counted is
+the difference of two runs of different length, less the same of two that feed nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import frames
+from tabulate import tabulate
+
+HERE = Path(__file__).parent
+TOPIC = "bench"
+ACKS_ALL = -1
+WARM_TURNS = 80
+TURNS = (50, 250)
+FETCHED_BATCHES = 500
+EVICTED_BYTES = 1 << 20
+CACHES = ("--I1=32768,8,64", "--D1=32768,8,64", "--LL=524288,8,64")
+"""Two levels as near to a processor's first two as cachegrind has them; the copy is twice the second."""
+OF_RECORDS = re.compile(r"memcpy|memmove|crc32c_hw|crc32c_sw")
+"""Functions that go through the records' bytes, and through those that clear the caches."""
+WORKLOADS = {
+    "produce 16 KB, 5 in flight": (16_384, 5, False),
+    "produce 100 B, 1 in flight": (170, 1, False),
+    "fetch 64 KB, 1 in flight": (65_536, 1, True),
+}
+
+
+class _Transport(asyncio.Transport):
+    """A connection's way to a socket that takes all at once."""
+
+    def __init__(self, taker: socket.socket) -> None:
+        super().__init__({"socket": taker, "peername": ("192.0.2.7", 4242), "sockname": ("192.0.2.1", 9092)})
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return False
+
+    def writelines(self, list_of_data: Any) -> None:
+        raise RuntimeError("the broker did not send by itself")
+
+
+def turns(workload: str, count: int, *, is_idle: bool) -> None:
+    """`count` turns with cold caches; the process that cachegrind watches. An idle one stops before the broker."""
+    size_bytes, in_flight, is_fetch = WORKLOADS[workload]
+    batch, records = frames.batch_of(size_bytes)
+    produce = frames.produce_exchange(TOPIC, batch, ACKS_ALL).frame
+    fetch = frames.fetch_exchange(TOPIC, len(batch))
+    full, cleared = bytearray(EVICTED_BYTES), memoryview(bytearray(EVICTED_BYTES))
+    ours, theirs = socket.socketpair()
+    reader = subprocess.Popen(["cat"], stdin=theirs.fileno(), stdout=subprocess.DEVNULL)
+    theirs.close()
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as directory:
+        node, connection = _broker(directory, ours)
+
+        def place(data: bytes) -> int:
+            connection.get_buffer(-1)[: len(data)] = data
+            return len(data)
+
+        def run(length: int) -> None:
+            connection.buffer_updated(length)
+            if node.turn.has_work:
+                node.turn.end()
+
+        for _ in range(FETCHED_BATCHES if is_fetch else WARM_TURNS):
+            run(place(produce))
+            node.settle()
+        asked = [_at(fetch, number * records) if is_fetch else produce * in_flight for number in range(FETCHED_BATCHES)]
+        for data in asked[:WARM_TURNS]:
+            run(place(data))
+        for number in range(count):
+            length = place(asked[(WARM_TURNS + number) % FETCHED_BATCHES])
+            cleared[:] = full
+            if not is_idle:
+                run(length)
+    ours.close()
+    reader.wait()
+
+
+def _broker(directory: str, taker: socket.socket) -> tuple[Any, Any]:
+    """A node with a topic, and a connection whose answers go to `taker`."""
+    from ottla.broker.catalog import NewTopic
+    from ottla.broker.connections import Connections
+    from ottla.broker.node import Node
+    from ottla.config.broker import BrokerConfig
+    from ottla.storage import os_file
+    from ottla.storage.residency import ResidencyProbe
+
+    # Valgrind does not know cachestat(2), and the pages are in memory.
+    ResidencyProbe.is_resident = lambda *_: True  # type: ignore[method-assign]  # stands in for what valgrind lacks
+    os_file.RESIDENT_FOR_NS = 1 << 60  # type: ignore[misc]  # under valgrind half a second is over at once
+    node = Node(BrokerConfig.of({"log.dirs": directory, "ottla.acks.all": "page-cache"}))
+    node.start()
+    node.catalog.create_topics([NewTopic(TOPIC, 1)], lambda _: None)
+    node.settle()
+    connection = Connections(node, node.dispatcher, sends_maps=True).protocol("PLAINTEXT")
+    connection.connection_made(_Transport(taker))
+    return node, connection
+
+
+def _at(exchange: frames.Exchange, offset: int) -> bytes:
+    frame = bytearray(exchange.frame)
+    frame[exchange.offset_at : exchange.offset_at + 8] = offset.to_bytes(8, "big")
+    return bytes(frame)
+
+
+def counted(tree: Path, workload: str, count: int, *, is_idle: bool) -> tuple[int, int, int]:
+    """(instructions, lines of code, lines of data) of a whole process."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join((str(tree), str(HERE))),
+        "PYTHONHASHSEED": "0",
+    }
+    with tempfile.NamedTemporaryFile(prefix="ottla-bench-") as out:
+        words = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", *CACHES, f"--cachegrind-out-file={out.name}"]
+        words += [sys.executable, str(HERE / "cold_lines.py"), "--inside", workload, "--turns", str(count)]
+        if is_idle:
+            words.append("--idle")
+        done = subprocess.run(words, env=environment, cwd=tree, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"{workload}: {done.stderr[-2000:]}")
+        text = Path(out.name).read_text()
+    found = re.search(r"^events: (.*)$", text, re.MULTILINE)
+    assert found
+    columns = found[1].split()
+    wanted = [columns.index(name) for name in ("Ir", "ILmr", "DLmr", "DLmw")]
+    sums = [0, 0, 0, 0]
+    is_counted = False
+    for line in text.splitlines():
+        if line.startswith("fn="):
+            is_counted = not OF_RECORDS.search(line)
+        elif is_counted and line[:1].isdigit():
+            numbers = line.split()[1:]
+            for place, column in enumerate(wanted):
+                sums[place] += int(numbers[column]) if column < len(numbers) else 0
+    return sums[0], sums[1], sums[2] + sums[3]
+
+
+def per_turn(tree: Path, workload: str) -> tuple[float, ...]:
+    """What a turn costs: instructions, lines of code, lines of data."""
+    few, many = TURNS
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = [
+            pool.submit(counted, tree, workload, count, is_idle=is_idle) for is_idle in (False, True) for count in TURNS
+        ]
+        less, more, idle_less, idle_more = (result.result() for result in results)
+    return tuple(
+        ((b - a) - (d - c)) / (many - few) for a, b, c, d in zip(less, more, idle_less, idle_more, strict=True)
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--against", type=Path, help="a checkout of another version, whose counts are shown, too")
+    parser.add_argument("--only", default="", help="count only workloads whose name contains this")
+    for hidden in ("--inside", "--turns"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    parser.add_argument("--idle", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        turns(options.inside, int(options.turns), is_idle=options.idle)
+        return 0
+    if shutil.which("valgrind") is None:
+        sys.exit("This needs valgrind (Debian: apt-get install valgrind).")
+    trees = {"this": HERE.parent.resolve()}
+    if options.against is not None:
+        if not (options.against / "ottla" / "__main__.py").is_file():
+            parser.error(f"--against {options.against}: there is no Ottla; name a checkout of another version")
+        trees["other"] = options.against.resolve()
+    rows = []
+    for workload in WORKLOADS:
+        if options.only not in workload:
+            continue
+        for name, tree in trees.items():
+            instructions, code, data = per_turn(tree, workload)
+            rows.append([workload if name == "this" else "", name, instructions, code, data, code + data])
+        print(f"done: {workload}", file=sys.stderr)
+    headers = ["a turn of", "tree", "instructions", "lines of code", "lines of data", "lines"]
+    print(tabulate(rows, headers=headers, floatfmt=",.0f"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

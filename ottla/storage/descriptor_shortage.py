@@ -1,0 +1,48 @@
+"""Files that cannot be opened for want of a descriptor: what counts as that, and the line that says what to raise.
+
+It passes when a connection ends or a sync lets descriptors go. Meanwhile many calls meet it, so the line comes once a
+minute at most. Called by `files.py` only, in any thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import resource
+from time import monotonic_ns
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+TOLD_EVERY_NS: Final = 60_000_000_000
+_ADVICE: Final = {
+    errno.EMFILE: "this process may have {limit} open (RLIMIT_NOFILE); `ulimit -n` before it starts, LimitNOFILE= in a"
+    " unit of systemd or --ulimit nofile= of a container raises that",
+    errno.ENFILE: "the whole system has as many open as fs.file-max says; sysctl raises that",
+    errno.ENOMEM: "the kernel has no memory for another one",
+}
+
+
+class DescriptorShortage:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._told_ns: int | None = None
+
+    def is_one(self, error: OSError) -> bool:
+        """Whether an open failed for want of a descriptor."""
+        return error.errno in _ADVICE
+
+    def tell(self, error: OSError) -> None:
+        """Say so, unless that was said lately."""
+        now_ns = monotonic_ns()
+        if self._told_ns is not None and now_ns - self._told_ns < TOLD_EVERY_NS:
+            return
+        self._told_ns = now_ns
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        logger.error(
+            "no file can be opened (%s): %s. What needs one is refused or waits, acknowledgements too, until others are"
+            " closed; nothing is lost",
+            error.strerror,
+            _ADVICE.get(error.errno or 0, "").format(limit=limit),
+        )
