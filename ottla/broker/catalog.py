@@ -52,9 +52,10 @@ from ottla.storage.kafka_uuid import random_uuid
 from ottla.storage.layout import INTERNAL_TOPICS, TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.broker.disk import GroupSyncer, Workers
+    from ottla.broker.disk import GroupSyncer
     from ottla.broker.metrics import Metrics
     from ottla.broker.partition import Partition
+    from ottla.broker.workers import Workers
     from ottla.config.broker import BrokerConfig
     from ottla.storage.clock import Clock
     from ottla.storage.files import Files

@@ -13,7 +13,7 @@ them.
 other line of this module runs on the broker's thread. It never syncs on the broker's own thread: where a single
 request waits that would be 10 to 25 % faster on a disk of 0.1 ms (measured), and would hold up everybody else for as
 long as a slower disk takes. `QueuedSyncer` has no threads: a simulation runs the rounds.
-`Workers` is the same idea for what else may block: cold reads.
+What else may block runs in `workers.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.storage.files import NotOpened
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ottla.broker.metrics import Metrics
     from ottla.broker.timers import Timers
     from ottla.broker.turn import Turn
+    from ottla.broker.workers import Post
     from ottla.storage.clock import Clock
     from ottla.storage.log import Log
     from ottla.storage.sync import SyncTicket
@@ -41,14 +42,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ottla.disk")
 
 SyncCallback = Callable[[BaseException | None], None]
-Post = Callable[[Callable[[], None]], None]
-"""Runs a callable on the broker's thread, soon; may be called from any thread."""
-
-T = TypeVar("T")
 POSTPONED_MS = 100
 """What could not be synced for want of a descriptor is tried again so much later, or with the next round."""
-MAX_WORKERS = 4
-"""Threads that read cold data; more would only queue at the disk."""
 
 
 class DiskOffline(OSError):
@@ -335,77 +330,3 @@ class QueuedSyncer(GroupSyncer):
 
     def _submit(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
         self.rounds.append((queue, sync_round))
-
-
-class Workers(Protocol):
-    """Where blocking work goes."""
-
-    def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
-        """Run `work()` off the broker's thread and `done(result, error)` on it."""
-
-    def close(self) -> None:
-        """Finish what was given to them and end the threads. No `done` is called from now on."""
-
-
-class InlineWorkers:
-    """Runs everything at once, on the spot: for simulations and tests."""
-
-    def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
-        """Run both now."""
-        try:
-            result = work()
-        except OSError as error:
-            done(None, error)
-        else:
-            done(result, None)
-
-    def close(self) -> None:
-        """Nothing to end."""
-
-
-class ThreadedWorkers:
-    """Up to `MAX_WORKERS` threads, started when first needed."""
-
-    def __init__(self, post: Post) -> None:
-        self._post = post
-        self._is_closed = False
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        self._unfinished = 0
-
-    def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
-        """Run `work()` in a thread and `done(result, error)` on the broker's thread."""
-
-        def finish(result: T | None, error: BaseException | None) -> None:
-            self._unfinished -= 1
-            if not self._is_closed:  # else the broker has stopped: what is done now would be done to somebody else's
-                done(result, error)
-
-        def job() -> None:
-            try:
-                result = work()
-            except Exception as error:  # whatever the work raised belongs to `done`, on its thread
-                failure = error
-                self._post(lambda: finish(None, failure))
-            else:
-                self._post(lambda: finish(result, None))
-
-        self._unfinished += 1
-        if len(self._threads) < MAX_WORKERS and self._unfinished > len(self._threads):
-            thread = threading.Thread(target=self._serve, name=f"reader {len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        self._jobs.put(job)
-
-    def close(self) -> None:
-        """End the threads after what waits for them; nobody is told of it any more, posted or not."""
-        self._is_closed = True
-        for _ in self._threads:
-            self._jobs.put(None)
-        for thread in self._threads:
-            thread.join()
-        self._threads.clear()
-
-    def _serve(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()

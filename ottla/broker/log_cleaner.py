@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.cleaner_figures import CleanerFigures, CleaningTold
-from ottla.broker.disk import InlineWorkers
+from ottla.broker.workers import InlineWorkers
 from ottla.storage.cleanable import Assessment, LogToAssess, assess
 from ottla.storage.cleaner import CleaningAborted, LogCleaning, Uncleanable, Work
 from ottla.storage.disk_errors import level_of

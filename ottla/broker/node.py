@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.catalog import Catalog
 from ottla.broker.chores import Chores
-from ottla.broker.disk import InlineWorkers, QueuedSyncer, ThreadedSyncer, ThreadedWorkers
+from ottla.broker.disk import QueuedSyncer, ThreadedSyncer
 from ottla.broker.dispatch import RequestDispatcher, advertised_apis
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.log_cleaner import LogCleaner
@@ -23,6 +23,7 @@ from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.profiles import profile_named
 from ottla.broker.timers import Timers
 from ottla.broker.turn import Turn
+from ottla.broker.workers import InlineWorkers, ThreadedWorkers
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.clock import SystemClock
 from ottla.storage.disk_errors import level_of
@@ -30,9 +31,10 @@ from ottla.storage.layout import OFFSETS_TOPIC
 from ottla.storage.manager import LogManager
 
 if TYPE_CHECKING:
-    from ottla.broker.disk import GroupSyncer, Post, Workers
+    from ottla.broker.disk import GroupSyncer
     from ottla.broker.groups.coordinator import GroupCoordinator
     from ottla.broker.topic import Topic
+    from ottla.broker.workers import Post, Workers
     from ottla.config.broker import BrokerConfig
     from ottla.storage.clock import Clock
     from ottla.storage.files import Files

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 from ottla.storage.layout import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.broker.disk import Workers
     from ottla.broker.metadata.image import MetadataImage
     from ottla.broker.metadata.wishes import Outcomes, TopicOutcome
     from ottla.broker.partition import Partition
     from ottla.broker.partition_removal import PartitionRemoval
     from ottla.broker.topic import Topic, TopicIndex
+    from ottla.broker.workers import Workers
     from ottla.storage.log import Log
     from ottla.storage.manager import LogManager
 

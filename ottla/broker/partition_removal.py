@@ -16,8 +16,9 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from ottla.broker.disk import GroupSyncer, Workers
+    from ottla.broker.disk import GroupSyncer
     from ottla.broker.partition import Partition
+    from ottla.broker.workers import Workers
     from ottla.storage.manager import LogManager
 
 logger = logging.getLogger(__name__)

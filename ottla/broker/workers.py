@@ -1,0 +1,93 @@
+"""Workers: a few threads for work that may block, such as cold reads, conversions and checkpoints.
+
+Work runs off the broker's thread and its outcome comes back on it. A simulation has both at once (`InlineWorkers`).
+Group syncs have threads of their own, one per log directory (`disk.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Protocol, TypeVar
+
+Post = Callable[[Callable[[], None]], None]
+"""Runs a callable on the broker's thread, soon; may be called from any thread."""
+
+T = TypeVar("T")
+MAX_WORKERS = 4
+"""Threads that read cold data; more would only queue at the disk."""
+
+
+class Workers(Protocol):
+    """Where blocking work goes."""
+
+    def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Run `work()` off the broker's thread and `done(result, error)` on it."""
+
+    def close(self) -> None:
+        """Finish what was given to them and end the threads. No `done` is called from now on."""
+
+
+class InlineWorkers:
+    """Runs everything at once, on the spot: for simulations and tests."""
+
+    def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Run both now."""
+        try:
+            result = work()
+        except OSError as error:
+            done(None, error)
+        else:
+            done(result, None)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class ThreadedWorkers:
+    """Up to `MAX_WORKERS` threads, started when first needed."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._is_closed = False
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._unfinished = 0
+
+    def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Run `work()` in a thread and `done(result, error)` on the broker's thread."""
+
+        def finish(result: T | None, error: BaseException | None) -> None:
+            self._unfinished -= 1
+            if not self._is_closed:  # else the broker has stopped: what is done now would be done to somebody else's
+                done(result, error)
+
+        def job() -> None:
+            try:
+                result = work()
+            except Exception as error:  # whatever the work raised belongs to `done`, on its thread
+                failure = error
+                self._post(lambda: finish(None, failure))
+            else:
+                self._post(lambda: finish(result, None))
+
+        self._unfinished += 1
+        if len(self._threads) < MAX_WORKERS and self._unfinished > len(self._threads):
+            thread = threading.Thread(target=self._serve, name=f"reader {len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._jobs.put(job)
+
+    def close(self) -> None:
+        """End the threads after what waits for them; nobody is told of it any more, posted or not."""
+        self._is_closed = True
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
