@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
 from ottla.broker.groups.home import MAX_MESSAGE_BYTES
-from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataImage, PartitionState, TopicState
+from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicState
+from ottla.broker.metadata.partition_state import PartitionState
 from ottla.protocol.stored.metadata import ProducerIdsRecord
 from ottla.storage import layout
 from ottla.storage.checkpoint import BrokenFile

@@ -15,10 +15,11 @@ with one) take effect at its end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from ottla.broker.metadata.partition_state import PartitionState, changed_state, partition_record, partition_state
 from ottla.protocol.stored.metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -57,9 +58,6 @@ GROUP_RESOURCE = 32
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 """Whom a quota concerns: (type, name) pairs, sorted by type; a name of None is the default of that type."""
 
-NO_LEADER_CHANGE = -2
-"""PartitionChangeRecord.leader when the leader stays and the leader epoch with it."""
-
 RECORD_VERSIONS: dict[type[MetadataRecord], int] = {
     RegisterBrokerRecord: 3,
     BrokerRegistrationChangeRecord: 2,
@@ -74,21 +72,6 @@ PartitionRecord 2 needs the feature eligible.leader.replicas.version, which one 
 
 class MetadataError(Exception):
     """The metadata cannot be read or makes no sense; the text is one line for people."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """One partition as the records describe it; `leader_epoch` grows with every PartitionChange that names a leader."""
-
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    leader: int
-    leader_epoch: int
-    partition_epoch: int
-    directories: tuple[UUID, ...]
-    removing_replicas: tuple[int, ...] = ()
-    adding_replicas: tuple[int, ...] = ()
-    leader_recovery_state: int = 0
 
 
 @dataclass(slots=True)
@@ -174,23 +157,6 @@ class MetadataImage:
         if topic is None:
             raise MetadataError(f"{type(record).__name__} names topic id {topic_id}, which does not exist")
         return topic
-
-
-def partition_record(topic_id: UUID, index: int, state: PartitionState) -> PartitionRecord:
-    """The record that replays to `state`."""
-    return PartitionRecord(
-        partition_id=index,
-        topic_id=topic_id,
-        replicas=list(state.replicas),
-        isr=list(state.isr),
-        removing_replicas=list(state.removing_replicas),
-        adding_replicas=list(state.adding_replicas),
-        leader=state.leader,
-        leader_recovery_state=state.leader_recovery_state,
-        leader_epoch=state.leader_epoch,
-        partition_epoch=state.partition_epoch,
-        directories=list(state.directories),
-    )
 
 
 def quota_record(entity: QuotaEntity, key: str, value: float | None) -> ClientQuotaRecord:
@@ -295,46 +261,17 @@ def _partition(image: MetadataImage, record: PartitionRecord) -> None:
     topic = image.topic_of(record.topic_id, record)
     if record.partition_id not in topic.partitions:
         image.partition_count += 1
-    topic.partitions[record.partition_id] = PartitionState(
-        replicas=tuple(record.replicas),
-        isr=tuple(record.isr),
-        leader=record.leader,
-        leader_epoch=record.leader_epoch,
-        partition_epoch=record.partition_epoch,
-        directories=tuple(record.directories),
-        removing_replicas=tuple(record.removing_replicas),
-        adding_replicas=tuple(record.adding_replicas),
-        leader_recovery_state=record.leader_recovery_state,
-    )
+    topic.partitions[record.partition_id] = partition_state(record)
 
 
 def _partition_change(image: MetadataImage, record: PartitionChangeRecord) -> None:
-    """Kafka's PartitionRegistration.merge: a record that names a leader, be it the same, starts a leader epoch."""
     topic = image.topic_of(record.topic_id, record)
     old = topic.partitions.get(record.partition_id)
     if old is None:
         raise MetadataError(
             f"PartitionChangeRecord names partition {record.partition_id} of {topic.name}, which does not exist"
         )
-    same_leader = record.leader == NO_LEADER_CHANGE
-    topic.partitions[record.partition_id] = replace(
-        old,
-        replicas=_changed(record.replicas, old.replicas),
-        isr=_changed(record.isr, old.isr),
-        removing_replicas=_changed(record.removing_replicas, old.removing_replicas),
-        adding_replicas=_changed(record.adding_replicas, old.adding_replicas),
-        leader=old.leader if same_leader else record.leader,
-        leader_epoch=old.leader_epoch if same_leader else old.leader_epoch + 1,
-        partition_epoch=old.partition_epoch + 1,
-        leader_recovery_state=(
-            old.leader_recovery_state if record.leader_recovery_state < 0 else record.leader_recovery_state
-        ),
-        directories=old.directories if record.directories is None else tuple(record.directories),
-    )
-
-
-def _changed(new: list[int] | None, old: tuple[int, ...]) -> tuple[int, ...]:
-    return old if new is None else tuple(new)
+    topic.partitions[record.partition_id] = changed_state(old, record)
 
 
 def _config(image: MetadataImage, record: ConfigRecord) -> None:

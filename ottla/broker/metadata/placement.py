@@ -16,7 +16,8 @@ from ottla.broker.metadata.registration import partition_change
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.metadata.image import MetadataImage, PartitionState, TopicState
+    from ottla.broker.metadata.image import MetadataImage, TopicState
+    from ottla.broker.metadata.partition_state import PartitionState
     from ottla.protocol.stored.metadata import MetadataRecord
     from ottla.storage.log_directory import LogDirectory
     from ottla.storage.manager import LogManager

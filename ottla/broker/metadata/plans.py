@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataImage, PartitionState, TopicState, partition_record
+from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicState
+from ottla.broker.metadata.partition_state import PartitionState, partition_record
 from ottla.broker.metadata.placement import ChooseDirectory, Placement
 from ottla.broker.metadata.wishes import ZERO_ID, NewPartitions, NewTopic, TopicOutcome, refused
 from ottla.config.errors import ConfigError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.broker.metadata.features import SUPPORTED_FEATURES
-from ottla.broker.metadata.image import NO_LEADER_CHANGE, PartitionState
+from ottla.broker.metadata.partition_state import NO_LEADER_CHANGE, PartitionState
 from ottla.protocol.stored.metadata import (
     BrokerRegistrationChangeRecord,
     MetadataRecord,

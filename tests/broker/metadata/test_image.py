@@ -13,9 +13,8 @@ from ottla.broker.metadata.image import (
     TOPIC_RESOURCE,
     MetadataError,
     MetadataImage,
-    PartitionState,
-    partition_record,
 )
+from ottla.broker.metadata.partition_state import PartitionState, partition_record
 from ottla.protocol.stored.metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
