@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from ottla.broker.metadata.image import RECORD_VERSIONS, MetadataError
+from ottla.broker.metadata.image import MetadataError
+from ottla.broker.metadata.metadata_version import RECORD_VERSIONS
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.message import encode
 from ottla.protocol.records.batch import BatchHeader, CorruptBatch, decode_batch, encode_batch

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.metadata.features import SUPPORTED_FEATURES
-from ottla.broker.metadata.image import METADATA_VERSION_FEATURE, MetadataImage
+from ottla.broker.metadata.image import MetadataImage
+from ottla.broker.metadata.metadata_version import METADATA_VERSION_FEATURE
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import FeatureLevelRecord
 

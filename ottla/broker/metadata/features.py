@@ -8,7 +8,7 @@ directory whose metadata.version is that of an older Kafka gets none: that Kafka
 
 from __future__ import annotations
 
-from ottla.broker.metadata.image import METADATA_VERSION, METADATA_VERSION_FEATURE, METADATA_VERSION_MIN
+from ottla.broker.metadata.metadata_version import METADATA_VERSION, METADATA_VERSION_FEATURE, METADATA_VERSION_MIN
 
 GROUP_VERSION_FEATURE = "group.version"
 FIRST_METADATA_VERSION_WITH_GROUP_VERSION = 22

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from ottla.broker.metadata.metadata_version import METADATA_VERSION, METADATA_VERSION_FEATURE, METADATA_VERSION_MIN
 from ottla.broker.metadata.partition_state import PartitionState, changed_state, partition_record, partition_state
 from ottla.protocol.stored.metadata import (
     AbortTransactionRecord,
@@ -43,12 +44,6 @@ from ottla.protocol.stored.metadata import (
     UnregisterBrokerRecord,
 )
 
-METADATA_VERSION_FEATURE = "metadata.version"
-METADATA_VERSION_MIN = 17
-"""3.7-IV2, the first level whose records name log directories."""
-METADATA_VERSION = 27
-"""4.1-IV1, the level of Kafka 4.1 (Kafka's MetadataVersion)."""
-
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 CLIENT_METRICS_RESOURCE = 16
@@ -57,17 +52,6 @@ GROUP_RESOURCE = 32
 
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 """Whom a quota concerns: (type, name) pairs, sorted by type; a name of None is the default of that type."""
-
-RECORD_VERSIONS: dict[type[MetadataRecord], int] = {
-    RegisterBrokerRecord: 3,
-    BrokerRegistrationChangeRecord: 2,
-    PartitionRecord: 1,
-    PartitionChangeRecord: 1,
-}
-"""The version that each record is written in at METADATA_VERSION; 0 for all others.
-
-PartitionRecord 2 needs the feature eligible.leader.replicas.version, which one node has no use for.
-"""
 
 
 class MetadataError(Exception):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.metadata.features import FIRST_METADATA_VERSION_WITH_GROUP_VERSION, GROUP_VERSION_FEATURE
-from ottla.broker.metadata.image import METADATA_VERSION, METADATA_VERSION_FEATURE, MetadataError, MetadataImage
+from ottla.broker.metadata.image import MetadataError, MetadataImage
 from ottla.broker.metadata.journal import (
     METADATA_DIRECTORY,
     METADATA_TOPIC_ID,
@@ -20,6 +20,7 @@ from ottla.broker.metadata.journal import (
     JournalSettings,
     bootstrap_records,
 )
+from ottla.broker.metadata.metadata_version import METADATA_VERSION, METADATA_VERSION_FEATURE
 from ottla.broker.metadata.placement import opened_partitions
 from ottla.broker.metadata.registration import Registration, partition_change
 from ottla.config.topic import TopicConfig

@@ -10,8 +10,9 @@ import pytest
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.metadata.batches import encode_data_batch, leader_change_batch, single_voter
-from ottla.broker.metadata.image import METADATA_VERSION, MetadataError, MetadataImage
+from ottla.broker.metadata.image import MetadataError, MetadataImage
 from ottla.broker.metadata.journal import bootstrap_records
+from ottla.broker.metadata.metadata_version import METADATA_VERSION
 from ottla.broker.metadata.opening import known_features
 from ottla.broker.metadata.quorum_state import QuorumState, decode_quorum_state
 from ottla.broker.metadata.scan import scan_log

@@ -8,12 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.broker.metadata.image import (
-    METADATA_VERSION,
-    TOPIC_RESOURCE,
-    MetadataError,
-    MetadataImage,
-)
+from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataError, MetadataImage
+from ottla.broker.metadata.metadata_version import METADATA_VERSION
 from ottla.broker.metadata.partition_state import PartitionState, partition_record
 from ottla.protocol.stored.metadata import (
     AbortTransactionRecord,
