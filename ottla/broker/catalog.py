@@ -45,7 +45,7 @@ from ottla.broker.metadata.wishes import NewPartitions, NewTopic, Outcomes, Topi
 from ottla.broker.partition_creation import PartitionCreation
 from ottla.broker.partition_removal import PartitionRemoval
 from ottla.broker.settings import Settings
-from ottla.broker.topic import TopicIndex
+from ottla.broker.topic import Topic, TopicIndex
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import MetadataRecord, ProducerIdsRecord
 from ottla.storage.kafka_uuid import random_uuid
@@ -364,34 +364,20 @@ class Catalog:
 
     def _removed(self, outcomes: list[TopicOutcome], done: Outcomes) -> None:
         """End the partitions, and have their directories renamed."""
-        deleted: list[str] = []
-        doomed: list[Partition] = []
+        removed: list[Topic] = []
         for outcome in outcomes:
             topic = None if outcome.failed else self._topic_index.remove(outcome.id)
             if topic is None:
                 continue
-            deleted.append(topic.name)
+            removed.append(topic)
             logger.info("topic %s is deleted", topic.name)
             self._creation.forget(topic)
-            for partition in topic.partitions:
-                if partition is not None:
-                    doomed.append(partition)
-                    partition.close(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted"))
+            topic.close(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted"))
             if self._metrics is not None:
                 self._metrics.forget_topic(topic.name)
-        if deleted:
-            self._note_change(deleted)
-        if not doomed:
-            done(outcomes)
-        waiting = len(doomed)
-
-        def gone(_: Partition) -> None:
-            nonlocal waiting
-            waiting -= 1
-            if waiting == 0:
-                done(outcomes)
-
-        self._removal.remove(doomed, gone)
+        if removed:
+            self._note_change([topic.name for topic in removed])
+        self._removal.remove_topics(removed, partial(done, outcomes))
 
     def _note_change(self, deleted: Collection[str]) -> None:
         self.topics_epoch += 1

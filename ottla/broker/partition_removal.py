@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from ottla.broker.disk import GroupSyncer
     from ottla.broker.partition import Partition
+    from ottla.broker.topic import Topic
     from ottla.broker.workers import Workers
     from ottla.storage.manager import LogManager
 
@@ -80,6 +81,21 @@ class PartitionRemoval:
             self._syncer.retire(partition.log, partial(self._note_quiet, partition, gone))
         self._is_planned = was_planned
         self._plan()
+
+    def remove_topics(self, topics: Iterable[Topic], done: Callable[[], None]) -> None:
+        """Remove what partitions the topics have, as `remove`; `done()` when all are gone."""
+        doomed = [partition for topic in topics for partition in topic.partitions if partition is not None]
+        waiting = len(doomed)
+
+        def gone(_: Partition) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if waiting == 0:
+                done()
+
+        if not doomed:
+            done()
+        self.remove(doomed, gone)
 
     def finish(self) -> None:
         """Do what is left, at once: the broker stops. After the syncer and the workers have ended; blocks."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ottla.broker.metadata.image import TopicState
     from ottla.broker.partition import Partition
     from ottla.config.broker import BrokerConfig
+    from ottla.protocol.errors import KafkaError
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,12 @@ class Topic:
         self.config = config
         self.overrides = dict(overrides)
         self.is_internal = name in INTERNAL_TOPICS
+
+    def close(self, error: KafkaError) -> None:
+        """End every partition; who waits for one gets the error."""
+        for partition in self.partitions:
+            if partition is not None:
+                partition.close(error)
 
 
 class TopicIndex:
