@@ -23,17 +23,16 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ottla.protocol.records.batch import BatchHeader, CorruptBatch
 from ottla.storage import segment_swap
 from ottla.storage.append_plan import RollLimits
 from ottla.storage.batch_cleaning import BatchCleaning, Pause, put_keys
 from ottla.storage.cleanable import Assessment, LogToAssess, group_segments
 from ottla.storage.cleaned_segment import CleanedSegment, SegmentTooLarge
+from ottla.storage.cleaning_reads import Unreadable, batches_of, reading
 from ottla.storage.disk_errors import is_full, is_passing
 from ottla.storage.files import NotOpened
 from ottla.storage.layout import SWAP_SUFFIX
 from ottla.storage.offset_map import OffsetMap
-from ottla.storage.scan import batches
 from ottla.storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -54,10 +53,6 @@ class CleaningAborted(Exception):
 
 class Uncleanable(Exception):
     """The log cannot be cleaned; says why in a line."""
-
-
-class _Unreadable(Exception):
-    """A segment could not be read; it must not be taken for a failure to write."""
 
 
 class LogCleaning:
@@ -143,10 +138,10 @@ class LogCleaning:
                 return
             if following <= found.first_dirty_offset:
                 continue
-            with _reading(segment):
+            with reading(segment):
                 position = segment.floor(found.first_dirty_offset)
-            for batch, header in _batches_of(segment, position):
-                with _reading(segment):
+            for batch, header in batches_of(segment, position):
+                with reading(segment):
                     fits = put_keys(
                         offsets, batch, header, found.first_dirty_offset, self._max_decompressed_bytes, self._pause
                     )
@@ -159,15 +154,15 @@ class LogCleaning:
     def _group(self, segments: Sequence[Segment], groups: list[list[Segment]]) -> Iterator[int]:
         clean = [one for one in segments if one.base_offset < self._found.first_dirty_offset]
         if clean:
-            with _reading(clean[-1]):
+            with reading(clean[-1]):
                 written_ms = self._log.files.modified_ms(clean[-1].file.path)
             self._old_horizon_ms = written_ms - self._state.config.delete_retention_ms
         config, end_offset = self._state.config, self._found.first_uncleanable_offset
         for segment in segments:
-            with _reading(segment):
+            with reading(segment):
                 segment.offset_index.check()
             yield 0
-        with _reading(segments[0]):
+        with reading(segments[0]):
             groups += group_segments(
                 segments,
                 max_bytes=config.segment_bytes,
@@ -188,10 +183,10 @@ class LogCleaning:
         cleaned.changes = len(group) > 1
         modified_ms = self._log.files.modified_ms
         for segment in group:
-            with _reading(segment):
+            with reading(segment):
                 decision.keeps_old_tombstones = modified_ms(segment.file.path) > self._old_horizon_ms
-            for batch, header in _batches_of(segment, 0):
-                with _reading(segment):
+            for batch, header in batches_of(segment, 0):
+                with reading(segment):
                     kept = decision.apply(batch, header)
                 if kept is not batch:
                     cleaned.changes = True
@@ -217,7 +212,7 @@ class LogCleaning:
         while not pieces.are_over:
             try:
                 yield pieces
-            except (_Unreadable, SegmentTooLarge) as error:
+            except (Unreadable, SegmentTooLarge) as error:
                 self._require_unchanged(segments)
                 raise Uncleanable(str(error)) from None
             except OSError as error:
@@ -369,37 +364,6 @@ class _Pieces:
                 return done_bytes
         self.are_over = True
         return done_bytes
-
-
-class _reading:  # noqa: N801  # reads as a statement: with _reading(segment)
-    """What goes wrong inside is about reading a segment, not about writing one."""
-
-    __slots__ = ("_segment",)
-
-    def __init__(self, segment: Segment) -> None:
-        self._segment = segment
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, NotOpened):
-            return
-        if isinstance(error, (OSError, ValueError)):  # ValueError: CorruptBatch, or an index that was closed
-            raise _Unreadable(f"{self._segment.file.path.name}: {error}") from error
-
-
-def _batches_of(segment: Segment, position: int) -> Iterator[tuple[bytes, BatchHeader]]:
-    """(bytes, header) of a sealed segment's batches. Raises _Unreadable."""
-    try:
-        for _, header, batch in batches(segment.file.pread, position, segment.size_bytes):
-            yield batch, header
-    except CorruptBatch as error:
-        raise _Unreadable(f"{segment.file.path.name}: {error}") from error
-    except NotOpened:
-        raise
-    except OSError as error:
-        raise _Unreadable(f"{segment.file.path.name}: {error}") from error
 
 
 def _nothing() -> int:
