@@ -2,7 +2,7 @@
 
 Names are read by `layout.py`; a directory whose name is no partition's (`lost+found`, people's backups) is nobody's
 business here. The owner of a partition's directory is the topic id in its `partition.metadata`, not its name. Called
-by `manager.py` and `directory_opening.py` only.
+by `manager.py`, `log_opening.py` and `directory_opening.py` only.
 """
 
 from __future__ import annotations

@@ -31,15 +31,12 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.storage.checkpoint import BrokenFile
-from ottla.storage.delayed_removal import DelayedRemovals, remove_tree
+from ottla.storage.delayed_removal import DelayedRemovals
 from ottla.storage.directory_opening import take_directories
 from ottla.storage.directory_status import DirectoryState
 from ottla.storage.errors import StorageError
-from ottla.storage.index_cache import IndexCache
 from ottla.storage.layout import (
     CLUSTER_METADATA_TOPIC,
-    INDEX_OFFSET_CHECKPOINT_FILE,
-    LOG_START_OFFSET_CHECKPOINT_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
     REPLICATION_OFFSET_CHECKPOINT_FILE,
     TopicPartition,
@@ -52,15 +49,13 @@ from ottla.storage.log_directory import LogDirectory
 from ottla.storage.log_homes import (
     WantedLog,
     choose_home,
-    clear_name,
     home_for_missing,
     home_for_new,
     scan,
     set_aside,
 )
 from ottla.storage.log_loading import Jobs, Opened, open_all
-from ottla.storage.partition_metadata import found_partition, sync_founded, write_partition_metadata
-from ottla.storage.recovery import open_log
+from ottla.storage.log_opening import LogOpening
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
@@ -96,9 +91,9 @@ class LogManager:
         self.checkpoints = LogCheckpoints(self.directories, self.logs, self._homes)
         """Writes which offsets of the logs are on disk; any thread may ask it to."""
         self._removals = DelayedRemovals(files)
-        self._index_cache = IndexCache()
         self.loading = LoadProgress(clock)
         """How far opening the logs has come; may be asked, and told to stop, from any thread."""
+        self._opening = LogOpening(config, files, clock, self.loading)
 
     # -- directories
 
@@ -158,7 +153,7 @@ class LogManager:
             raise StorageError(f"{error}{self._advice(error)}") from error
         if home is None:
             return self._make(wanted, home_for_missing(wanted, self.directories, self._homes.values()))
-        log = self._open(wanted, home.directory, is_marked=home.is_marked)
+        log = self._opening.open(wanted, home.directory, is_marked=home.is_marked)
         self._take(wanted.topic_partition, log, home.directory)
         return log
 
@@ -220,7 +215,7 @@ class LogManager:
         """Open what lies in these directories. Raises LoadInterrupted; what was recovered before is remembered."""
 
         def open_one(wanted: WantedLog, home: LogDirectory) -> Log:
-            log = self._open(wanted, home, is_marked=wanted.topic_partition in marked)
+            log = self._opening.open(wanted, home, is_marked=wanted.topic_partition in marked)
             if log.recovery.scanned_bytes:
                 self.checkpoints.note_recovered(home, wanted.topic_partition, log.recovery_point)
                 if self.loading.is_to_be_kept():
@@ -234,46 +229,14 @@ class LogManager:
             self.checkpoints.write_recovered()
             raise
 
-    def _open(self, wanted: WantedLog, home: LogDirectory, *, is_marked: bool) -> Log:
-        topic_partition = wanted.topic_partition
-        path = home.path / partition_directory_name(wanted.topic, wanted.partition)
-        try:
-            if not is_marked:
-                write_partition_metadata(self._files, path, wanted.topic_id)
-            log = open_log(
-                self._files,
-                path,
-                topic=wanted.topic,
-                partition=wanted.partition,
-                topic_id=wanted.topic_id,
-                config=wanted.config,
-                now_ms=self._clock.wall_ms(),
-                was_clean=home.was_clean,
-                recovery_point=home.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition),
-                log_start_offset=home.checkpoints.offset_of(LOG_START_OFFSET_CHECKPOINT_FILE, topic_partition),
-                high_watermark=home.checkpoints.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition),
-                indexed_offset=home.checkpoints.offset_of(INDEX_OFFSET_CHECKPOINT_FILE, topic_partition),
-                gaps_before=home.checkpoints.gaps_before(
-                    topic_partition,
-                    is_compacted="compact" in wanted.config.cleanup_policy,
-                    keeps_order=home.keeps_order,
-                ),
-                producer_id_expiration_ms=self._config.producer_id_expiration_ms,
-                health=home,
-                index_cache=self._index_cache,
-                progress=partial(self.loading.update, topic_partition),
-            )
-            if home.checkpoints.knows(topic_partition):
-                # Where damage cut the log below them they would vouch for what is appended next.
-                home.checkpoints.lower(topic_partition, log.recovery_point)
-            return log
-        except OSError as error:
-            home.mark_failed(error)
-            raise
-
     def _take(self, topic_partition: TopicPartition, log: Log, home: LogDirectory) -> None:
         self.logs[topic_partition] = log
         self._homes[topic_partition] = home
+
+    def _make(self, wanted: WantedLog, home: LogDirectory) -> Log:
+        log = self._opening.make(wanted, home)
+        self._take(wanted.topic_partition, log, home)
+        return log
 
     def _set_strays_aside(
         self,
@@ -377,32 +340,6 @@ class LogManager:
     def next_unlink_ms(self) -> int | None:
         """When `unlink_due` has something to do (monotonic), None if nothing waits."""
         return self._removals.next_due_ms()
-
-    def _make(self, wanted: WantedLog, home: LogDirectory) -> Log:
-        path = home.path / partition_directory_name(wanted.topic, wanted.partition)
-        try:
-            home.checkpoints.forget([wanted.topic_partition])
-            clear_name(self._files, home, wanted.topic_partition)
-            if not self._files.is_directory(path):
-                self._files.make_directory(path)
-            name = home.name_made()
-            found_partition(self._files, path, wanted.topic_id)
-            log = self._open(wanted, home, is_marked=True)
-        except OSError as error:
-            home.mark_failed(error)
-            if not home.is_offline and wanted.topic != CLUSTER_METADATA_TOPIC:
-                # The next attempt may be made elsewhere, and a start would have two to choose from.
-                with contextlib.suppress(OSError):
-                    remove_tree(self._files, path)
-            raise
-
-        def found() -> None:
-            sync_founded(self._files, path)
-            home.sync_names(name)
-
-        log.unsynced.founding = found
-        self._take(wanted.topic_partition, log, home)
-        return log
 
     # -- closing
 
