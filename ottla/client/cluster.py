@@ -1,9 +1,7 @@
 """What the client knows of the cluster: its brokers, who leads which partition, and the open connections.
 
 One `Cluster` belongs to one Producer, Consumer or Admin. Metadata is asked for when it is missing, when a broker's
-answer shows it to be wrong (`mark_stale`), and when it is old; several who ask at once share one request. A leader that
-comes with an older leader epoch than the one known is ignored (KIP-320), since brokers learn of changes at different
-times.
+answer shows it to be wrong (`mark_stale`), and when it is old; several who ask at once share one request.
 Every wait has a deadline of the caller's, and failures wait longer each time before the next try.
 """
 
@@ -23,6 +21,7 @@ from ottla.client.metrics import ConnectionMetrics
 from ottla.client.options import ClientOptions
 from ottla.client.shared_tasks import outcome_of
 from ottla.client.structs import BrokerAddress
+from ottla.client.topic_metadata import TopicMetadata
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Request, Response
@@ -37,34 +36,6 @@ MAX_TOPIC_NAME_CHARACTERS = 249
 """Kafka's limit, which keeps a name with its partition within a file name."""
 _FIRST_VERSION_WITH_AUTO_CREATION_SWITCH = 4
 _FIRST_VERSION_THAT_FINDS_IDS = 12
-
-
-@dataclass(slots=True)
-class PartitionMetadata:
-    """A partition: the broker that leads it, -1 for none at the moment, and the epoch of that leadership."""
-
-    index: int
-    leader_id: int
-    leader_epoch: int
-    replicas: list[int]
-    in_sync_replicas: list[int]
-    error: ErrorCode
-
-
-@dataclass(slots=True)
-class TopicMetadata:
-    """A topic: its id (zero where the broker tells none) and its partitions by index."""
-
-    name: str
-    topic_id: UUID
-    is_internal: bool
-    partitions: dict[int, PartitionMetadata]
-    error: ErrorCode
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether partitions are known, each by its place, so that keys can be assigned."""
-        return not self.error and bool(self.partitions) and max(self.partitions) == len(self.partitions) - 1
 
 
 @dataclass(slots=True)
@@ -322,26 +293,10 @@ class Cluster:
         for told in answer.topics:
             if told.name is None or not (is_everything or told.name in self._wanted):
                 continue
-            found = TopicMetadata(
-                name=told.name,
-                topic_id=told.topic_id,
-                is_internal=told.is_internal,
-                partitions={
-                    partition.partition_index: PartitionMetadata(
-                        index=partition.partition_index,
-                        leader_id=partition.leader_id,
-                        leader_epoch=partition.leader_epoch,
-                        replicas=list(partition.replica_nodes),
-                        in_sync_replicas=list(partition.isr_nodes),
-                        error=ErrorCode.of(partition.error_code),
-                    )
-                    for partition in told.partitions
-                },
-                error=ErrorCode.of(told.error_code),
-            )
+            found = TopicMetadata.of(told.name, told)
             before = self.topics.get(told.name)
-            if before is not None and before.topic_id == found.topic_id:
-                _keep_newer_leaders(before, found)
+            if before is not None:
+                found.keep_newer_leaders(before)
             self.topics[told.name] = found
         if is_everything:
             self._knows_all = self._wants_all
@@ -412,11 +367,3 @@ class Cluster:
 def is_worth_retrying(error: KafkaError) -> bool:
     """Whether the same request may succeed later: what Kafka calls retriable, and brokers that cannot be reached."""
     return error.code.retriable or isinstance(error, (ConnectionLost, NoBrokersAvailable))
-
-
-def _keep_newer_leaders(before: TopicMetadata, found: TopicMetadata) -> None:
-    """Undo, in `found`, leaders that are older than those known."""
-    for index, partition in found.partitions.items():
-        known = before.partitions.get(index)
-        if known is not None and 0 <= partition.leader_epoch < known.leader_epoch:
-            found.partitions[index] = known
