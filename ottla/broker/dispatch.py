@@ -222,7 +222,9 @@ class RequestDispatcher:
                     for api in self._node.advertised_apis
                 ],
             )
-            self._metrics.request("ApiVersions", version, ErrorCode.UNSUPPORTED_VERSION, 0)
+            # Counted under the version of the answer: that of the request is any number that a client thinks of, and a
+            # counter for each would be kept, and scraped, for ever.
+            self._metrics.request("ApiVersions", 0, ErrorCode.UNSUPPORTED_VERSION, 0)
             return _framed(response_header(api_key, 0, correlation_id), encode_buffers(response, 0))
         served = self._served.get(api_key)
         if served is None:

@@ -91,6 +91,15 @@ def test_api_versions_above_ours_is_told_the_list_and_may_ask_again(node: Node) 
     assert isinstance(client.ask(ApiVersionsRequest(), 0), ApiVersionsResponse)
 
 
+def test_versions_that_nobody_knows_are_counted_under_the_version_of_their_answer(node: Node) -> None:
+    client = Exchange(node)
+    for version in (-1, 77, 78, 79, 32_767):
+        client.send_frame(struct.pack(">hhih", 18, version, 5, -1) + b"\0")
+    node.settle()
+    counts = {key: count for key, count in node.metrics.request_counts.items() if key[0] == "ApiVersions"}
+    assert counts == {("ApiVersions", 0, ErrorCode.UNSUPPORTED_VERSION): 5}, "clients would name the metrics' labels"
+
+
 def test_a_bug_is_loud_and_the_client_is_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     def buggy(request: object, context: object) -> None:
         raise ZeroDivisionError("oops")
