@@ -1,8 +1,9 @@
-"""Keeps assigned partitions supplied: looks up where to begin, asks their leaders for batches, one request at a time.
+"""Keeps assigned partitions supplied: asks their leaders for batches, one request at a time.
 
 `pump` never waits: it writes a Fetch to every leader that has none under way and leads a partition with room in its
 buffer. Answers put batches into the partitions and wake whoever reads them. What goes wrong with a partition is either
 mended (another leader, an offset out of range with a reset policy) or left in its `failure` for the reader to raise.
+Where a partition that has no position begins, `position_resets.py` looks up.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
 from ottla.client.consumer_options import ISOLATION_LEVELS, RESETS, ConsumerOptions
 from ottla.client.errors import (
-    ClientTimeout,
     CorruptRecords,
     KafkaError,
     LogTruncated,
@@ -27,7 +27,7 @@ from ottla.client.errors import (
     PartitionFailure,
 )
 from ottla.client.metrics import ConsumerMetrics
-from ottla.client.offsets import OffsetAndTimestamp, list_offsets
+from ottla.client.position_resets import PositionResets
 from ottla.client.structs import TopicPartition
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode
@@ -68,11 +68,11 @@ class Fetcher:
         self._isolation_level = ISOLATION_LEVELS[options.isolation_level]
         self._reset_to = RESETS[options.auto_offset_reset]
         self._timeout_ms = options.default_api_timeout_ms
+        self._resets = PositionResets(cluster, options, on_data=on_data, on_move=self.wake)
         self._on_data = on_data
         self._loop = asyncio.get_running_loop()
         self._busy: set[tuple[int, int]] = set()
         self._connecting: dict[tuple[int, int], asyncio.Task[None]] = {}
-        self._resolving: set[asyncio.Task[None]] = set()
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -83,10 +83,10 @@ class Fetcher:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [*self._connecting.values(), *self._resolving]
+        tasks = list(self._connecting.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._resets.end(), return_exceptions=True)
 
     def wake(self) -> None:
         """Pump as soon as the loop is free."""
@@ -120,7 +120,7 @@ class Fetcher:
             if assigned.reset_to is not None and not assigned.is_resolving and assigned.failure is None
         ]
         if unresolved:
-            self._resolve(unresolved)
+            self._resets.look_up(unresolved)
         by_leader: dict[int, list[AssignedPartition]] = defaultdict(list)
         full: set[int] = set()
         for assigned in self._partitions.values():
@@ -364,44 +364,3 @@ class Fetcher:
     def _fail(self, assigned: AssignedPartition, error: KafkaError) -> None:
         assigned.failure = error
         self._on_data()
-
-    # Positions --------------------------------------------------------------------------------------------------
-
-    def _resolve(self, unresolved: list[AssignedPartition]) -> None:
-        for assigned in unresolved:
-            assigned.is_resolving = True
-        asked = [(assigned, assigned.generation) for assigned in unresolved]
-        task = asyncio.create_task(self._look_up(asked), name="ottla-positions")
-        self._resolving.add(task)
-        task.add_done_callback(self._resolving.discard)
-
-    async def _look_up(self, asked: list[tuple[AssignedPartition, int]]) -> None:
-        times = {assigned.partition: assigned.reset_to for assigned, _ in asked if assigned.reset_to is not None}
-        waiting = {assigned.partition: (assigned, generation) for assigned, generation in asked}
-
-        def on_found(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> None:
-            for partition, place in found.items():
-                assigned, generation = waiting.pop(partition)
-                if assigned.generation != generation:
-                    continue
-                if place is None:
-                    assigned.is_resolving = False
-                    self._fail(assigned, ClientTimeout(f"{partition}: the broker knows no such offset"))
-                else:
-                    assigned.move(place.offset)
-            self._on_data()
-            self.wake()
-
-        try:
-            await list_offsets(
-                self._cluster,
-                times,
-                isolation_level=self._isolation_level,
-                timeout_ms=self._timeout_ms,
-                on_found=on_found,
-            )
-        except KafkaError as failed:
-            for assigned, generation in waiting.values():
-                if assigned.generation == generation:
-                    assigned.is_resolving = False
-                    self._fail(assigned, failed)
