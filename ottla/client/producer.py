@@ -22,10 +22,10 @@ from ottla.client.interceptors import before_sending, close_all, tell_acknowledg
 from ottla.client.metrics import ProducerMetrics
 from ottla.client.options import Servers, read_options
 from ottla.client.partitioner import Partitioner
+from ottla.client.producer_metadata import ProducerMetadata
 from ottla.client.producer_options import ProducerKeywords, ProducerOptions
 from ottla.client.room import Room
 from ottla.client.sender import Sender
-from ottla.client.shared_tasks import outcome_of
 from ottla.client.structs import ProducerRecord, RecordMetadata
 from ottla.client.unseen_failures import UnseenFailures
 from ottla.protocol.records.builder import BatchBuilder
@@ -51,7 +51,6 @@ class Producer:
         **options: Unpack[ProducerKeywords],
     ) -> None:
         self._servers, self._options = read_options(ProducerOptions, bootstrap_servers, options)
-        self._batch_bytes = self._options.batch_size
         self._linger_s = self._options.linger_ms / 1000
         self._max_request_bytes = self._options.max_request_size
         self._max_block_ms = self._options.max_block_ms
@@ -62,15 +61,11 @@ class Producer:
         self._value_serializer = self._options.value_serializer
         self._is_plain = not (self._interceptors or self._key_serializer or self._value_serializer)
         self._queues: dict[str, list[PartitionQueue]] = {}
-        """The partitions that records may be sent to, of the topics that are asked about now."""
-        self._every_queue: dict[str, list[PartitionQueue]] = {}
-        """Those of topics that rest, and those that the last answer did not tell of, too: a broker may be behind. Their
-        sequences are kept, since to begin again at 0 under the same producer id would make the broker take new records
-        for old ones."""
+        """The partitions that records may be sent to, of the topics that are asked about now; `_topics` sees to it."""
+        self._topics: ProducerMetadata | None = None
         self._room = Room(self._options.buffer_memory, self._options.max_block_ms, self._hurry)
         self._unfinished: dict[Batch, None] = {}
         self._failures: UnseenFailures[Batch] = UnseenFailures(lambda batch: batch.is_observed)
-        self._opening: dict[str, asyncio.Task[list[PartitionQueue]]] = {}
         self._waiting_flushes = 0
         self._cluster: Cluster | None = None
         self._sender: Sender | None = None
@@ -98,6 +93,7 @@ class Producer:
             await cluster.close()
             raise
         self._cluster, self._sender = cluster, sender
+        self._topics = ProducerMetadata(cluster, self._options, self._queues)
         cluster.on_update = self._on_metadata
 
     async def close(self, timeout_ms: int | None = None) -> None:
@@ -126,11 +122,11 @@ class Producer:
 
     def _give_up(self) -> None:
         """Send nothing more, and tell all who wait. Waits for nothing, so that a cancelled `close` does it, too."""
+        assert self._topics is not None
         assert self._sender is not None
         self._sender.stop()
         self._room.close()
-        for opening in self._opening.values():
-            opening.cancel()
+        self._topics.stop()
         for batch in list(self._unfinished):
             batch.fail(ClientClosed("the producer was closed before the record was delivered"))
             self._on_finished(batch)
@@ -222,7 +218,6 @@ class Producer:
         queues = self._queues.get(topic)
         if queues is None:
             queues = await self._open_topic(topic)
-            self._refuse_if_closed()
         if headers:
             bound = BatchBuilder.upper_bound(key, value, headers)
         else:
@@ -399,45 +394,17 @@ class Producer:
     # Topics -----------------------------------------------------------------------------------------------------
 
     async def _open_topic(self, topic: str) -> list[PartitionQueue]:
-        """Learn a topic's partitions. Those who send to it meanwhile wait for the same answer, and keep their order."""
-        opening = self._opening.get(topic)
-        if opening is None:
-            opening = self._opening[topic] = asyncio.create_task(self._learn_topic(topic), name=f"ottla-topic-{topic}")
-            opening.add_done_callback(lambda _: self._opening.pop(topic, None))
-        return await outcome_of(opening)
-
-    async def _learn_topic(self, topic: str) -> list[PartitionQueue]:
-        assert self._cluster is not None
-        known = await self._cluster.topic(topic, self._max_block_ms)
-        if self._is_closed:
-            raise ClientClosed("the producer is closed")
-        queues = self._queues.setdefault(topic, [])
-        self._fit(topic, queues, len(known.partitions))
+        """Learn a topic's partitions; raises ClientClosed when the producer is closed before they are known."""
+        assert self._topics is not None
+        queues = await self._topics.open(topic)
+        self._refuse_if_closed()
         return queues
 
     def _on_metadata(self) -> None:
-        assert self._cluster is not None
+        assert self._topics is not None
         assert self._sender is not None
-        self._forget_idle_topics(self._loop.time() - self._options.metadata_max_idle_ms / 1000)
-        for topic, queues in self._queues.items():
-            known = self._cluster.topics.get(topic)
-            if known is not None and known.is_usable:
-                self._fit(topic, queues, len(known.partitions))
+        self._topics.update(self._loop.time())
         self._sender.wake()
-
-    def _forget_idle_topics(self, before: float) -> None:
-        """Stop asking about topics to which nothing was sent for `metadata_max_idle_ms`."""
-        assert self._cluster is not None
-        for topic in list(self._queues):
-            if all(queue.is_idle and queue.used_at < before for queue in self._every_queue[topic]):
-                del self._queues[topic]
-                self._cluster.forget(topic)
-
-    def _fit(self, topic: str, queues: list[PartitionQueue], partitions: int) -> None:
-        """Have as many queues as there are partitions; a topic that was created anew may have fewer."""
-        every = self._every_queue.setdefault(topic, [])
-        every.extend(PartitionQueue(topic, index, self._batch_bytes) for index in range(len(every), partitions))
-        queues[:] = every[:partitions]
 
 
 def _to_bytes(data: object, name: str) -> bytes | None:
