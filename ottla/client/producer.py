@@ -18,12 +18,13 @@ from typing import Self, Unpack
 from ottla.client.accumulator import Batch, Delivery, PartitionQueue
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientClosed, KafkaError, RecordTooLarge
-from ottla.client.interceptors import before_sending, close_all, tell_acknowledgement
+from ottla.client.interceptors import close_all, tell_acknowledgement
 from ottla.client.metrics import ProducerMetrics
 from ottla.client.options import Servers, read_options
 from ottla.client.partitioner import Partitioner
 from ottla.client.producer_metadata import ProducerMetadata
 from ottla.client.producer_options import ProducerKeywords, ProducerOptions
+from ottla.client.record_preparation import RecordPreparation, to_bytes
 from ottla.client.room import Room
 from ottla.client.sender import Sender
 from ottla.client.structs import ProducerRecord, RecordMetadata
@@ -57,9 +58,8 @@ class Producer:
         self._delivery_timeout_s = self._options.delivery_timeout_ms / 1000
         self._partitioner = Partitioner(self._options.partitioner, ignores_keys=self._options.partitioner_ignore_keys)
         self._interceptors = self._options.interceptors
-        self._key_serializer = self._options.key_serializer
-        self._value_serializer = self._options.value_serializer
-        self._is_plain = not (self._interceptors or self._key_serializer or self._value_serializer)
+        self._preparation = RecordPreparation(self._options)
+        self._is_plain = self._preparation.is_plain
         self._queues: dict[str, list[PartitionQueue]] = {}
         """The partitions that records may be sent to, of the topics that are asked about now; `_topics` sees to it."""
         self._topics: ProducerMetadata | None = None
@@ -165,24 +165,9 @@ class Producer:
         """
         if self._is_plain:
             return await self._put(topic, value, key, headers, timestamp_ms, partition)
-        return await self._put_told(self._prepare(ProducerRecord(topic, value, key, headers, timestamp_ms, partition)))
-
-    def _prepare(self, record: ProducerRecord) -> ProducerRecord:
-        """Let interceptors and serializers have the record; key and value are bytes or None afterwards.
-
-        Needs no loop: the blocking producer does it in the thread that sends.
-        """
-        record = before_sending(self._interceptors, record)
-        try:
-            value, key = record.value, record.key
-            if self._value_serializer is not None and value is not None:
-                value = self._value_serializer(value)
-            if self._key_serializer is not None and key is not None:
-                key = self._key_serializer(key)
-            return record._replace(value=_to_bytes(value, "value"), key=_to_bytes(key, "key"))
-        except Exception as failed:  # whatever a program's own code raises
-            self._tell_refused(record, failed)
-            raise
+        return await self._put_told(
+            self._preparation.prepare(ProducerRecord(topic, value, key, headers, timestamp_ms, partition))
+        )
 
     async def _put_told(self, record: ProducerRecord) -> Delivery:
         """Put a prepared record into its batch, and let interceptors hear when that is refused."""
@@ -191,13 +176,8 @@ class Producer:
                 record.topic, record.value, record.key, record.headers, record.timestamp_ms, record.partition
             )
         except Exception as failed:
-            self._tell_refused(record, failed)
+            self._preparation.tell_refused(record, failed)
             raise
-
-    def _tell_refused(self, record: ProducerRecord, failed: Exception) -> None:
-        partition = -1 if record.partition is None else record.partition
-        timestamp_ms = -1 if record.timestamp_ms is None else record.timestamp_ms
-        tell_acknowledgement(self._interceptors, RecordMetadata(record.topic, partition, -1, timestamp_ms), failed)
 
     async def _put(  # noqa: PLR0915  # one path in one place: a call per step would cost as much as the step
         self,
@@ -212,9 +192,9 @@ class Producer:
         if self._is_closed or self._sender is None:
             raise ClientClosed("the producer is closed" if self._is_closed else "the producer was not started")
         if type(value) is not bytes and value is not None:
-            value = _to_bytes(value, "value")
+            value = to_bytes(value, "value")
         if type(key) is not bytes and key is not None:
-            key = _to_bytes(key, "key")
+            key = to_bytes(key, "key")
         queues = self._queues.get(topic)
         if queues is None:
             queues = await self._open_topic(topic)
@@ -405,11 +385,3 @@ class Producer:
         assert self._sender is not None
         self._topics.update(self._loop.time())
         self._sender.wake()
-
-
-def _to_bytes(data: object, name: str) -> bytes | None:
-    if data is None or type(data) is bytes:
-        return data
-    if isinstance(data, (bytes, bytearray, memoryview)):
-        return bytes(data)
-    raise TypeError(f"the {name} must be bytes or None, not {type(data).__name__}")

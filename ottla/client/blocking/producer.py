@@ -77,6 +77,7 @@ class Producer(ProducerMethods):
     ) -> None:
         super().__init__(bootstrap_servers, **options)
         self._max_block_ms = self._inner._options.max_block_ms
+        self._prepare = self._inner._preparation.prepare
         self._known: set[str] = set()
         self._changed = threading.Condition()
         """Guards what follows; notified when the inbox was emptied, and at the end."""
@@ -110,7 +111,7 @@ class Producer(ProducerMethods):
         thread = self._running()
         if timestamp_ms is None:
             timestamp_ms = int(time.time() * 1000)
-        record = self._inner._prepare(ProducerRecord(topic, value, key, headers, timestamp_ms, partition))
+        record = self._prepare(ProducerRecord(topic, value, key, headers, timestamp_ms, partition))
         if record.topic not in self._known:
             self.partitions_for(record.topic)
             self._known.add(record.topic)
