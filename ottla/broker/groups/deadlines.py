@@ -2,7 +2,8 @@
 
 A heap whose entries may be early or stale: a key that is put off (each heartbeat does so) leaves its entry where it is,
 and pays for the move when the entry comes up. So ten thousand heartbeats cost ten thousand dictionary writes, not a
-heap of ten thousand entries.
+heap of ten thousand entries. Stale entries go when they come up, or once most of the heap is stale: a member may ask
+for 24 days (`max.poll.interval.ms` of 2^31-1), and members that come and go must not leave an entry each until then.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+_COMPACT_FROM = 64
 
 
 class Deadlines(Generic[K]):
@@ -95,3 +97,13 @@ class Deadlines(Generic[K]):
         self._next_order += 1
         self._queued_ms[key] = due_ms
         heappush(self._heap, (due_ms, self._next_order, key))
+        if len(self._heap) > _COMPACT_FROM and len(self._heap) > 2 * len(self._queued_ms):
+            self._compact()
+
+    def _compact(self) -> None:
+        """Keep the valid entry of each key, fewer than half of all: so many pushes pay for it."""
+        valid: dict[K, tuple[float, int, K]] = {}
+        for entry in sorted(self._heap):
+            if self._queued_ms.get(entry[2]) == entry[0]:
+                valid.setdefault(entry[2], entry)
+        self._heap[:] = valid.values()  # in order, hence a heap

@@ -42,6 +42,27 @@ def test_a_key_that_is_put_off_again_and_again_has_one_entry() -> None:
     assert len(deadlines._heap) == 1
 
 
+def test_keys_that_come_and_go_leave_nothing_behind() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.set("stays", 1)
+    for number in range(10_000):
+        deadlines.set(f"member-{number}", 2**31)
+        deadlines.cancel(f"member-{number}")
+    assert len(deadlines._heap) < 200
+    assert (len(deadlines), deadlines.next_ms) == (1, 1)
+
+
+def test_a_key_that_is_due_soon_and_then_late_and_soon_again_has_few_entries() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.set("stays", 2**20)
+    for now_ms in range(10_000):
+        deadlines.set("a", now_ms + 1)
+        deadlines.set("a", now_ms + 2**31)
+        assert deadlines.take(now_ms + 1) is None
+    assert len(deadlines._heap) < 200
+    assert (len(deadlines), deadlines.next_ms, deadlines.at("a")) == (2, 2**20, 9_999 + 2**31)
+
+
 def test_clearing_forgets_all() -> None:
     deadlines: Deadlines[str] = Deadlines()
     deadlines.set("a", 1)
