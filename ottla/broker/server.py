@@ -75,10 +75,13 @@ class LoopTimers:
         self._handle = None
         node = self._node
         now_ms = node.clock.monotonic_ms()
-        node.timers.run_due(now_ms)
-        next_ms = node.timers.next_deadline_ms()
-        if next_ms is not None:
-            self._plan(next_ms)
+        try:
+            node.timers.run_due(now_ms)
+        finally:
+            # Whatever a callback raises, for the loop to say: all deadlines of the broker hang on the next call.
+            next_ms = node.timers.next_deadline_ms()
+            if next_ms is not None:
+                self._plan(next_ms)
 
 
 class Server:

@@ -3,6 +3,8 @@
 Life drives it through one `loop.call_at` for the earliest deadline (`on_earlier` tells when that moves forward);
 a simulation moves its clock and calls `run_due`. A cancelled timer stays in the heap until it would have been due,
 or until more than half of the heap is cancelled: long polls that are answered at once must not pile up.
+
+A callback that raises is a bug, and raises out of `run_due`; the others are still there, and due in the next call.
 """
 
 from __future__ import annotations
@@ -39,13 +41,15 @@ class Timers:
 
     def __init__(self) -> None:
         self._heap: list[Timer] = []
+        self._later: list[Timer] = []
+        """Due already, and added by what `run_due` runs at the moment: for its next call."""
         self._next_order = 0
         self._cancelled_count = 0
         self.on_earlier: Callable[[float], None] | None = None
         """Called with the new earliest deadline when a timer is added before all others."""
 
     def __len__(self) -> int:
-        return len(self._heap) - self._cancelled_count
+        return len(self._heap) + len(self._later) - self._cancelled_count
 
     def at(self, deadline_ms: float, callback: Callable[[], None]) -> Timer:
         """Run `callback` once `run_due` sees a monotonic time of `deadline_ms` or later; equal deadlines in order."""
@@ -71,29 +75,30 @@ class Timers:
         only in the next one.
         """
         last_order = self._next_order
-        later: list[Timer] = []
         ran = 0
-        heap = self._heap
-        while heap and heap[0].deadline_ms <= now_ms:
-            timer = heapq.heappop(heap)
-            callback = timer.callback
-            if callback is None:
-                self._cancelled_count -= 1
-            elif timer.order > last_order:
-                later.append(timer)
-            else:
-                timer.callback = None
-                ran += 1
-                callback()
-            heap = self._heap
-        for timer in later:
-            heapq.heappush(heap, timer)
+        try:
+            while self._heap and self._heap[0].deadline_ms <= now_ms:
+                timer = heapq.heappop(self._heap)
+                callback = timer.callback
+                if callback is None:
+                    self._cancelled_count -= 1
+                elif timer.order > last_order:
+                    self._later.append(timer)
+                else:
+                    timer.callback = None
+                    ran += 1
+                    callback()
+        finally:
+            later, self._later = self._later, []
+            for timer in later:
+                heapq.heappush(self._heap, timer)
         return ran
 
     def note_cancelled(self) -> None:
         """Count a cancelled timer, and sweep the heap when most of it is."""
         self._cancelled_count += 1
-        if self._cancelled_count > _COMPACT_FROM and self._cancelled_count * 2 > len(self._heap):
+        if self._cancelled_count > _COMPACT_FROM and self._cancelled_count * 2 > len(self._heap) + len(self._later):
             self._heap = [timer for timer in self._heap if timer.callback is not None]
             heapq.heapify(self._heap)
+            self._later = [timer for timer in self._later if timer.callback is not None]
             self._cancelled_count = 0

@@ -207,6 +207,33 @@ def test_timers_run_on_the_loop_in_time_and_not_before(tmp_path: Path) -> None:
     loop.close()
 
 
+def test_a_timer_that_fails_is_told_to_the_loop_and_does_not_stop_the_others(tmp_path: Path) -> None:
+    from ottla.broker.node import Node
+
+    loop = new_event_loop()
+    told: list[object] = []
+    loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+    node = Node(config(tmp_path))
+    timers = LoopTimers(node, loop)
+    bug = ZeroDivisionError("a bug")
+
+    def fail() -> None:
+        loop.call_later(30, loop.stop)  # the end of the test where nothing runs any more
+        raise bug
+
+    ran: list[str] = []
+    start_ms = node.clock.monotonic_ms()
+    node.timers.at(start_ms, fail)
+    node.timers.at(start_ms, lambda: ran.append("behind it"))
+    node.timers.at(start_ms + 10, lambda: ran.append("later"))
+    node.timers.at(start_ms + 10, loop.stop)
+    loop.run_forever()
+    assert ran == ["behind it", "later"]
+    assert told == [bug]
+    timers.stop()
+    loop.close()
+
+
 @pytest.mark.parametrize(
     ("size", "shown"), [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (1 << 40, "1.0 TiB")]
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ottla.broker.timers import Timers
+import pytest
+
+from ottla.broker.timers import Timer, Timers
 
 
 def test_callbacks_run_in_the_order_of_their_deadlines() -> None:
@@ -62,3 +64,30 @@ def test_many_cancelled_timers_do_not_pile_up() -> None:
     assert len(timers._heap) < 200
     assert len(timers) == 1
     assert timers.next_deadline_ms() == 1
+
+
+def test_timers_that_are_cancelled_before_they_may_run_are_not_counted_twice() -> None:
+    timers = Timers()
+    added: list[Timer] = []
+    timers.at(0, lambda: added.extend(timers.at(0, lambda: None) for _ in range(200)))
+    timers.at(5, lambda: [timer.cancel() for timer in added])
+    timers.run_due(5)
+    assert len(timers) == 0
+    assert timers.run_due(5) == 0
+    assert (len(timers), len(timers._heap)) == (0, 0)
+
+
+def test_a_callback_that_raises_takes_no_other_with_it() -> None:
+    timers = Timers()
+    ran: list[str] = []
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    timers.at(1, lambda: timers.at(0, lambda: ran.append("added meanwhile")))
+    timers.at(2, fail)
+    timers.at(3, lambda: ran.append("behind it"))
+    with pytest.raises(ZeroDivisionError):
+        timers.run_due(5)
+    assert timers.run_due(5) == 2
+    assert ran == ["added meanwhile", "behind it"]
