@@ -14,6 +14,7 @@ from ottla.client.consumer_options import ConsumerOptions
 from ottla.client.errors import CorruptRecords, KafkaError, UndecodableRecord
 from ottla.client.metrics import ConsumerMetrics
 from ottla.client.structs import ConsumerRecord, TopicPartition
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import MAGIC, BatchHeader, CorruptBatch, decode_batch, decode_batch_as
 from ottla.protocol.records.control import ControlType, decode_control_key
 from ottla.protocol.records.legacy import decode_message
@@ -118,6 +119,13 @@ class AssignedPartition:
     def is_nowhere(self) -> bool:
         """Whether there is no position, and nothing to look one up by."""
         return self.position < 0 and self.reset_to is None and not self.awaits_committed
+
+    def miss_position(self) -> None:
+        """Leave it to the program where to begin, as `auto_offset_reset` none asks for."""
+        self.failure = KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{self.partition}: no position was sought and auto_offset_reset is none",
+        )
 
     def has_reached(self, offset: int) -> bool:
         """Whether the program has had every record below `offset`."""

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Unpack
 
-from ottla.client.assigned import AssignedPartition
 from ottla.client.consumer_options import ConsumerKeywords, ConsumerOptions
 from ottla.client.errors import KafkaError
 from ottla.client.groups.commits import MemberIdentity
@@ -228,18 +227,12 @@ class Consumer(PartitionReader[K, V], Generic[K, V]):
     def _make_positions(self, coordinator: Coordinator, identity: Callable[[], MemberIdentity]) -> StartPositions:
         cluster, fetcher = self._started()
 
-        def on_missing(assigned: AssignedPartition) -> None:
-            if self._reset_to is None:
-                self._miss_position(assigned)
-            else:
-                assigned.move(-1, reset_to=self._reset_to)
-
         def on_change() -> None:
             fetcher.wake()
             self._wake_readers()
 
         return StartPositions(
-            cluster, coordinator, identity, self._timeout_ms, on_missing=on_missing, on_change=on_change
+            cluster, coordinator, identity, self._timeout_ms, on_missing=self._assignment.reset, on_change=on_change
         )
 
 

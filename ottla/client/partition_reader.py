@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Generic, Self
 
 from ottla.client.assigned import AssignedPartition
+from ottla.client.assignment import Assignment
 from ottla.client.cluster import Cluster
 from ottla.client.consumer_options import ISOLATION_LEVELS, RESETS, ConsumerOptions
 from ottla.client.errors import ClientClosed, ClientTimeout, KafkaError
@@ -22,7 +23,6 @@ from ottla.client.interceptors import before_consuming, close_all
 from ottla.client.metrics import ConsumerMetrics
 from ottla.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from ottla.client.structs import ConsumerRecord, K, TopicPartition, V
-from ottla.protocol.errors import ErrorCode
 
 _NO_LIMIT = 2**63
 
@@ -32,12 +32,12 @@ class PartitionReader(Generic[K, V]):
 
     def __init__(self, servers: list[tuple[str, int]], options: ConsumerOptions) -> None:
         self._servers, self._options = servers, options
-        self._reset_to = RESETS[options.auto_offset_reset]
         self._isolation_level = ISOLATION_LEVELS[options.isolation_level]
         self._max_partition_fetch_bytes = options.max_partition_fetch_bytes
         self._timeout_ms = options.default_api_timeout_ms
         self._interceptors = options.interceptors
-        self._partitions: dict[TopicPartition, AssignedPartition] = {}
+        self._assignment = Assignment(RESETS[options.auto_offset_reset])
+        self._partitions = self._assignment.partitions
         self._current: AssignedPartition | None = None
         self._waiters: set[asyncio.Future[None]] = set()
         self._gate = PollGate(self._call_readers)
@@ -98,25 +98,11 @@ class PartitionReader(Generic[K, V]):
 
     def _replace_assignment(self, wanted: Iterable[TopicPartition], *, awaits_committed: bool) -> None:
         """Read these partitions and no others; those that were assigned before keep their position and their pause."""
-        kept = {partition: self._partitions.get(partition) for partition in wanted}
-        self._partitions.clear()
-        for partition, known in kept.items():
-            reset_to = None if awaits_committed else self._reset_to
-            assigned = known or AssignedPartition(partition, reset_to, awaits_committed=awaits_committed)
-            self._partitions[partition] = assigned
-            if known is None and reset_to is None and not awaits_committed:
-                self._miss_position(assigned)
+        self._assignment.replace(wanted, awaits_committed=awaits_committed)
         if self._current is not None and self._current.partition not in self._partitions:
             self._current = None
         self._wake_readers()  # one may wait for the position of a partition that is gone
         self._started()[1].wake()
-
-    def _miss_position(self, assigned: AssignedPartition) -> None:
-        """Leave it to the program where to begin, as `auto_offset_reset` none asks for."""
-        assigned.failure = KafkaError(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{assigned.partition}: no position was sought and auto_offset_reset is none",
-        )
 
     # Positions --------------------------------------------------------------------------------------------------
 
@@ -124,7 +110,7 @@ class PartitionReader(Generic[K, V]):
         """Read on at `offset`. Records that were fetched already are dropped."""
         if offset < 0:
             raise ValueError(f"an offset is 0 or more, not {offset}")
-        self._find(partition).move(offset)
+        self._assignment.find(partition).move(offset)
         self._after_move(partition)
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
@@ -149,14 +135,14 @@ class PartitionReader(Generic[K, V]):
         Raises the KafkaError that made the look-up fail, ClientTimeout after `default_api_timeout_ms`, ValueError for a
         partition that is not, or no longer, assigned.
         """
-        assigned = self._find(partition)
+        assigned = self._assignment.find(partition)
         self._look_up_positions()
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
                 while assigned.next_offset < 0:
                     self._raise_failure(assigned)
                     await self._await_data()
-                    assigned = self._find(partition)
+                    assigned = self._assignment.find(partition)
         except TimeoutError:
             raise ClientTimeout(f"{assigned.partition}: no position within {self._timeout_ms} ms") from None
         return assigned.next_offset
@@ -167,7 +153,7 @@ class PartitionReader(Generic[K, V]):
         What to compare `end_offsets` with: where the last records of a log were compacted away the position never gets
         there, and an answer of the leader tells that nothing comes any more. Raises as `position`.
         """
-        return await self.position(partition) >= offset or self._find(partition).has_reached(offset)
+        return await self.position(partition) >= offset or self._assignment.find(partition).has_reached(offset)
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
@@ -188,11 +174,11 @@ class PartitionReader(Generic[K, V]):
 
     def high_watermark(self, partition: tuple[str, int]) -> int:
         """Return the high watermark that the last answer told, -1 before the first."""
-        return self._find(partition).high_watermark
+        return self._assignment.find(partition).high_watermark
 
     def lag(self, partition: tuple[str, int]) -> int:
         """Return how many offsets lie between the program and the end of the log; -1 before that is known."""
-        assigned = self._find(partition)
+        assigned = self._assignment.find(partition)
         end = assigned.last_stable_offset if self._isolation_level == 1 else assigned.high_watermark
         return max(0, end - assigned.next_offset) if end >= 0 and assigned.next_offset >= 0 else -1
 
@@ -215,7 +201,7 @@ class PartitionReader(Generic[K, V]):
     def pause(self, *partitions: tuple[str, int]) -> None:
         """Return no records of these partitions until `resume`; what was fetched stays."""
         for partition in partitions:
-            assigned = self._find(partition)
+            assigned = self._assignment.find(partition)
             assigned.is_paused = True
             if self._current is assigned:
                 self._current = None
@@ -224,7 +210,7 @@ class PartitionReader(Generic[K, V]):
         """End a `pause`."""
         _, fetcher = self._started()
         for partition in partitions:
-            self._find(partition).is_paused = False
+            self._assignment.find(partition).is_paused = False
         self._wake_readers()
         fetcher.wake()
 
@@ -253,7 +239,7 @@ class PartitionReader(Generic[K, V]):
                 if self._gate.is_wanted:
                     await self._gate.passed()
                 self._started()
-                for assigned in self._in_turn():
+                for assigned in self._assignment.in_turn():
                     if self._fill(assigned):
                         self._current = assigned
                         break
@@ -288,7 +274,7 @@ class PartitionReader(Generic[K, V]):
         self._before_poll()
         deadline = self._loop.time() + timeout_ms / 1000
         limit = max_records or self._options.max_poll_records or _NO_LIMIT
-        chosen = {self._find(partition).partition for partition in partitions}
+        chosen = {self._assignment.find(partition).partition for partition in partitions}
         with self._gate.polling():
             self._current = None
             while True:
@@ -317,7 +303,7 @@ class PartitionReader(Generic[K, V]):
         """Return up to `limit` records that are there, of `chosen` partitions if there are any."""
         taken: dict[TopicPartition, list[ConsumerRecord[K, V]]] = {}
         room = limit
-        for assigned in self._in_turn():
+        for assigned in self._assignment.in_turn():
             if chosen and assigned.partition not in chosen:
                 continue
             records: list[ConsumerRecord[K, V]] = []
@@ -347,21 +333,6 @@ class PartitionReader(Generic[K, V]):
             raise ClientClosed("the consumer is closed" if self._is_closed else "the consumer was not started")
         return self._cluster, self._fetcher
 
-    def _find(self, partition: tuple[str, int]) -> AssignedPartition:
-        found = self._partitions.get(TopicPartition(*partition))
-        if found is None:
-            raise ValueError(f"{partition[0]}-{partition[1]} is not assigned")
-        return found
-
-    def _in_turn(self) -> list[AssignedPartition]:
-        """Return the partitions that may be read, and let another come first the next time."""
-        readable = [assigned for assigned in self._partitions.values() if assigned.has_data and not assigned.is_paused]
-        if len(readable) > 1:
-            first = readable[0]
-            del self._partitions[first.partition]
-            self._partitions[first.partition] = first
-        return readable
-
     def _fill(self, assigned: AssignedPartition) -> bool:
         """Have decoded records of a partition at hand, if it has any."""
         if assigned.cursor < len(assigned.decoded):
@@ -390,7 +361,7 @@ class PartitionReader(Generic[K, V]):
         if assigned.failure is not None:
             failure, assigned.failure = assigned.failure, None
             if assigned.is_nowhere:
-                self._miss_position(assigned)
+                assigned.miss_position()
             self._started()[1].wake()
             raise failure
 
@@ -417,7 +388,7 @@ class PartitionReader(Generic[K, V]):
 
     def _reset(self, partitions: Iterable[tuple[str, int]], reset_to: int) -> None:
         for partition in list(partitions) or list(self._partitions):
-            self._find(partition).move(-1, reset_to=reset_to)
+            self._assignment.find(partition).move(-1, reset_to=reset_to)
             self._after_move(partition)
 
     def _after_move(self, partition: tuple[str, int]) -> None:

@@ -1,0 +1,54 @@
+"""What is assigned to a consumer, by partition, and whose turn it is to be read (Kafka's SubscriptionState)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ottla.client.assigned import AssignedPartition
+from ottla.client.structs import TopicPartition
+
+
+class Assignment:
+    """See the module. `partitions` stays the same dict; in its order they are read."""
+
+    def __init__(self, reset_to: int | None) -> None:
+        """`reset_to` is where a new partition begins, EARLIEST or LATEST; None: where the program says."""
+        self.partitions: dict[TopicPartition, AssignedPartition] = {}
+        self._reset_to = reset_to
+
+    def replace(self, wanted: Iterable[TopicPartition], *, awaits_committed: bool) -> None:
+        """Have these partitions and no others; those that were assigned before keep their position and their pause.
+
+        With `awaits_committed` new ones begin where the group has committed, which somebody is to look up.
+        """
+        kept = {partition: self.partitions.get(partition) for partition in wanted}
+        self.partitions.clear()
+        for partition, known in kept.items():
+            reset_to = None if awaits_committed else self._reset_to
+            assigned = known or AssignedPartition(partition, reset_to, awaits_committed=awaits_committed)
+            self.partitions[partition] = assigned
+            if known is None and reset_to is None and not awaits_committed:
+                assigned.miss_position()
+
+    def find(self, partition: tuple[str, int]) -> AssignedPartition:
+        """Return an assigned partition; raises ValueError for one that is not, or no longer, assigned."""
+        found = self.partitions.get(TopicPartition(*partition))
+        if found is None:
+            raise ValueError(f"{partition[0]}-{partition[1]} is not assigned")
+        return found
+
+    def in_turn(self) -> list[AssignedPartition]:
+        """Return the partitions that may be read, and let another come first the next time."""
+        readable = [assigned for assigned in self.partitions.values() if assigned.has_data and not assigned.is_paused]
+        if len(readable) > 1:
+            first = readable[0]
+            del self.partitions[first.partition]
+            self.partitions[first.partition] = first
+        return readable
+
+    def reset(self, assigned: AssignedPartition) -> None:
+        """Nothing was committed for a partition: it begins where a new one does."""
+        if self._reset_to is None:
+            assigned.miss_position()
+        else:
+            assigned.move(-1, reset_to=self._reset_to)
