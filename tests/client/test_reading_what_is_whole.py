@@ -10,6 +10,8 @@ from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.records.batch import Record, encode_batch
 
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 2}
+NEVER_AGAIN = {"retry_backoff_ms": 600_000, "retry_backoff_max_ms": 600_000}
+"""A pause beyond every timeout: the first failure is the last."""
 SLOW_TO_RETRY = {**QUICK, "retry_backoff_ms": 600_000, "retry_backoff_max_ms": 600_000}
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -36,7 +38,7 @@ async def test_a_partition_without_a_leader_holds_up_no_other_whose_position_is_
 
 async def test_what_is_found_of_offsets_is_not_all_that_was_asked_for(cluster):
     cluster.add_topic("t", -1, 0)
-    async with Consumer(cluster.bootstrap, default_api_timeout_ms=50, **QUICK) as consumer:
+    async with Consumer(cluster.bootstrap, **NEVER_AGAIN) as consumer:
         with pytest.raises(KafkaError) as refused:
             await consumer.end_offsets([T0, T1])
         assert refused.value.code == ErrorCode.LEADER_NOT_AVAILABLE

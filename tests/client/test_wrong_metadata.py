@@ -13,6 +13,8 @@ from ottla.protocol.api.metadata import MetadataRequest
 from ottla.protocol.records.batch import Record, encode_batch
 
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 2}
+NEVER_AGAIN = {"retry_backoff_ms": 600_000, "retry_backoff_max_ms": 600_000}
+"""A pause beyond every timeout: the first failure is the last."""
 T0 = ("t", 0)
 
 
@@ -67,7 +69,7 @@ async def test_a_question_about_a_topic_that_fails_does_not_end_the_reading_of_i
 
 async def test_a_topic_that_was_only_asked_about_is_not_asked_about_again(cluster):
     cluster.add_topic("t")
-    async with Consumer(cluster.bootstrap, default_api_timeout_ms=20, **QUICK) as consumer:
+    async with Consumer(cluster.bootstrap, **NEVER_AGAIN) as consumer:
         with pytest.raises(KafkaError) as refused:
             await consumer.partitions_for("missing")
         assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
