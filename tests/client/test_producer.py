@@ -8,6 +8,7 @@ import random
 import pytest
 import uvloop
 from kit.fake_broker import SILENCE, FakeCluster, Fault
+from kit.loop_clock import put_forward
 
 from ottla.client import (
     BufferExhausted,
@@ -288,11 +289,15 @@ async def test_an_error_that_was_awaited_is_not_raised_again(cluster):
 
 async def test_the_delivery_timeout_ends_what_cannot_be_delivered(cluster):
     (partition,) = cluster.add_topic("t")
-    timeouts = {"request_timeout_ms": 400, "delivery_timeout_ms": 401}
+    timeouts = {"request_timeout_ms": 30_000, "delivery_timeout_ms": 30_001}
     async with Producer(cluster.bootstrap, **ONE_BY_ONE, **timeouts) as producer:
         await producer.send_and_wait("t", b"0")
         cluster.handlers[ProduceRequest] = lambda request, version: SILENCE
-        outcomes = await asyncio.gather(*await send_numbers(producer, 3), return_exceptions=True)
+        deliveries = await send_numbers(producer, 3)
+        while len(cluster.seen(ProduceRequest)) < 2:
+            await asyncio.sleep(0)
+        put_forward(31)
+        outcomes = await asyncio.gather(*deliveries, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [ClientTimeout] * 3
         del cluster.handlers[ProduceRequest]
         await producer.send_and_wait("t", b"later")
@@ -317,13 +322,16 @@ async def _await(delivery):
 
 async def test_a_full_buffer_makes_senders_wait_and_then_fail(cluster):
     (partition,) = cluster.add_topic("t")
-    limits = {"buffer_memory": 1000, "max_block_ms": 400, "batch_size": 0, "linger_ms": 0}
+    limits = {"buffer_memory": 1000, "max_block_ms": 20_000, "batch_size": 0, "linger_ms": 0}
     async with Producer(cluster.bootstrap, **limits) as producer:
         await asyncio.gather(*[producer.send("t", bytes(400)) for _ in range(20)])
         await producer.flush()
         assert len(partition.values) == 20
         cluster.handlers[ProduceRequest] = lambda request, version: SILENCE
-        sends = [producer.send("t", bytes(400)) for _ in range(5)]
+        sends = [asyncio.create_task(producer.send("t", bytes(400))) for _ in range(5)]
+        while sum(sending.done() for sending in sends) < 2:
+            await asyncio.sleep(0)
+        put_forward(21)
         outcomes = await asyncio.gather(*sends, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [Delivery] * 2 + [BufferExhausted] * 3
         with pytest.raises(ClientClosed):
