@@ -11,6 +11,7 @@ from kit.fake_broker import HANG_UP, FakeCluster
 import ottla
 from ottla.client import Admin, Consumer, KafkaError, Producer, TopicPartition
 from ottla.protocol.api.api_versions import ApiVersionsRequest
+from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.api.metadata import MetadataRequest
 
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 2}
@@ -40,9 +41,10 @@ async def test_a_connection_on_which_an_answer_is_awaited_is_not_idle(cluster):
     ) as consumer:
         consumer.assign([TopicPartition("t", 0)])
         await consumer.position(("t", 0))
-        assert (
-            await consumer.getmany(timeout_ms=500) == {}
-        )  # longer than that: the fake broker parks the Fetch for ever
+        while not cluster.seen(FetchRequest):
+            assert await consumer.getmany(timeout_ms=10) == {}
+        # Longer than that: the fake broker parks the Fetch for ever.
+        assert await consumer.getmany(timeout_ms=500) == {}
         created = consumer.metrics()["connection-creation-total"]
         assert await consumer.getmany(timeout_ms=500) == {}
         assert consumer.metrics()["connection-creation-total"] == created

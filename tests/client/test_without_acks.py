@@ -30,7 +30,7 @@ async def test_what_the_socket_has_not_taken_yet_leaves_before_the_producer_is_c
 
 async def test_a_batch_that_waits_for_a_full_connection_takes_another_when_that_ends(cluster):
     (partition,) = cluster.add_topic("t")
-    async with Producer(cluster.bootstrap, acks=0, request_timeout_ms=1000, delivery_timeout_ms=1100, **QUICK) as p:
+    async with Producer(cluster.bootstrap, acks=0, request_timeout_ms=30_000, delivery_timeout_ms=30_100, **QUICK) as p:
         await p.send_and_wait("t", b"first")
         while partition.values != [b"first"]:
             await asyncio.sleep(0)
