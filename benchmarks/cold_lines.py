@@ -22,15 +22,19 @@ import os
 import re
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import frames
 from tabulate import tabulate
+
+from ottla.protocol.records.checksum import crc32c
 
 HERE = Path(__file__).parent
 TOPIC = "bench"
@@ -41,10 +45,15 @@ FETCHED_BATCHES = 500
 EVICTED_BYTES = 1 << 20
 CACHES = ("--I1=32768,8,64", "--D1=32768,8,64", "--LL=524288,8,64")
 """Two levels as near to a processor's first two as cachegrind has them; the copy is twice the second."""
+PRODUCER_ID = 1000
+_CRC, _CRC_AT = struct.Struct(">I"), 17
+_PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
 OF_RECORDS = re.compile(r"memcpy|memmove|crc32c_hw|crc32c_sw")
 """Functions that go through the records' bytes, and through those that clear the caches."""
+IDEMPOTENT = "produce 16 KB, 5 in flight, idempotent"
 WORKLOADS = {
     "produce 16 KB, 5 in flight": (16_384, 5, False),
+    IDEMPOTENT: (16_384, 5, False),
     "produce 100 B, 1 in flight": (170, 1, False),
     "fetch 64 KB, 1 in flight": (65_536, 1, True),
 }
@@ -91,7 +100,13 @@ def turns(workload: str, count: int, *, is_idle: bool) -> None:
         for _ in range(FETCHED_BATCHES if is_fetch else WARM_TURNS):
             run(place(produce))
             node.settle()
-        asked = [_at(fetch, number * records) if is_fetch else produce * in_flight for number in range(FETCHED_BATCHES)]
+        if workload == IDEMPOTENT:
+            sends = (_of_producer(batch, number * records) for number in range(FETCHED_BATCHES * in_flight))
+            asked = [b"".join(islice(sends, in_flight)) for _ in range(FETCHED_BATCHES)]
+        else:
+            asked = [
+                _at(fetch, number * records) if is_fetch else produce * in_flight for number in range(FETCHED_BATCHES)
+            ]
         for data in asked[:WARM_TURNS]:
             run(place(data))
         for number in range(count):
@@ -128,6 +143,14 @@ def _at(exchange: frames.Exchange, offset: int) -> bytes:
     frame = bytearray(exchange.frame)
     frame[exchange.offset_at : exchange.offset_at + 8] = offset.to_bytes(8, "big")
     return bytes(frame)
+
+
+def _of_producer(batch: bytes, sequence: int) -> bytes:
+    """The request that sends `batch` as one of an idempotent producer, from `sequence` on."""
+    content = bytearray(batch)
+    _PRODUCER.pack_into(content, _PRODUCER_AT, PRODUCER_ID, 0, sequence)
+    _CRC.pack_into(content, _CRC_AT, crc32c(memoryview(content)[_CRC_AT + _CRC.size :]))
+    return frames.produce_exchange(TOPIC, bytes(content), ACKS_ALL).frame
 
 
 def counted(tree: Path, workload: str, count: int, *, is_idle: bool) -> tuple[int, int, int]:

@@ -18,9 +18,8 @@ from ottla.storage.sparse_index import MAX_RELATIVE_OFFSET, CorruptIndex
 NO_TIMESTAMP: Final = -1
 
 
-PlannedBatch = tuple[memoryview | bytearray | bytes, int, int, int, int, ProducerEntry | None]
-"""A batch that is going to be stored: its bytes, how many, first and last offset, largest timestamp in ms, and what it
-makes of its producer."""
+PlannedBatch = tuple[memoryview | bytearray | bytes, int, int, int, int]
+"""A batch that is going to be stored: its bytes, how many, first and last offset, largest timestamp in ms."""
 
 
 class RollLimits:
@@ -87,7 +86,7 @@ class SegmentRun:
         self.index_firsts: list[int] = []
         self.time_entries: list[tuple[int, int]] = []
         self.timed_ms = NO_TIMESTAMP
-        self.producers: dict[int, ProducerEntry] = {}
+        self.producers: Sequence[ProducerEntry] = ()
         self.roll_after_ms = limits.segment_ms
         if segment is None:
             self.start = self.size_bytes = self.indexed_position = 0
@@ -133,7 +132,7 @@ class SegmentRun:
         largest_ms, timed_ms, indexed_position = self.largest_timestamp_ms, self.timed_ms, self.indexed_position
         interval_bytes, buffers = limits.index_interval_bytes, self.buffers
         offsets, positions, firsts = self.index_offsets, self.index_positions, self.index_firsts
-        for records, size_bytes, first_offset, last_offset, timestamp_ms, _ in batches:
+        for records, size_bytes, first_offset, last_offset, timestamp_ms in batches:
             if timestamp_ms > largest_ms:
                 self.largest_timestamp_ms = largest_ms = timestamp_ms
                 self.offset_of_largest_timestamp = last_offset
@@ -157,7 +156,7 @@ class SegmentRun:
 
         The first batch of a segment always fits.
         """
-        records, size_bytes, first_offset, last_offset, timestamp_ms, producer = batch
+        records, size_bytes, first_offset, last_offset, timestamp_ms = batch
         position = self.size_bytes
         end = position + size_bytes
         limits = self.limits
@@ -185,8 +184,6 @@ class SegmentRun:
                 self.largest_timestamp_ms, self.offset_of_largest_timestamp = timestamp_ms, last_offset
         self.buffers.append(records)
         self.size_bytes = end
-        if producer is not None:
-            self.producers[producer.producer_id] = producer
         return True
 
     def publish(self, segment: Segment) -> None:

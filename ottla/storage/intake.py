@@ -35,23 +35,26 @@ from ottla.storage.append import (
 )
 from ottla.storage.append_plan import PlannedBatch
 from ottla.storage.producer_state import (
+    MAX_SEQUENCE,
+    BatchFields,
     ProducerEntry,
     ProducerStates,
     advance_by,
     check_sequence,
+    due_sequence,
     find_duplicate,
-    follows,
 )
 from ottla.storage.rewrite import rewrite
 
 _NO_PRODUCERS: Final[dict[int, ProducerEntry]] = {}
+_NO_BATCHES: Final[list[BatchFields]] = []
 _ALL_STORED: Final[dict[int, AppendResult]] = {}
 """What a call without any begins with, and never changes."""
 _CHECKED: Final = slice(21, None)
 """The bytes of a batch that its checksum covers: from its attributes on."""
 
 
-Intake = tuple[list[AppendResult] | None, list[PlannedBatch], int, int, int, dict[int, ProducerEntry], int]
+Intake = tuple[list[AppendResult] | None, list[PlannedBatch], int, int, int, Sequence[ProducerEntry], int]
 """What became of a turn's batches: one result per entry, in order, as if all that is to be stored were, or None when
 all are to be stored; what is to be stored, how many bytes that is, the largest of its timestamps, the offset behind it,
 what it makes of its producers, and the stamp that it gets, -1 for none. (A plain tuple, since it is taken apart at
@@ -78,11 +81,14 @@ def take_in(  # noqa: PLR0915  (one loop without calls: what it says below)
     is_plain = rules.is_plain
     stamp_ms = now_ms if rules.is_log_append_time else -1
     batches: list[PlannedBatch] = []
-    staged = _NO_PRODUCERS
+    # The batch before's: its producer, what was known of that, which of its batches came since, what comes next of it.
+    sender = sender_epoch = due = -1
+    producer: ProducerEntry | None = None
+    fresh = _NO_BATCHES
+    staged = _NO_PRODUCERS  # what became of the producers of others before
     not_stored = _ALL_STORED
     added_bytes, newest_ms = 0, -1
     for records, api_version in entries:
-        entry = None
         try:
             try:
                 fields: HeaderFields = unpack_header(records)
@@ -121,32 +127,43 @@ def take_in(  # noqa: PLR0915  (one loop without calls: what it says below)
                     _, length, _, _, _, _, delta, _, max_ms, _, _, _, _ = fields
                     size_bytes = length + LENGTH_PREFIX_BYTES
                 if producer_id >= 0:
-                    producer = staged.get(producer_id) or producers.get(producer_id)
-                    if not follows(producer, epoch, sequence):
-                        header = BatchHeader._make(fields)
-                        duplicate = _duplicate(producer, header, rules, log_start_offset)
-                        if duplicate is not None:
-                            not_stored = not_stored or {}
-                            not_stored[len(batches) + len(not_stored)] = duplicate
-                            continue
-                        _require_sequence(producers, producer, header)
-                    staged = staged or {}
-                    entry = staged[producer_id] = advance_by(
-                        producer, producer_id, epoch, sequence, delta, max_ms, next_offset, now_ms
-                    )
+                    if producer_id != sender or sequence != due or epoch != sender_epoch:
+                        if sender >= 0:
+                            staged = staged or {}
+                            staged[sender] = advance_by(producer, sender, sender_epoch, fresh, now_ms)
+                            sender = -1
+                        producer = staged.get(producer_id) or producers.get(producer_id)
+                        if sequence != due_sequence(producer, epoch):
+                            header = BatchHeader._make(fields)
+                            duplicate = _duplicate(producer, header, rules, log_start_offset)
+                            if duplicate is not None:
+                                not_stored = not_stored or {}
+                                not_stored[len(batches) + len(not_stored)] = duplicate
+                                continue
+                            _require_sequence(producers, producer, header)
+                        sender, sender_epoch, fresh = producer_id, epoch, []
+                    last_sequence = (sequence + delta) & MAX_SEQUENCE
+                    fresh.append((last_sequence, next_offset + delta, delta, max_ms))
+                    due = (last_sequence + 1) & MAX_SEQUENCE
         except Refused as refusal:
             not_stored = not_stored or {}
             not_stored[len(batches) + len(not_stored)] = _refused(refusal, log_start_offset)
             continue
         place_batch(records, 0, next_offset, length, leader_epoch)
         last_offset = next_offset + delta
-        batches.append((records, size_bytes, next_offset, last_offset, max_ms, entry))
+        batches.append((records, size_bytes, next_offset, last_offset, max_ms))
         next_offset = last_offset + 1
         added_bytes += size_bytes
         if max_ms > newest_ms:  # noqa: PLR1730  (a call for each batch is time on the hot path)
             newest_ms = max_ms
     results = _in_order(AllStored(batches, stamp_ms, log_start_offset), not_stored) if not_stored else None
-    return results, batches, added_bytes, newest_ms, next_offset, staged, stamp_ms
+    changed: Sequence[ProducerEntry] = ()
+    if sender >= 0:
+        newest = advance_by(producer, sender, sender_epoch, fresh, now_ms)
+        changed = (*staged.values(), newest) if staged else (newest,)
+    elif staged:
+        changed = list(staged.values())
+    return results, batches, added_bytes, newest_ms, next_offset, changed, stamp_ms
 
 
 def _in_order(stored: AllStored, not_stored: dict[int, AppendResult]) -> list[AppendResult]:

@@ -30,6 +30,7 @@ from ottla.storage.log_reader import End
 from ottla.storage.log_retention import LogRetention
 from ottla.storage.log_state import LogState
 from ottla.storage.log_writer import MAX_WRITE_BYTES, short_write, undo_write, write_run
+from ottla.storage.producer_state import ProducerEntry, advance
 from ottla.storage.segment import Segment
 from ottla.storage.slice import EMPTY_SLICE, LogSlice
 
@@ -76,7 +77,7 @@ class Log(LogState):
         run = self._active_run
         if run is None or run.segment is None or run.segment.size_bytes != run.size_bytes:
             run = self._run_of_active(now_ms)
-        results, batches, added_bytes, newest_ms, next_offset, staged, stamp_ms = take_in(
+        results, batches, added_bytes, newest_ms, next_offset, producers, stamp_ms = take_in(
             entries,
             self._rules,
             self.producers,
@@ -87,11 +88,13 @@ class Log(LogState):
         )
         if batches:
             if run.add_all(batches, added_bytes, newest_ms, now_ms):
-                if staged:
-                    run.producers = staged
+                run.producers = producers
                 error = self._write_to_active(run, next_offset, now_ms)
             else:
-                error = self._write(self._plan(run, batches, now_ms), next_offset, now_ms)
+                runs = self._plan(run, batches, now_ms)
+                if producers:
+                    self._plan_producers(runs, now_ms)
+                error = self._write(runs, next_offset, now_ms)
             if error is not None:
                 old_end = self.log_end_offset
                 self.producers.note_unstored((batch[0] for batch in batches), now_ms)
@@ -108,6 +111,20 @@ class Log(LogState):
                 runs.append(run)
                 run.add(batch, now_ms)
         return runs
+
+    def _plan_producers(self, runs: Sequence[SegmentRun], now_ms: int) -> None:
+        """What each of some runs makes of the producers: a snapshot that is written between two tells the first's."""
+        changed: dict[int, ProducerEntry] = {}
+        for run in runs:
+            of_run: list[ProducerEntry] = []
+            for batch in run.buffers:
+                header = parse_header(batch)
+                producer_id = header.producer_id
+                if producer_id >= 0:
+                    known = changed.get(producer_id) or self.producers.get(producer_id)
+                    changed[producer_id] = advance(known, header, header.base_offset, now_ms)
+                    of_run.append(changed[producer_id])
+            run.producers = of_run
 
     def append_internal(self, batch: bytes | bytearray, now_ms: int) -> AppendResult:
         """Store one batch of the broker's own as it is: control batches allowed, leader epoch and offsets already in
@@ -126,7 +143,7 @@ class Log(LogState):
         if problem is not None:
             return self._storage_refusal(problem)
         run = self._run_of_active(now_ms)
-        planned = (batch, len(batch), header.base_offset, header.last_offset, header.max_timestamp, None)
+        planned = (batch, len(batch), header.base_offset, header.last_offset, header.max_timestamp)
         runs = self._plan(run, [planned], now_ms)
         error = self._write(runs, header.next_offset, now_ms)
         if error is not None:
@@ -216,9 +233,9 @@ class Log(LogState):
             self.fail(undo_error)
 
     def _publish_producers(self, run: SegmentRun) -> None:
-        for entry in run.producers.values():
+        for entry in run.producers:
             self.producers.publish(entry)
-        run.producers.clear()
+        run.producers = ()
 
     def _publish(self, runs: Sequence[SegmentRun], next_offset: int) -> None:
         for number, run in enumerate(runs):

@@ -29,7 +29,7 @@ old events would be forgotten at once.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.protocol.errors import ErrorCode
@@ -81,6 +81,10 @@ class RememberedBatch(NamedTuple):
         return (self.last_sequence - self.offset_delta) & MAX_SEQUENCE
 
 
+BatchFields = tuple[int, int, int, int]
+"""The fields of a `RememberedBatch`, in order."""
+
+
 class ProducerEntry(NamedTuple):
     """One producer as of its last batch. Immutable: an append makes a new one, so that a failed write has nothing to
     undo.
@@ -88,17 +92,22 @@ class ProducerEntry(NamedTuple):
 
     producer_id: int
     epoch: int
-    batches: tuple[RememberedBatch, ...]
-    """Oldest first, at most `REMEMBERED_BATCHES`; empty when only a transaction marker was seen in this epoch."""
+    remembered: tuple[BatchFields, ...]
+    """`batches` as plain tuples: each append leaves some, and few are looked at."""
     last_seen_ms: int
     """Wall time of the last append, for expiry; never stored."""
     coordinator_epoch: int = -1
     current_txn_first_offset: int = -1
 
     @property
+    def batches(self) -> tuple[RememberedBatch, ...]:
+        """Oldest first, at most `REMEMBERED_BATCHES`; empty when only a transaction marker was seen in this epoch."""
+        return tuple(map(RememberedBatch._make, self.remembered))
+
+    @property
     def last_sequence(self) -> int:
         """Sequence of the newest record, -1 when none is known."""
-        return self.batches[-1].last_sequence if self.batches else -1
+        return self.remembered[-1][0] if self.remembered else -1
 
 
 class SequenceRefusal(NamedTuple):
@@ -164,9 +173,9 @@ class ProducerStates:
             if marker is not None and len(marker) >= _END_TRANSACTION_MARKER.size:
                 coordinator_epoch = _END_TRANSACTION_MARKER.unpack_from(marker)[1]
             same_epoch = known is not None and known.epoch == header.producer_epoch
-            batches = known.batches if known is not None and same_epoch else ()
+            remembered = known.remembered if known is not None and same_epoch else ()
             seen_ms = self._loaded_seen_ms(header.max_timestamp, now_ms)
-            self.publish(ProducerEntry(producer_id, header.producer_epoch, batches, seen_ms, coordinator_epoch))
+            self.publish(ProducerEntry(producer_id, header.producer_epoch, remembered, seen_ms, coordinator_epoch))
             return
         entry = advance(known, header, header.base_offset, self._loaded_seen_ms(header.max_timestamp, now_ms))
         if header.is_transactional and entry.current_txn_first_offset < 0:
@@ -190,7 +199,7 @@ class ProducerStates:
         parts = [
             _ENTRY.pack(entry.producer_id, entry.epoch, *batch, entry.coordinator_epoch, entry.current_txn_first_offset)
             for entry in self._entries.values()
-            for batch in entry.batches or (_NO_BATCH,)
+            for batch in entry.remembered or (_NO_BATCH,)
         ]
         body = struct.pack(">i", len(parts)) + b"".join(parts)
         return struct.pack(">hI", SNAPSHOT_VERSION, crc32c(body)) + body
@@ -239,12 +248,12 @@ def parse_snapshot(data: bytes) -> list[ProducerEntry]:
         memoryview(data)[_PREFIX.size :]
     ):
         batch = RememberedBatch(sequence, offset, delta, timestamp)
-        batches: tuple[RememberedBatch, ...] = (batch,) if offset >= 0 else ()
+        remembered: tuple[BatchFields, ...] = (batch,) if offset >= 0 else ()
         before = entries.pop(producer_id, None)
-        if before is not None and before.epoch == epoch and batches and before.batches:
+        if before is not None and before.epoch == epoch and remembered and before.remembered:
             goes_on = batch.first_sequence == (before.last_sequence + 1) & MAX_SEQUENCE
-            batches = (*before.batches[1 - REMEMBERED_BATCHES :], batch) if goes_on else batches
-        entries[producer_id] = ProducerEntry(producer_id, epoch, batches, timestamp, coordinator, transaction)
+            remembered = (*before.remembered[1 - REMEMBERED_BATCHES :], batch) if goes_on else remembered
+        entries[producer_id] = ProducerEntry(producer_id, epoch, remembered, timestamp, coordinator, transaction)
     return list(entries.values())
 
 
@@ -285,44 +294,36 @@ def check_sequence(entry: ProducerEntry | None, header: BatchHeader) -> Sequence
     )
 
 
-def follows(entry: ProducerEntry | None, epoch: int, sequence: int) -> bool:
-    """Whether a batch of that epoch and first sequence is just what comes next: the common case, which needs neither of
-    the two questions above, nor the batch's header as an object.
+def due_sequence(entry: ProducerEntry | None, epoch: int) -> int:
+    """The first sequence of what comes next of a producer in its epoch; -1 where nothing tells, or for another epoch.
+
+    A batch that begins so is the common case, which needs neither of the two questions above, nor the batch's header as
+    an object.
     """
     if entry is None:
-        return False
-    _, known_epoch, batches, _, _, _ = entry
-    if epoch != known_epoch or not batches:
-        return False
-    last_sequence, _, _, _ = batches[-1]
-    return sequence == (last_sequence + 1) & MAX_SEQUENCE
+        return -1
+    _, known_epoch, remembered, _, _, _ = entry
+    if epoch != known_epoch or not remembered:
+        return -1
+    return (remembered[-1][0] + 1) & MAX_SEQUENCE
 
 
 def advance(entry: ProducerEntry | None, header: BatchHeader, base_offset: int, now_ms: int) -> ProducerEntry:
     """The producer after its batch got `base_offset`."""
     _, _, _, _, _, _, delta, _, timestamp_ms, producer_id, epoch, sequence, _ = header
-    return advance_by(entry, producer_id, epoch, sequence, delta, timestamp_ms, base_offset, now_ms)
+    batch = (sequence + delta) & MAX_SEQUENCE, base_offset + delta, delta, timestamp_ms
+    return advance_by(entry, producer_id, epoch, (batch,), now_ms)
 
 
 def advance_by(
-    entry: ProducerEntry | None,
-    producer_id: int,
-    epoch: int,
-    sequence: int,
-    delta: int,
-    timestamp_ms: int,
-    base_offset: int,
-    now_ms: int,
+    entry: ProducerEntry | None, producer_id: int, epoch: int, batches: Sequence[BatchFields], now_ms: int
 ) -> ProducerEntry:
-    """`advance` by a batch of that epoch, from `sequence` on, with that last offset delta and largest timestamp."""
-    # Two tuples a batch on the hot path: made without the detour over their own constructors (a third of the time).
-    last_sequence = (sequence + delta) & MAX_SEQUENCE
-    batch = tuple.__new__(RememberedBatch, (last_sequence, base_offset + delta, delta, timestamp_ms))
+    """`advance` by some batches of that epoch, one behind the other."""
     if entry is None or entry.epoch != epoch:
         transaction = -1 if entry is None else entry.current_txn_first_offset
         coordinator = -1 if entry is None else entry.coordinator_epoch
-        return ProducerEntry(producer_id, epoch, (batch,), now_ms, coordinator, transaction)
-    _, _, batches, _, coordinator, transaction = entry
-    if len(batches) >= REMEMBERED_BATCHES:
-        batches = batches[1 - REMEMBERED_BATCHES :]
-    return tuple.__new__(ProducerEntry, (producer_id, epoch, (*batches, batch), now_ms, coordinator, transaction))
+        return ProducerEntry(producer_id, epoch, tuple(batches[-REMEMBERED_BATCHES:]), now_ms, coordinator, transaction)
+    _, _, remembered, _, coordinator, transaction = entry
+    remembered = (*remembered, *batches)[-REMEMBERED_BATCHES:]
+    # Made without the detour over its own constructor (a third of the time): one for each turn of the hot path.
+    return tuple.__new__(ProducerEntry, (producer_id, epoch, remembered, now_ms, coordinator, transaction))

@@ -19,7 +19,7 @@ def planned(sizes: list[tuple[int, int, int]]) -> list[PlannedBatch]:
     batches: list[PlannedBatch] = []
     offset = BASE
     for size_bytes, count, timestamp_ms in sizes:
-        batches.append((bytes(size_bytes), size_bytes, offset, offset + count - 1, timestamp_ms, None))
+        batches.append((bytes(size_bytes), size_bytes, offset, offset + count - 1, timestamp_ms))
         offset += count
     return batches
 

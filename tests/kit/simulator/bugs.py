@@ -164,7 +164,7 @@ def _snapshot_of_last_batches() -> Any:
     def replace(snapshot: Any) -> Any:
         def patched(self: ProducerStates) -> bytes:
             whole = self._entries
-            self._entries = {key: entry._replace(batches=entry.batches[-1:]) for key, entry in whole.items()}
+            self._entries = {key: entry._replace(remembered=entry.remembered[-1:]) for key, entry in whole.items()}
             try:
                 data: bytes = snapshot(self)
                 return data
