@@ -7,6 +7,9 @@ The cache is bounded by `max.incremental.fetch.session.cache.slots`. As in Kafka
 session only at the cost of one that nobody used for two minutes, or of a smaller one that is older than that: otherwise
 clients that come and go would drive out all others. Who gets no slot fetches without a session (session id 0).
 
+Kafka bounds the sessions and not what is in them. Here all of them together hold `MAX_PARTITIONS`: those that nobody
+used for two minutes go first, and who finds no room even then fetches without a session, or has to begin a new one.
+
 Source: Kafka's FetchSession.scala, FetchSessionCache.
 """
 
@@ -30,6 +33,9 @@ FINAL_EPOCH = -1
 MAX_EPOCH = (1 << 31) - 1
 EVICTABLE_AFTER_MS = 120_000
 """Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS."""
+MAX_PARTITIONS = 200_000
+"""Partitions over all sessions, 300 bytes each. A client may name some that do not exist, a few more each time, and one
+that is killed leaves its session behind."""
 
 TopicKey: TypeAlias = "str | UUID"
 """A topic as the client names it: by name up to Fetch 12, by id from 13."""
@@ -126,38 +132,62 @@ class FetchSession:
 class FetchSessions:
     """The cache of sessions of one node."""
 
-    def __init__(self, max_slots: int, clock: Clock, chooser: random.Random | None = None) -> None:
+    def __init__(
+        self, max_slots: int, clock: Clock, chooser: random.Random | None = None, max_partitions: int = MAX_PARTITIONS
+    ) -> None:
         self._max_slots = max_slots
+        self._max_partitions = max_partitions
         self._clock = clock
         self._random = random.Random() if chooser is None else chooser
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        """The one that was used longest ago is first."""
+        self.partition_count = 0
+        """Partitions over all sessions."""
         self.evictions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    @property
-    def partition_count(self) -> int:
-        """Partitions over all sessions."""
-        return sum(len(session.targets) for session in self._sessions.values())
-
     def close(self, session_id: int) -> None:
         """Forget a session; nothing when it is unknown."""
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partition_count -= len(session.targets)
 
     def open(
         self, wanted: list[tuple[TopicKey, FetchRequest.FetchPartition]], *, uses_topic_ids: bool
     ) -> FetchSession | None:
-        """A new session with these partitions, or None when the cache has no slot for it."""
+        """A new session with these partitions, or None when the cache has no slot or no room for it."""
         now_ms = self._clock.monotonic_ms()
-        if not wanted or not self._make_slot(len(wanted), now_ms):
+        if not wanted or not self._make_room(len(wanted), now_ms) or not self._make_slot(len(wanted), now_ms):
             return None
         session_id = self._random.randint(1, MAX_EPOCH)
         while session_id in self._sessions:
             session_id = self._random.randint(1, MAX_EPOCH)
         session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
         session.update(wanted, ())
+        self.partition_count += len(session.targets)
         return session
+
+    def update(
+        self,
+        session: FetchSession,
+        wanted: Iterable[tuple[TopicKey, FetchRequest.FetchPartition]],
+        forgotten: Iterable[PartitionKey],
+    ) -> None:
+        """What the request of a session that was resumed adds, changes and drops; one without partitions is closed.
+
+        Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, on which clients begin anew, when there is no room for what it
+        adds: it is closed then.
+        """
+        before = len(session.targets)
+        session.update(wanted, forgotten)
+        self.partition_count += len(session.targets) - before
+        if not session.targets:
+            self.close(session.id)
+        elif len(session.targets) > before and not self._make_room(0, session.last_used_ms):
+            self.close(session.id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
     def resume(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession:
         """The session of an incremental request, moved on to its next epoch.
@@ -176,6 +206,19 @@ class FetchSessions:
         self._sessions.move_to_end(session_id)
         return session
 
+    def _make_room(self, partition_count: int, now_ms: int) -> bool:
+        """Whether so many more partitions can be held, after sessions went that nobody uses."""
+        while self.partition_count + partition_count > self._max_partitions:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now_ms - oldest.last_used_ms <= EVICTABLE_AFTER_MS:
+                return False
+            self._evict(oldest)
+        return True
+
+    def _evict(self, session: FetchSession) -> None:
+        self.close(session.id)
+        self.evictions += 1
+
     def _make_slot(self, partition_count: int, now_ms: int) -> bool:
         if len(self._sessions) < self._max_slots:
             return True
@@ -191,6 +234,5 @@ class FetchSessions:
             if smallest is None or len(smallest.targets) >= partition_count:
                 return False
             oldest = smallest
-        del self._sessions[oldest.id]
-        self.evictions += 1
+        self._evict(oldest)
         return True

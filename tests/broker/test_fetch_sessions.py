@@ -59,7 +59,7 @@ def test_a_request_that_is_repeated_or_out_of_turn_is_refused(sessions: FetchSes
 def test_a_session_adds_changes_and_forgets_partitions(sessions: FetchSessions) -> None:
     session = sessions.open(wanted(0, 1), uses_topic_ids=False)
     assert session is not None
-    session.update(wanted(1, 2, offset=7), [("t", 0)])
+    sessions.update(session, wanted(1, 2, offset=7), [("t", 0)])
     assert {key: target.fetch_offset for key, target in session.targets.items()} == {("t", 1): 7, ("t", 2): 7}
 
 
@@ -102,6 +102,55 @@ def test_a_larger_session_takes_the_place_of_an_old_smaller_one(sessions: FetchS
 
 def test_without_slots_nobody_gets_a_session(clock: ManualClock) -> None:
     assert FetchSessions(0, clock).open(wanted(0), uses_topic_ids=False) is None
+
+
+def test_one_session_cannot_name_more_and_more_partitions_for_ever(clock: ManualClock) -> None:
+    sessions = FetchSessions(2, clock, max_partitions=10)
+    session = sessions.open(wanted(*range(8)), uses_topic_ids=False)
+    assert session is not None
+    sessions.resume(session.id, 1, uses_topic_ids=False)
+    sessions.update(session, wanted(8, 9), ())
+    sessions.resume(session.id, 2, uses_topic_ids=False)
+    sessions.update(session, wanted(10), [("t", 0)])
+    assert sessions.partition_count == 10
+    sessions.resume(session.id, 3, uses_topic_ids=False)
+    with pytest.raises(KafkaError) as refused:
+        sessions.update(session, wanted(11), ())
+    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "clients begin anew when they hear this"
+    assert (len(sessions), sessions.partition_count) == (0, 0)
+
+
+def test_a_full_session_goes_on_with_the_partitions_that_it_has(clock: ManualClock) -> None:
+    sessions = FetchSessions(2, clock, max_partitions=3)
+    session = sessions.open(wanted(0, 1, 2), uses_topic_ids=False)
+    assert session is not None
+    sessions.resume(session.id, 1, uses_topic_ids=False)
+    sessions.update(session, wanted(1, offset=7), ())
+    assert session.targets["t", 1].fetch_offset == 7
+
+
+def test_sessions_that_nobody_uses_make_room_for_partitions(clock: ManualClock) -> None:
+    sessions = FetchSessions(10, clock, max_partitions=10)
+    left = [sessions.open(wanted(*range(3)), uses_topic_ids=False) for _ in range(3)]
+    assert all(left)
+    assert sessions.open(wanted(0, 1), uses_topic_ids=False) is None
+    clock.advance(EVICTABLE_AFTER_MS + 1)
+    new = sessions.open(wanted(0, 1), uses_topic_ids=False)
+    assert new is not None
+    assert (sessions.evictions, sessions.partition_count) == (1, 8)
+    sessions.resume(new.id, 1, uses_topic_ids=False)
+    sessions.update(new, wanted(2, 3, 4, 5), ())
+    assert (sessions.evictions, sessions.partition_count) == (2, 9)
+
+
+def test_partitions_of_closed_sessions_are_not_counted(sessions: FetchSessions) -> None:
+    for _ in range(3):
+        session = sessions.open(wanted(0, 1), uses_topic_ids=False)
+        assert session is not None
+        assert sessions.partition_count == 2
+        sessions.resume(session.id, 1, uses_topic_ids=False)
+        sessions.update(session, (), [("t", 0), ("t", 1)])
+        assert (len(sessions), sessions.partition_count) == (0, 0)
 
 
 def test_news_are_told_once_and_the_end_of_an_error_is_news() -> None:

@@ -60,11 +60,8 @@ def _targets(request: FetchRequest, context: Context) -> tuple[FetchSession | No
             return None, [FetchTarget(topic, asked) for topic, asked in wanted]
         return session, list(session.targets.values())
     session = sessions.resume(request.session_id, request.session_epoch, uses_topic_ids=uses_topic_ids)
-    session.update(_wanted(request, uses_topic_ids), _forgotten(request, uses_topic_ids))
-    if not session.targets:
-        sessions.close(session.id)
-        return None, []
-    return session, list(session.targets.values())
+    sessions.update(session, _wanted(request, uses_topic_ids), _forgotten(request, uses_topic_ids))
+    return (session, list(session.targets.values())) if session.targets else (None, [])
 
 
 def _wanted(request: FetchRequest, uses_topic_ids: bool) -> Iterable[tuple[TopicKey, FetchRequest.FetchPartition]]:

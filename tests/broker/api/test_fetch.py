@@ -10,6 +10,7 @@ from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_req
 from kit.nodes import start_node
 
 from ottla.broker import delayed_fetch
+from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.node import Node
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -189,6 +190,18 @@ def test_a_session_forgets_what_it_is_told_to(node: Node) -> None:
 def test_an_unknown_session_is_refused_at_the_top(node: Node) -> None:
     answer = fetched(Exchange(node).ask(incremental(4711, 1), 12))
     assert (answer.error_code, answer.session_id, answer.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, [])
+
+
+def test_a_session_without_room_for_more_partitions_has_to_begin_anew_and_goes_without(node: Node) -> None:
+    node.fetch_sessions = FetchSessions(10, node.clock, max_partitions=2)
+    client = Exchange(node)
+    opened = fetched(client.ask(fetch_request("t", 0, partitions=2, session_epoch=0), 12))
+    assert opened.session_id
+    asked = fetch_request("t", 0, partitions=3, session_id=opened.session_id, session_epoch=1)
+    answer = fetched(client.ask(asked, 12))
+    assert (answer.error_code, answer.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+    again = fetched(client.ask(fetch_request("t", 0, partitions=3, session_epoch=0), 12))
+    assert (again.session_id, len(partitions(again))) == (0, 3)
 
 
 def test_a_session_can_be_closed(node: Node) -> None:
