@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -57,6 +57,14 @@ class IndexSyncs:
     def forget(self, one: TopicPartition) -> None:
         """The log is gone."""
         self._synced.pop(one, None)
+
+    def keep(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """Forget logs that are not among these: some were deleted while their index files were synced, and noted after
+        that. By the thread that calls `run`.
+        """
+        for one, synced in list(self._synced.items()):
+            if logs.get(one) is not synced.log:
+                self._synced.pop(one, None)
 
     def run(self, logs: Iterable[tuple[TopicPartition, Log]]) -> None:
         """Bring the index files of those that have grown most to the disk. Raises OSError: the disk failed."""

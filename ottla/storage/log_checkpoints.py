@@ -120,6 +120,7 @@ class LogCheckpoints:
                     logger.debug("%s: index files are synced another time: %s", home.path, error)
                 else:
                     home.mark_offline(error if isinstance(error, OSError) else OSError(str(error)))
+        self._index_syncs.keep(self._logs)
         self._write_index_offsets()
 
     def _write_index_offsets(self) -> None:

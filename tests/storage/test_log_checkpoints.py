@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import gc
 import random
+import weakref
 from pathlib import Path
 
 import pytest
@@ -218,6 +220,27 @@ def test_index_files_that_were_synced_while_their_topic_was_made_anew_are_not_th
     monkeypatch.setattr(Segment, "sync_written_indexes", sync_and_make_anew)
     manager.checkpoints.sync_indexes()
     assert read_offsets(world.files, ONE / "ottla-index-offset-checkpoint") == {}
+
+
+def test_a_log_that_was_deleted_while_its_index_files_were_synced_is_not_kept_for_ever(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager, log = with_due_indexes(world, monkeypatch)
+    sync = Segment.sync_written_indexes
+
+    def delete_and_sync(segment: Segment) -> int:
+        monkeypatch.setattr(Segment, "sync_written_indexes", sync)
+        offset = sync(segment)
+        manager.delete_log("orders", 0)()
+        return offset
+
+    monkeypatch.setattr(Segment, "sync_written_indexes", delete_and_sync)
+    manager.checkpoints.sync_indexes()
+    known = weakref.ref(log)
+    del log
+    manager.checkpoints.sync_indexes()
+    gc.collect()
+    assert known() is None, "topics come and go for months"
 
 
 def test_an_index_that_cannot_be_synced_takes_the_directory_offline_though_its_segment_was_rolled_meanwhile(
