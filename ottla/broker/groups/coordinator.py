@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from ottla.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
 
 P = TypeVar("P")
+GROUPS_BEFORE_A_LOOK = 1_000
+"""Whenever a connection remembers so many more groups, it is looked which of them are still there."""
 
 
 class GroupCoordinator:
@@ -268,7 +270,15 @@ class GroupCoordinator:
         if groups is None:
             groups = self._groups_of[peer] = set()
             peer.on_end = partial(self.on_disconnect, peer)
+        if group_id in groups:
+            return
         groups.add(group_id)
+        if len(groups) % GROUPS_BEFORE_A_LOOK == 0:
+            groups.intersection_update([each for each in groups if self._is_there(each)])
+
+    def _is_there(self, group_id: str) -> bool:
+        shard = self.home.shard(group_id)
+        return shard is None or group_id in shard.groups
 
 
 def _caller(context: Context) -> Caller:

@@ -39,6 +39,7 @@ from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.context import Peer
 from ottla.broker.exposition import Exposition
+from ottla.broker.groups import coordinator
 from ottla.broker.groups.home import RELOAD_INTERVAL_MS
 from ottla.broker.groups.log_records import RecordTooLarge
 from ottla.broker.groups.shard import GROUPS_PER_STEP
@@ -52,6 +53,7 @@ from ottla.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoor
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.api.join_group import JoinGroupResponse
+from ottla.protocol.api.leave_group import LeaveGroupRequest
 from ottla.protocol.api.list_groups import ListGroupsRequest
 from ottla.protocol.api.offset_commit import OffsetCommitResponse
 from ottla.protocol.api.offset_fetch import OffsetFetchResponse
@@ -479,6 +481,22 @@ def test_a_connection_without_groups_costs_nothing_at_its_end(life: Life) -> Non
     begin(node, HeartbeatRequest(group_id="nobody", generation_id=1, member_id="x"), HEARTBEAT_VERSION, peer)
     node.settle()
     assert peer.on_end is None
+
+
+def test_a_connection_does_not_remember_groups_that_are_gone(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else bounds them: a group is gone soon after its members, and one connection may make any number."""
+    monkeypatch.setattr(coordinator, "GROUPS_BEFORE_A_LOOK", 10)
+    node, _, _ = life
+    peer = Peer()
+    sync(node, "stays", join(node, "stays", peer=peer), peer=peer)
+    for number in range(95):
+        joined = join(node, f"g{number}", peer=peer)
+        leaving = LeaveGroupRequest.MemberIdentity(member_id=joined.member_id)
+        ask(node, LeaveGroupRequest(group_id=f"g{number}", members=[leaving]), 4, peer=peer)
+        assert delete_group(node, f"g{number}") == 0
+    remembered = node.groups._groups_of[peer]
+    assert "stays" in remembered
+    assert len(remembered) <= 10
 
 
 def test_one_timer_serves_all_members_of_all_groups(life: Life) -> None:
