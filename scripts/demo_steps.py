@@ -6,16 +6,18 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+
+T = TypeVar("T")
 
 
 class DemoFailed(Exception):
     """The demo cannot go on, or its check failed; the message says why."""
 
 
-def step(name: str, work: Callable[[], Any]) -> Any:
+def step(name: str, work: Callable[[], T]) -> T:
     """Do one step; on a terminal its name stands there meanwhile."""
     if sys.stdout.isatty():
         click.echo(f"  … {name:<9}", nl=False)

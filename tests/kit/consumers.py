@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ottla.client import Consumer, RebalanceListener, TopicPartition
+from ottla.client import Consumer, ConsumerRecord, RebalanceListener, TopicPartition
 
 LIMIT_S = 60.0
 """A fact that does not come about within this time fails the test; no test waits so long."""
@@ -40,7 +40,7 @@ class Reading:
     """What a background reader got, and what a poll raised."""
 
     def __init__(self) -> None:
-        self.records: list[Any] = []
+        self.records: list[ConsumerRecord[Any, Any]] = []
         self.failures: list[Exception] = []
 
 

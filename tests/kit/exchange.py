@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from kit.transport import FakeTransport, feed
 
-from ottla.broker.catalog import NewTopic
+from ottla.broker.catalog import NewTopic, TopicOutcome
 from ottla.broker.connections import Connections
 from ottla.broker.node import Node
 from ottla.protocol.api import REGISTRY
@@ -76,7 +76,7 @@ class Exchange:
 
 def make_topic(node: Node, name: str, partitions: int = 1, **configs: str) -> None:
     """Create a topic; keys with underscores for dots."""
-    outcomes = []
+    outcomes: list[TopicOutcome] = []
     pairs = [(key.replace("_", "."), value) for key, value in configs.items()]
     node.catalog.create_topics([NewTopic(name, partitions, configs=pairs)], outcomes.extend)
     node.settle()

@@ -12,6 +12,7 @@ import struct
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from uuid import UUID
 
 from ottla.protocol.api import REGISTRY
@@ -128,7 +129,7 @@ class FakeCluster:
 
     async def __aenter__(self) -> FakeCluster:
         for node in range(self._count):
-            server = await asyncio.start_server(lambda r, w, node=node: self._serve(node, r, w), "127.0.0.1", 0)
+            server = await asyncio.start_server(partial(self._serve, node), "127.0.0.1", 0)
             self._servers.append(server)
             self.ports.append(server.sockets[0].getsockname()[1])
         return self
@@ -257,7 +258,7 @@ class FakeCluster:
                 code, offset = ErrorCode.NONE, -1
                 if data.index >= len(partitions):
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic.name else ErrorCode.UNKNOWN_TOPIC_ID
-                    answer = ProduceResponse.PartitionProduceResponse(index=data.index, error_code=code)
+                    answer = ProduceResponse.PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
                     told[topic.name, topic.topic_id].append(answer)
                     continue
                 partition = partitions[data.index]
@@ -265,7 +266,7 @@ class FakeCluster:
                 if partition.leader != node:
                     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 elif fault is None or fault.is_appended:
-                    code, offset = partition.append(memoryview(data.records))
+                    code, offset = partition.append(memoryview(data.records or b""))
                 if fault is not None:
                     code, hangs_up = fault.code or code, hangs_up or fault.hangs_up
                 answer = ProduceResponse.PartitionProduceResponse(
@@ -291,7 +292,11 @@ class FakeCluster:
             for asked in topic.partitions:
                 if asked.partition >= len(partitions):
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic.topic else ErrorCode.UNKNOWN_TOPIC_ID
-                    data.append(FetchResponse.PartitionData(partition_index=asked.partition, error_code=code))
+                    data.append(
+                        FetchResponse.PartitionData(
+                            partition_index=asked.partition, error_code=code, high_watermark=-1, records=b""
+                        )
+                    )
                     continue
                 partition = partitions[asked.partition]
                 code, records = ErrorCode.NONE, b""
@@ -310,7 +315,7 @@ class FakeCluster:
             responses.append(
                 FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=data)
             )
-        if not any(len(p.records) or p.error_code for response in responses for p in response.partitions):
+        if not any(p.records or p.error_code for response in responses for p in response.partitions):
             return SILENCE  # parked for as long as the test lasts
         return FetchResponse(responses=responses)
 

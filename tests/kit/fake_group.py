@@ -8,6 +8,7 @@ each; when none is left it behaves. `joins` adds other members to what the leade
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Callable
 from typing import Any
 
 from kit.fake_broker import SILENCE, FakeCluster
@@ -46,7 +47,7 @@ class FakeGroup:
         self.epoch = 0
         self.node = 0
         self._sent_target: object = None
-        for kind, handler in {
+        handlers: dict[type[Request], Callable[[Any, int, ErrorCode], object]] = {
             FindCoordinatorRequest: self._find,
             JoinGroupRequest: self._join,
             SyncGroupRequest: self._sync,
@@ -55,7 +56,8 @@ class FakeGroup:
             OffsetCommitRequest: self._commit,
             OffsetFetchRequest: self._fetch,
             ConsumerGroupHeartbeatRequest: self._consumer_beat,
-        }.items():
+        }
+        for kind, handler in handlers.items():
             cluster.handlers[kind] = self._scripted(kind, handler)
 
     def refuse(self, kind: type[Request], *codes: ErrorCode) -> None:
@@ -66,7 +68,9 @@ class FakeGroup:
         """How many requests of a kind came."""
         return len(self.cluster.seen(kind))
 
-    def _scripted(self, kind: type[Request], handler: Any) -> Any:
+    def _scripted(
+        self, kind: type[Request], handler: Callable[[Any, int, ErrorCode], object]
+    ) -> Callable[[Request, int], object]:
         def answer(request: Request, version: int) -> object:
             if kind in self.silent:
                 return SILENCE

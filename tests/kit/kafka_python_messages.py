@@ -83,6 +83,7 @@ def _to_value(field: FieldPlan, theirs: Any, value: Any) -> Any:
         if field.is_array:
             return [_to_struct(field.struct, item, cls) for item in value]
         return _to_struct(field.struct, value, cls)
-    if getattr(theirs, "_type", None) is BitField:
+    are_bits: bool = getattr(theirs, "_type", None) is BitField
+    if are_bits:
         return None if value == -(2**31) else BitField.from_32_bit_field(value)
     return value

@@ -91,7 +91,7 @@ def entry(data: bytearray | bytes, api_version: int = 9) -> AppendEntry:
     return AppendEntry(memoryview(bytearray(data)), api_version)
 
 
-def append(log: Log, *batches: bytearray, now_ms: int = NOW_MS) -> list[AppendResult]:
+def append(log: Log, *batches: bytearray, now_ms: int = NOW_MS) -> Sequence[AppendResult]:
     return log.append([entry(one) for one in batches], now_ms)
 
 

@@ -47,7 +47,7 @@ def alter(node: Node, kind: int, name: str, *changes: Change, validate_only: boo
     assert isinstance(response, IncrementalAlterConfigsResponse)
     (answer,) = response.responses
     assert (answer.resource_type, answer.resource_name) == (kind, name)
-    return ErrorCode(answer.error_code), answer.error_message
+    return ErrorCode.of(answer.error_code), answer.error_message
 
 
 def replace(
@@ -67,7 +67,7 @@ def replace(
     response = ask(node, request, version)
     assert isinstance(response, AlterConfigsResponse)
     (answer,) = response.responses
-    return ErrorCode(answer.error_code), answer.error_message
+    return ErrorCode.of(answer.error_code), answer.error_message
 
 
 def described(

@@ -9,7 +9,7 @@ from typing import Any
 
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.headers import decode_response_header, encode_request_header
-from ottla.protocol.message import decode, encode
+from ottla.protocol.message import Request, decode, encode
 
 PATIENCE_S = 30.0
 
@@ -37,7 +37,7 @@ class Wire:
         """One length-prefixed frame."""
         self.send(struct.pack(">i", len(content)) + content)
 
-    def send_request(self, message: Any, version: int) -> int:
+    def send_request(self, message: Request, version: int) -> int:
         """A request of Ottla's own classes; returns its correlation id."""
         self._correlation_id += 1
         header = encode_request_header(type(message).message_key, version, self._correlation_id, "wire")
@@ -58,12 +58,12 @@ class Wire:
             content += piece
         return bytes(content)
 
-    def call(self, message: Any, version: int) -> Any:
+    def call(self, message: Request, version: int) -> Any:
         """Send a request and decode its response."""
         self.send_request(message, version)
         return self.read_answer(type(message), version)
 
-    def read_answer(self, request: type[Any], version: int) -> Any:
+    def read_answer(self, request: type[Request], version: int) -> Any:
         """The response to the request that was sent last, of which `request` is the class."""
         frame = self.read_frame()
         key = request.message_key

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -109,7 +110,7 @@ def _rows(messages: Iterable[tuple[str, str, type[Message]]]) -> list[str]:
     """One row for each run of versions that have the same oracles."""
     rows = []
     for name, kind, cls in messages:
-        for names, versions in groupby(cls.message_versions.versions(), lambda version, cls=cls: oracles(cls, version)):
+        for names, versions in groupby(cls.message_versions.versions(), partial(oracles, cls)):
             run = list(versions)
             span = str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}"
             rows.append(f"| {name} | {kind} | {span} | {', '.join(names)} |")

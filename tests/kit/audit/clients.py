@@ -94,7 +94,8 @@ class Clients:
     def end(self) -> None:
         """Everybody leaves."""
         self.pause()
-        for one in (*self.producers, *self.members, self.administrator):
+        everybody: list[Producing | Member | Administrator] = [*self.producers, *self.members, self.administrator]
+        for one in everybody:
             one.end()
         self.asyncio.end()
 

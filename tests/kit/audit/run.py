@@ -25,7 +25,8 @@ def audit_kills(
 
     A directory with a breach is kept, with what its broker said.
     """
-    total, replays = Tally(), []
+    total = Tally()
+    replays: list[str] = []
     deadline = time.monotonic() + 60 * minutes
     while total.kills.total() < kills and time.monotonic() < deadline and len(replays) < MOST_BROKEN:
         wanted = min(KILLS_PER_DIRECTORY, kills - total.kills.total())

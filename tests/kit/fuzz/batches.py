@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 import struct
+from uuid import UUID
 
 from kit.fuzz.life import Life
 from kit.fuzz.records import hostile_records, some_records
@@ -54,7 +55,7 @@ def _frame(request: Request, version: int, number: int) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def _topic_id(life: Life, name: str) -> object:
+def _topic_id(life: Life, name: str) -> UUID:
     return life.node.catalog.topics[name].id
 
 
@@ -66,7 +67,7 @@ def _produce(chance: random.Random, life: Life, number: int, records: bytes | No
     if chance.random() < 0.1:  # beside one that is sound, and the same partition twice
         sound = bytes(encode_batch(some_records(chance, 2)))
         data.append(ProduceRequest.PartitionProduceData(index=chance.choice((0, 1)), records=sound))
-    named = ProduceRequest.TopicProduceData(name=topic, topic_id=_topic_id(life, topic), partition_data=data)  # type: ignore[arg-type]  # a UUID
+    named = ProduceRequest.TopicProduceData(name=topic, topic_id=_topic_id(life, topic), partition_data=data)
     request = ProduceRequest(acks=chance.choice((-1, -1, 1, 0)), timeout_ms=1_000, topic_data=[named])
     return _frame(request, version, number)
 
@@ -81,7 +82,7 @@ def _fetch(chance: random.Random, life: Life, number: int, version: int | None =
     names = dict.fromkeys((*TOPICS, WITNESS))
     topics = [
         FetchRequest.FetchTopic(topic=name, topic_id=_topic_id(life, name), partitions=[partition]) for name in names
-    ]  # type: ignore[arg-type]  # a UUID
+    ]
     request = FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=-1, topics=topics)
     return _frame(request, version, number)
 

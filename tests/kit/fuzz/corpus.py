@@ -34,9 +34,10 @@ def replay(path: Path) -> Cost:
     if "edits" in case:
         edits = {name: None if data is None else _unpacked(data) for name, data in case["edits"].items()}
         return Cost(seconds=files.run(case["ending"], edits).seconds)
-    steps: list[Step] = [
-        {**step, "send": _unpacked(step["send"])} if "send" in step else step for step in case["steps"]
-    ]
+    steps: list[Step] = case["steps"]
+    for step in case["steps"]:
+        if "send" in step:
+            step["send"] = _unpacked(step["send"])
     with Life() as life:
         life.live(steps)
     return life.cost

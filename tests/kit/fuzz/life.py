@@ -31,6 +31,7 @@ from kit.nodes import pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 from kit.transport import FakeTransport, feed
 
+from ottla.broker.connection import Connection
 from ottla.broker.connections import Connections
 from ottla.broker.node import Node
 from ottla.protocol.api import REGISTRY, ApiKey
@@ -54,7 +55,7 @@ CONFIG: dict[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
     "metadata.log.max.record.bytes.between.snapshots": 4000,
 }
-TOPICS = {
+TOPICS: dict[str, dict[str, object]] = {
     "plain": {"partitions": 2},
     "compacted": {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01", "segment_bytes": "1024"},
     "tight": {"ottla_validate_records": "true", "message_timestamp_type": "LogAppendTime", "compression_type": "gzip"},
@@ -105,7 +106,7 @@ class Line:
     """One connection, and what was asked on it."""
 
     transport: FakeTransport
-    connection: Any
+    connection: Connection
     stream: bytearray = field(default_factory=bytearray)
     asked: deque[tuple[int, int, int]] = field(default_factory=deque)
 
@@ -211,18 +212,18 @@ class Life:
         """The witness's last look; then both ways to end, each with a start that must find what was there."""
         self.check_witness()
         for how in ("kill", "stop"):
-            self.step({"restart": how})  # type: ignore[typeddict-item]  # one of the two words
+            self.step({"restart": how})
             self.check_witness()
 
     def check_witness(self) -> None:
         """A client that behaves gets its record and its committed offset, at once."""
         fetched = self._ask(fetch_request(WITNESS, 0), 4)
-        data = fetched.responses[0].partitions[0]  # type: ignore[attr-defined]  # a FetchResponse
+        data = fetched.responses[0].partitions[0]
         if data.error_code or b"I was here" not in bytes(data.records or b""):
             raise Finding(f"the witness lost its record: error {data.error_code}")
         wanted = OffsetFetchRequest.OffsetFetchRequestTopic(name=WITNESS, partition_indexes=[0])
         offsets = self._ask(OffsetFetchRequest(group_id=WITNESS, topics=[wanted]), 5)
-        told = offsets.topics[0].partitions[0]  # type: ignore[attr-defined]  # an OffsetFetchResponse
+        told = offsets.topics[0].partitions[0]
         if (told.error_code, told.committed_offset) != (0, 1):
             raise Finding(f"the witness lost its committed offset: {told}")
         self.watch.check()

@@ -7,7 +7,6 @@ says the next time; sometimes it says something else.
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from kit.fuzz.vocabulary import TOPICS
 
@@ -32,7 +31,7 @@ class Members:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._epochs: dict[str, int] = {}
-        self._owned: dict[str, Any] = {}
+        self._owned: dict[str, list[ConsumerGroupHeartbeatResponse.TopicPartitions]] = {}
         self._joined: list[tuple[str, str, int]] = []
         """(group, member, generation) of the classic protocol, newest last."""
         self._asked_group = ""

@@ -9,6 +9,7 @@ import gzip
 import random
 import struct
 import zlib
+from collections.abc import Sequence
 
 from ottla.protocol.records.batch import encode_batch, seal_batch
 from ottla.protocol.records.compression import Compression
@@ -78,7 +79,10 @@ def _lying_batch(chance: random.Random) -> bytes:
     body = b"".join(
         encode_record(NOW_MS - NOW_MS, slot, each.key, each.value, each.headers) for slot, each in enumerate(records)
     )
-    lie = lambda truth, lies: chance.choice(lies) if chance.random() < 0.25 else truth  # noqa: E731  (a word for a line)
+
+    def lie(truth: int, lies: Sequence[int]) -> int:
+        return chance.choice(lies) if chance.random() < 0.25 else truth
+
     batch = seal_batch(
         body,
         base_offset=lie(0, LONGS),
