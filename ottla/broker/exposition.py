@@ -240,6 +240,7 @@ class NodeCollector(Collector):
             size.add_metric([str(directory.path)], sum(log.size_bytes for log in logs))
         yield from (count, size)
         since_ms = node.clock.wall_ms() - figures.last_look_wall_ms if figures.last_look_wall_ms else 0
+        since_ms = max(0, since_ms)  # the clock may have been put back
         percent, overdue = int(100 * figures.max_dirty_ratio), figures.max_overdue_ms / 1e3
         recopy, utilization = int(100 * figures.last_recopy_ratio), int(100 * figures.last_map_utilization)
         yield _gauge(f"{manager}_max_dirty_percent", "Dirty share of the dirtiest log.", percent)

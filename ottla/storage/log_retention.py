@@ -136,6 +136,10 @@ class LogRetention:
             return []
         ticket = log.unsynced.ticket
         in_hand = () if ticket is None else ticket.segments()
+        latest_ms = now_ms + log.config.file_delete_delay_ms
+        if any(item.due_ms > latest_ms for item in self.due_unlinks):
+            # The clock was put back, or the delay made shorter: nothing keeps its room on the disk for a year.
+            self.due_unlinks = [item._replace(due_ms=min(item.due_ms, latest_ms)) for item in self.due_unlinks]
         due = [item for item in self.due_unlinks if item.due_ms <= now_ms and item.segment not in in_hand]
         if not due:
             return []

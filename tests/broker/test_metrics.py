@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from kit.exchange import Exchange, batch, make_topic, produce_request
-from kit.nodes import ask, start_node
+from kit.nodes import ask, partition_of, pass_time, start_node
 from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.broker.catalog import NewTopic
@@ -89,6 +89,18 @@ def test_totals_do_not_fall_when_a_topic_is_deleted() -> None:
     samples = scraped(node)
     assert samples["kafka_server_brokertopicmetrics_messagesin_total", ()] == 5
     assert not [name for name, labels in samples if ("topic", "t") in labels]
+
+
+def test_no_figure_is_negative_after_the_clock_was_put_back() -> None:
+    node, _, clock = start_node()
+    make_topic(node, "t", cleanup_policy="compact")
+    partition = partition_of(node, "t")
+    Exchange(node).ask(produce_request("t", batch()), 9)
+    partition.log.roll(clock.wall_ms())
+    pass_time(node, clock, 60_000)
+    assert node.cleaner.figures.last_look_wall_ms, "the cleaner has looked"
+    clock.set_wall(clock.wall_ms() - 365 * 24 * 3600 * 1000)
+    assert [name for name, value in scraped(node).items() if value < 0] == []
 
 
 def test_a_scrape_shows_what_the_start_had_to_keep_aside() -> None:

@@ -122,6 +122,17 @@ def test_files_are_renamed_at_once_and_unlinked_after_the_delay() -> None:
     assert not any(name.endswith(".deleted") for name in files.list_directory(DIRECTORY))
 
 
+def test_files_go_after_the_delay_although_the_clock_was_put_back_by_a_year() -> None:
+    files, year_ms = disk(), 365 * 24 * 3600 * 1000
+    log = segmented(files, **{"file.delete.delay.ms": "5000"})
+    log.delete_records(1)
+    log.retention.apply(NOW_MS)
+    back_ms = NOW_MS - year_ms
+    assert log.retention.unlink_due(back_ms) == 0
+    assert log.retention.unlink_due(back_ms + 4999) == 0
+    assert log.retention.unlink_due(back_ms + 5000) == 3
+
+
 def test_files_go_although_syncs_follow_each_other_without_a_pause() -> None:
     """Those that the sync under way has in hand wait for the next time; the others would wait for an idle moment."""
     files = disk()
