@@ -3,7 +3,7 @@
 To be judged by Apache Kafka, which allows no heartbeats as quick as these unless it is told to:
 
     scripts/interop/apache-kafka --override group.consumer.heartbeat.interval.ms=200 \
-        --override group.consumer.min.heartbeat.interval.ms=100 --override group.consumer.session.timeout.ms=3000 \
+        --override group.consumer.min.heartbeat.interval.ms=100 --override group.consumer.session.timeout.ms=10000 \
         --override group.consumer.min.session.timeout.ms=1000 -- pytest tests/integration/test_consumer_protocol.py
 """
 
@@ -35,7 +35,7 @@ PARTITIONS = 4
 RECORDS = 40
 QUICK = {
     "group.consumer.heartbeat.interval.ms": "200",
-    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.session.timeout.ms": "10000",
 }
 GONE = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from kit.broker import BrokerProcess
-from kit.group_members import Member, Place
+from kit.group_members import SHORT_SESSION_MS, Member, Place
 from kit.wire import Wire
 
 from ottla.protocol.api.create_topics import CreateTopicsRequest
@@ -141,7 +141,7 @@ def test_a_killed_member_is_taken_over_from(
     create(broker, topic)
     one = start(library, broker.bootstrap, group, [topic])
     one.wait(owns(all_of(topic)))
-    two = start(library, broker.bootstrap, group, [topic])
+    two = start(library, broker.bootstrap, group, [topic], session_ms=SHORT_SESSION_MS)
     two.wait(owns_count(2))
     one.wait(owns_count(2))
     two.kill()
@@ -155,16 +155,15 @@ def test_a_static_member_returns_and_nobody_else_notices(
     broker: BrokerProcess, topic: str, group: str, start: Start, library: str
 ) -> None:
     create(broker, topic)
-    session = {"session_ms": 30_000}
-    one = start(library, broker.bootstrap, group, [topic], instance="one", **session)
+    one = start(library, broker.bootstrap, group, [topic], instance="one")
     one.wait(owns(all_of(topic)))
-    two = start(library, broker.bootstrap, group, [topic], instance="two", **session)
+    two = start(library, broker.bootstrap, group, [topic], instance="two")
     two.wait(owns_count(2))
     one.wait(owns_count(2))
     owned, revoked = two.assignment, len(one.revoked)
     two.kill()
     produce(broker, topic, numbered("meanwhile"))
-    again = start(library, broker.bootstrap, group, [topic], instance="two", **session)
+    again = start(library, broker.bootstrap, group, [topic], instance="two")
     again.wait(owns(owned or frozenset()))
     here = {value for index, value in enumerate(sorted(numbered("meanwhile"))) if (topic, index % 4) in (owned or ())}
     again.wait(has(here))
@@ -180,7 +179,7 @@ def test_a_cooperative_group_takes_only_what_must_move(
     options = {"assignor": "cooperative"}
     one = start(library, broker.bootstrap, group, [topic], **options)
     one.wait(owns(all_of(topic)))
-    two = start(library, broker.bootstrap, group, [topic], **options)
+    two = start(library, broker.bootstrap, group, [topic], session_ms=SHORT_SESSION_MS, **options)
     two.wait(owns_count(2))
     one.wait(owns(all_of(topic) - (two.assignment or frozenset())))
     given_up = [places for places in one.revoked if places]

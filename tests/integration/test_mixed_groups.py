@@ -25,7 +25,7 @@ from kit.consumers import reading, until
 from ottla.client import Admin, Consumer, Producer
 
 PARTITIONS = 4
-TIMES = {"session_timeout_ms": 15_000, "heartbeat_interval_ms": 100}
+TIMES = {"session_timeout_ms": 45_000, "heartbeat_interval_ms": 100}
 AIOKAFKA = {"range": AioRange, "roundrobin": AioRoundRobin, "sticky": AioSticky}
 KAFKA_PYTHON = {
     "range": RangePartitionAssignor,
@@ -49,7 +49,7 @@ def confluent(other: Other, broker: BrokerProcess, topic: str, assignor: str) ->
     """Read in this thread until `stops`."""
     protocol: dict[str, Any] = {
         "partition.assignment.strategy": assignor,
-        "session.timeout.ms": 15_000,
+        "session.timeout.ms": 45_000,
         "heartbeat.interval.ms": 100,
     }
     if assignor == "consumer":

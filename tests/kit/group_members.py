@@ -12,8 +12,11 @@ from time import monotonic
 from typing import Any
 
 PROGRAM = Path(__file__).with_name("group_member.py")
-PATIENCE_S = 45.0
-SESSION_MS = 6_000  # the least that `group.min.session.timeout.ms` allows, here and in Kafka
+PATIENCE_S = 60.0
+SESSION_MS = 30_000
+"""Longer than a busy machine stops a process: a member that is given up for dead reads again what others have read."""
+SHORT_SESSION_MS = 6_000
+"""For members whose death is waited for: the least that `group.min.session.timeout.ms` allows, here and in Kafka."""
 
 Place = tuple[str, int]
 

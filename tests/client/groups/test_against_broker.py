@@ -20,7 +20,7 @@ from ottla.client import (
     TopicPartition,
 )
 
-CLASSIC = {"heartbeat_interval_ms": 100, "session_timeout_ms": 6_000}
+CLASSIC = {"heartbeat_interval_ms": 100}
 PROTOCOLS = {
     "range": {**CLASSIC, "partition_assignment_strategy": "range"},
     "sticky": {**CLASSIC, "partition_assignment_strategy": "sticky"},
@@ -112,7 +112,7 @@ async def test_nobody_gives_up_what_it_keeps(broker, topic, filled, make, protoc
 @pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])
 async def test_what_a_dead_member_owned_is_taken_over(broker, topic, filled, make, protocol):
     async with make(protocol) as first, reading(first):
-        dead = make(protocol, leave_group_on_close=False, enable_auto_commit=False)
+        dead = make(protocol, leave_group_on_close=False, enable_auto_commit=False, session_timeout_ms=6_000)
         async with dead, reading(dead):
             first.subscribe([topic])
             dead.subscribe([topic])
