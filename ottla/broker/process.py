@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.listening import StartError, shown
 from ottla.broker.notify import notify
+from ottla.broker.repeated_lines import RepeatedLines
 from ottla.broker.server import Server
 from ottla.storage.load_progress import LoadInterrupted
 
@@ -33,6 +34,7 @@ def configure_logging(level: int = logging.INFO) -> None:
     """Lines a person can read, on standard error: time, level, where, what."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    handler.addFilter(RepeatedLines())
     root = logging.getLogger("ottla")
     root.handlers[:] = [handler]
     root.setLevel(level)

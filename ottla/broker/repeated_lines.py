@@ -1,0 +1,72 @@
+"""Lines of the log that repeat: a hundred of one kind at once, then ten a minute, and how many were left out.
+
+A client that speaks TLS to a plain listener and comes again at once, a disk that fails each read of a consumer that
+asks again, a group that never settles: each is worth its line, and none may fill the disk of a machine that nobody
+looks at for months. Kafka leaves that to log4j. A kind is a line of code, so there are as many as the program has. What
+is left out is not lost where it counts: `/metrics` counts connections, requests and errors, all of them.
+
+Lines below INFO are not held back: whoever turns them on wants them all.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+AT_ONCE = 100
+A_MINUTE = 10
+_LINE_S = 60 / A_MINUTE
+
+
+class _Kind:
+    """`saved_s` is the time for which nothing was written, as far as it counts: a line takes `_LINE_S` of it."""
+
+    __slots__ = ("at_s", "left_out", "saved_s")
+
+    def __init__(self, now_s: float) -> None:
+        self.saved_s = AT_ONCE * _LINE_S
+        self.at_s = now_s
+        self.left_out = 0
+
+
+class RepeatedLines(logging.Filter):
+    """A filter for the handler that writes the log. Any thread; `now_s` is a monotonic clock."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now_s = now_s
+        self._kinds: dict[tuple[str, int], _Kind] = {}
+        self._guard = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written. The last one before others are left out says so, the next how many were."""
+        if record.levelno < logging.INFO:
+            return True
+        with self._guard:
+            kind = self._kind(record)
+            if kind.saved_s < _LINE_S:
+                kind.left_out += 1
+                return False
+            kind.saved_s -= _LINE_S
+            left_out, kind.left_out = kind.left_out, 0
+            is_last = kind.saved_s < _LINE_S
+        if left_out:
+            _add(record, f"{left_out} lines like this were left out")
+        elif is_last:
+            _add(record, f"of lines like this {A_MINUTE} a minute are written from here on")
+        return True
+
+    def _kind(self, record: logging.LogRecord) -> _Kind:
+        key, now_s = (record.pathname, record.lineno), self._now_s()
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = _Kind(now_s)
+        kind.saved_s = min(AT_ONCE * _LINE_S, kind.saved_s + now_s - kind.at_s)
+        kind.at_s = now_s
+        return kind
+
+
+def _add(record: logging.LogRecord, note: str) -> None:
+    record.msg, record.args = f"{record.getMessage()} ({note})", None
