@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import warnings
@@ -21,6 +20,7 @@ from pathlib import Path
 import pytest
 from kit.dockerfile import only
 from kit.image_root import BuildFailed, DebianRoot, EnvironmentRoot, ImageRoot, why_no_debian_root
+from kit.reserved_port import ReservedPort
 
 TIMEOUT_S = 60.0
 CLUSTER_ID = "abcdefghijklmnopqrstuv"
@@ -73,12 +73,6 @@ def needs_users(image: ImageRoot) -> None:
         pytest.skip("a virtual environment has no users of its own")
 
 
-def free_port() -> int:
-    """A port that the health check can know beforehand; the broker takes it at once."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 def said(image: ImageRoot, *words: str, **environment: str) -> tuple[int, str]:
     """Exit status and output of a container that ends."""
     running = image.start(*words, environment=environment)
@@ -117,7 +111,8 @@ def container(image: ImageRoot, *words: str, user: str = "1000:0", **environment
 
 
 def test_a_container_serves_is_healthy_and_stops_cleanly(image: ImageRoot, volume: Path) -> None:
-    port = free_port()
+    reserved = ReservedPort()  # which the health check can know beforehand
+    port = reserved.number
     environment = {
         "KAFKA_LISTENERS": f"PLAINTEXT://127.0.0.1:{port}",
         "KAFKA_NUM_PARTITIONS": "3",

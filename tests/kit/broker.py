@@ -1,6 +1,7 @@
 """A real broker process for tests: `ottla serve` on a free port of 127.0.0.1, in a directory of its own.
 
 The address is read from the line that `serve` prints once it accepts, so no port is ever guessed and nothing polls.
+The port is held for as long as the broker may be started again: between its lives another worker's server got it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kit.reserved_port import ReservedPort
+
 READY = re.compile(r"listening on (?:\S+://)?(\S+):(\d+)")
+ANY_PORT = "PLAINTEXT://127.0.0.1:0"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 RETENTION_INTERVAL_MS = 24 * 60 * 60 * 1000
@@ -46,7 +50,7 @@ class BrokerProcess:
     ) -> None:
         self.directory = directory
         self.overrides = {
-            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "listeners": ANY_PORT,
             "log.dirs": str(directory),
             "log.retention.check.interval.ms": str(RETENTION_INTERVAL_MS),
             "offsets.retention.check.interval.ms": str(RETENTION_INTERVAL_MS),
@@ -55,6 +59,8 @@ class BrokerProcess:
         self.environment = dict(environment or {})
         self.prefix = list(prefix)
         self.port = 0
+        self._reserved: ReservedPort | None = None
+        """Given back when this object is forgotten: it may be started again after a `with`, too."""
         self.process: subprocess.Popen[str] | None = None
         self._lines: list[str] = []
         self._readers: list[threading.Thread] = []
@@ -92,6 +98,9 @@ class BrokerProcess:
 
     def launch(self) -> None:
         """Start the process and return at once; `wait_until_ready` or `kill` comes next."""
+        if not self.port and self.overrides["listeners"] == ANY_PORT:
+            self._reserved = ReservedPort()
+            self.port = self._reserved.number
         ready = self._ready = threading.Event()
         self._listens = False
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment}
