@@ -34,7 +34,6 @@ def configure_logging(level: int = logging.INFO) -> None:
     """Lines a person can read, on standard error: time, level, where, what."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
-    handler.addFilter(RepeatedLines())
     root = logging.getLogger("ottla")
     root.handlers[:] = [handler]
     root.setLevel(level)
@@ -97,6 +96,8 @@ async def _serve(config: BrokerConfig) -> int:
         await server.stop()
         raise StartError(f"standard output: {error.strerror}") from error
     notify("READY=1")
+    for handler in logging.getLogger("ottla").handlers:
+        handler.addFilter(RepeatedLines())
     # What is there now stays: the collector need not look at it again, and need not look after every 700 objects
     # (a seventh of the CPU of small requests, which make hundreds of objects per turn and no cycles).
     gc.freeze()

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from kit.broker import STOP_TIMEOUT_S, BrokerProcess
 from kit.command import run
+from kit.wire import Wire
+
+from ottla.broker.repeated_lines import AT_ONCE
 
 CLEAN = ".kafka_cleanshutdown"
 NOHUP = ("/bin/sh", "-c", 'trap "" HUP; exec "$@"', "sh")
@@ -32,3 +35,13 @@ def test_nohup_keeps_it_serving(tmp_path: Path) -> None:
         assert run("ping", "-b", broker.bootstrap).status == 0
         assert "SIGHUP" not in broker.output
         assert not (broker.directory / CLEAN).exists()
+
+
+def test_a_client_that_comes_again_and_again_does_not_fill_the_log(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        for _ in range(2 * AT_ONCE):
+            with Wire(broker.port) as wire:
+                wire.send(b"GET / HTTP/1.1\r\n\r\n")
+                assert wire.is_closed_by_peer()
+        broker.stop()
+        assert AT_ONCE <= broker.output.count("this is HTTP") < 2 * AT_ONCE
