@@ -16,7 +16,8 @@ from kit.exchange import Exchange, batch, make_topic, produce_request
 from kit.logs import NOW_MS, append, append_values, disk, open_test_log, stored, sync
 from kit.logs import batch as one_batch
 from kit.nodes import DATA, ask_for, partition_of, pass_time, start_node
-from kit.simulated_files import PAGE_BYTES, CrashPoint, SimulatedFiles
+from kit.simulated_disk import PAGE_BYTES
+from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.broker.catalog import NewTopic
 from ottla.broker.node import Node

@@ -1,15 +1,7 @@
 """A file system in memory that forgets what was not synced, tears writes, and fails when told to.
 
-Per file it keeps what was written and what was synced, page by page; per directory the entries that are there and the
-entries that are durable. `crash(random)` answers the file system that a reboot would find:
-
-- every page changed since the last sync is, independently, as synced or as written; a page that was written as the
-  last thing may also be torn at a 512-byte sector;
-- the length is any of the lengths that the file had since the sync, the old and the new one the likeliest; what was
-  not kept below it is zeros;
-- names: each change to a directory (a file made, unlinked, renamed) since its last sync is kept or lost, in any
-  combination that is possible: a rename is never half done, and a change of a name is lost when an earlier one of the
-  same name is, as journalled file systems promise. A file whose name was lost is gone.
+What a crash leaves of what was written and not synced, and of changes of names, is `simulated_disk.py`; here are the
+calls that reach it, counted one by one, and the rules by which they fail or the machine stops.
 
 After a failed `fdatasync` the pages count as clean but are lost at the next crash, as on Linux (fsyncgate). A second
 sync does not save them; writing them again does.
@@ -27,13 +19,13 @@ import random as random_module
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass
+from pathlib import Path
+
+from kit.simulated_disk import Change, Directory, Inode, Node, after_crash, contents, keep_some
 
 from ottla.storage.files import Buffer, File, Files, NotOpened
 
-PAGE_BYTES = 4096
-SECTOR_BYTES = 512
 CHANGING_CALLS = frozenset(
     {
         "open",
@@ -64,123 +56,6 @@ class Failure:
 
     def matches(self, call: str, path: Path) -> bool:
         return fnmatch.fnmatch(call, self.call) and fnmatch.fnmatch(str(path), self.pattern)
-
-
-class Inode:
-    """A file's content: as written, as synced, and what lies between."""
-
-    def __init__(self, modified_ms: int = 0) -> None:
-        self.data = bytearray()
-        self.synced = bytearray()
-        self.dirty: dict[int, None] = {}
-        self.sizes: list[int] = []
-        self.last_pages: set[int] = set()
-        self.modified_ms = modified_ms
-
-    def write(self, position: int, data: bytes) -> None:
-        if not data:
-            return
-        end = position + len(data)
-        first = position
-        if len(self.data) < end:
-            self.sizes.append(len(self.data))
-            first = min(position, len(self.data))
-            self.data.extend(bytes(end - len(self.data)))
-        self.data[position:end] = data
-        pages = range(first // PAGE_BYTES, (end - 1) // PAGE_BYTES + 1)
-        self.last_pages = set(pages)
-        self.dirty.update(dict.fromkeys(pages))
-
-    def truncate(self, size: int) -> None:
-        before = len(self.data)
-        self.sizes.append(before)
-        self._set_length(self.data, size)
-        self.dirty.update(dict.fromkeys(range(min(size, before) // PAGE_BYTES, max(size, before) // PAGE_BYTES + 1)))
-
-    def sync(self) -> None:
-        """All dirty pages and the length reach the disk; what an earlier failed sync lost is not dirty and does not."""
-        self._set_length(self.synced, len(self.data))
-        for page in self.dirty:
-            self._keep_page(self.synced, page)
-        self._clean()
-
-    def lose(self) -> None:
-        """A sync failed: the pages are called clean and are not on the disk."""
-        self._clean()
-
-    def after_crash(self, random: random_module.Random) -> Inode:
-        survivor = Inode(self.modified_ms)
-        disk = bytearray(self.synced)
-        for page in self.dirty:
-            fate = random.random()
-            if fate < 0.45:
-                self._keep_page(disk, page)
-            elif fate < 0.55 and page in self.last_pages:
-                self._tear_page(disk, page, random)
-        if self.sizes:
-            size = random.choice([len(self.synced), len(self.data), len(self.data), random.choice(self.sizes)])
-            self._set_length(disk, size)
-        else:
-            self._set_length(disk, len(self.synced))
-        survivor.data = disk
-        survivor.synced = bytearray(disk)
-        return survivor
-
-    def _clean(self) -> None:
-        self.dirty.clear()
-        self.sizes.clear()
-        self.last_pages = set()
-
-    def _keep_page(self, disk: bytearray, page: int) -> None:
-        start = page * PAGE_BYTES
-        self._overlay(disk, start, self.data[start : start + PAGE_BYTES])
-
-    def _tear_page(self, disk: bytearray, page: int, random: random_module.Random) -> None:
-        start = page * PAGE_BYTES
-        for sector in range(start, start + PAGE_BYTES, SECTOR_BYTES):
-            if random.random() < 0.5:
-                self._overlay(disk, sector, self.data[sector : sector + SECTOR_BYTES])
-
-    @staticmethod
-    def _overlay(disk: bytearray, start: int, data: bytearray) -> None:
-        if data and len(disk) < start + len(data):
-            disk.extend(bytes(start + len(data) - len(disk)))
-        disk[start : start + len(data)] = data
-
-    @staticmethod
-    def _set_length(disk: bytearray, size: int) -> None:
-        if len(disk) > size:
-            del disk[size:]
-        else:
-            disk.extend(bytes(size - len(disk)))
-
-
-class Directory:
-    """Names: as they are, and the changes since the last sync in order."""
-
-    def __init__(self) -> None:
-        self.entries: dict[str, Inode | Directory] = {}
-        self.durable: dict[str, Inode | Directory] = {}
-
-
-Node = Inode | Directory
-
-
-@dataclass
-class Change:
-    """One change of names that is not durable yet: each (directory, name) gets a node or, with None, loses its name.
-
-    One effect, or the two of a rename.
-    """
-
-    effects: list[tuple[Directory, str, Node | None]] = field(default_factory=list)
-
-    def apply(self) -> None:
-        for directory, name, node in self.effects:
-            if node is None:
-                directory.durable.pop(name, None)
-            else:
-                directory.durable[name] = node
 
 
 class SimulatedLock:
@@ -332,18 +207,12 @@ class SimulatedFiles(Files):
 
     def crash(self, random: random_module.Random) -> SimulatedFiles:
         """What a reboot finds; this file system is not to be used any more."""
-        lost: set[tuple[int, str]] = set()
-        for change in self._changes:
-            names = {(id(directory), name) for directory, name, _ in change.effects}
-            if names & lost or random.random() < 0.5:
-                lost |= names
-            else:
-                change.apply()
+        keep_some(self._changes, random)
         survivor = SimulatedFiles()
         survivor.now_ms = self.now_ms
         survivor.capacity_bytes = self.capacity_bytes
         survivor.volumes = self.volumes
-        survivor.root = self._survive(self.root, random, {})
+        survivor.root = after_crash(self.root, random)
         return survivor
 
     def kill(self) -> SimulatedFiles:
@@ -369,21 +238,11 @@ class SimulatedFiles(Files):
 
     def written_state(self) -> dict[str, bytes]:
         """Content by path as a process sees it now."""
-        return dict(_contents(self.root, PurePosixPath("/"), durable=False))
+        return contents(self.root, durable=False)
 
     def synced_state(self) -> dict[str, bytes]:
         """Content by path that no crash can take away."""
-        return dict(_contents(self.root, PurePosixPath("/"), durable=True))
-
-    def _survive(self, directory: Directory, random: random_module.Random, seen: dict[int, Node]) -> Directory:
-        survivor = Directory()
-        for name, node in sorted(directory.durable.items()):
-            if id(node) not in seen:
-                seen[id(node)] = (
-                    self._survive(node, random, seen) if isinstance(node, Directory) else node.after_crash(random)
-                )
-            survivor.entries[name] = survivor.durable[name] = seen[id(node)]
-        return survivor
+        return contents(self.root, durable=True)
 
     # -- for its files
 
@@ -601,16 +460,6 @@ class SimulatedFiles(Files):
         if isinstance(node, Directory):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         return node
-
-
-def _contents(directory: Directory, path: PurePosixPath, *, durable: bool) -> list[tuple[str, bytes]]:
-    found: list[tuple[str, bytes]] = []
-    for name, node in sorted((directory.durable if durable else directory.entries).items()):
-        if isinstance(node, Directory):
-            found.extend(_contents(node, path / name, durable=durable))
-        else:
-            found.append((str(path / name), bytes(node.synced if durable else node.data)))
-    return found
 
 
 def crash_points(run: Callable[[SimulatedFiles], None], make: Callable[[], SimulatedFiles]) -> int:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.simulated_files import PAGE_BYTES, SECTOR_BYTES, CrashPoint, SimulatedFiles
+from kit.simulated_disk import PAGE_BYTES, SECTOR_BYTES
+from kit.simulated_files import CrashPoint, SimulatedFiles
 
 A = Path("/a")
 SEEDS = range(60)
