@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -199,6 +200,8 @@ class LogState:
         except OSError as error:
             if file is not None:
                 file.close()
+                with suppress(OSError):  # else it stays, and the next start leaves it out
+                    self.files.unlink(path)
             self._derived_file_failed(error)
 
     def _write_failed(self, error: OSError) -> None:
