@@ -245,18 +245,17 @@ def test_on_a_full_disk_segments_go_without_a_snapshot() -> None:
     once(log, 3)
 
 
-@pytest.mark.parametrize("taken_bytes", [0, 20])
-def test_a_snapshot_that_the_disk_did_not_take_whole_is_not_left_for_damage(taken_bytes: int) -> None:
+def test_a_snapshot_that_a_full_disk_did_not_take_is_not_left_for_damage() -> None:
     files = disk()
     log = open_test_log(files, {})
     once(log, 0)
-    files.fail("pwritev", "*.snapshot", errno.ENOSPC, times=1, after_bytes=taken_bytes)
+    files.fail("pwritev", "*.snapshot", errno.ENOSPC, times=1)
     log.roll(NOW_MS)
     assert [name for name in files.list_directory(DIRECTORY) if "snapshot" in name] == []
     once(log, 1)
     log.roll(NOW_MS)
     sync(log)
-    assert files.size(layout.snapshot_file(DIRECTORY, 2)) > taken_bytes
+    assert files.size(layout.snapshot_file(DIRECTORY, 2)) > 0, "the next one is taken"
 
 
 def test_a_disk_that_cannot_sync_the_snapshot_ends_writing_and_keeps_the_segments() -> None:
