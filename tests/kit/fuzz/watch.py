@@ -8,10 +8,10 @@ sessions come from a seed, so that saved bytes that name them mean the same when
 from __future__ import annotations
 
 import logging
-import random
-import uuid
+from contextlib import ExitStack
 from types import TracebackType
-from unittest.mock import patch
+
+from kit.known_ids import known_ids
 
 from ottla.protocol.message import Struct
 
@@ -31,15 +31,7 @@ class Watch(logging.Handler):
         self._logger = logging.getLogger("ottla")
         self._levels: dict[str, int] = {}
         self._before: tuple[int, bool] = (logging.NOTSET, True)
-        self._patches = [
-            patch("ottla.broker.groups.home.uuid4", self._uuid),
-            patch("ottla.broker.groups.classic_rebalance.uuid4", self._uuid),
-            patch("uuid.uuid4", self._uuid),
-        ]
-        self._ids = random.Random(0)
-
-    def _uuid(self) -> uuid.UUID:
-        return uuid.UUID(int=self._ids.getrandbits(128), version=4)
+        self._ids = ExitStack()
 
     def __enter__(self) -> Watch:
         self._before = self._logger.level, self._logger.propagate
@@ -47,14 +39,11 @@ class Watch(logging.Handler):
         self._logger.addHandler(self)
         self._logger.propagate = False
         self._logger.setLevel(logging.DEBUG)
-        random.seed(0)  # the ids of fetch sessions
-        for each in self._patches:
-            each.start()
+        self._ids.enter_context(known_ids(0))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for each in self._patches:
-            each.stop()
+        self._ids.close()
         self._logger.removeHandler(self)
         for name, logger in _loggers():  # clients may set levels
             logger.setLevel(self._levels.get(name, logging.NOTSET))

@@ -2,7 +2,8 @@
 
 Everything that happens is drawn from one `random.Random(seed)`: which client does what, when a turn ends, when the
 disk finishes a sync, how much time passes, at which call to the disk the machine stops, and what of the unsynced
-pages it keeps. The same seed is the same world, so a failing one can be replayed.
+pages it keeps. The ids that the broker draws come from the seed, too (`kit.known_ids`). The same seed is the same
+world, so a failing one can be replayed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from kit.clock import ManualClock
+from kit.known_ids import known_ids
 from kit.simulated_files import CrashPoint, Failure, SimulatedFiles
 from kit.simulator.admin import Administrator
 from kit.simulator.auditor import Auditor
@@ -143,10 +145,11 @@ class World:
         if self.chance.random() < CLEAN_STOPS:
             losses.insert(self.chance.randint(0, CRASHES), Loss.STOP)
         try:
-            self._start(None)
-            for loss in losses:
-                self._live(OPERATIONS // len(losses) + 1, may_stop_inside=loss is not Loss.STOP)
-                self._start(self._lose(loss))
+            with known_ids(self.outcome.seed):
+                self._start(None)
+                for loss in losses:
+                    self._live(OPERATIONS // len(losses) + 1, may_stop_inside=loss is not Loss.STOP)
+                    self._start(self._lose(loss))
         except Violation as violation:
             self.outcome.violation = str(violation)
         except Exception as error:  # whatever escapes the broker is a finding of its own
