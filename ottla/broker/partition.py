@@ -21,6 +21,7 @@ from ottla.protocol.records.batch import CorruptBatch
 from ottla.protocol.records.formats import iter_any
 from ottla.storage.append import NO_TIMESTAMP, AllStored, AppendResult
 from ottla.storage.leader_epochs import UNDEFINED_EPOCH
+from ottla.storage.slice import LogSlice
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from ottla.storage.append_plan import PlannedBatch
     from ottla.storage.clock import Clock
     from ottla.storage.log import Log
-    from ottla.storage.slice import LogSlice
 
 LOG = logging.getLogger("ottla.partition")
 
@@ -336,8 +336,12 @@ class Partition:
         `at_least_one` gives the first batch even when it is larger. Raises KafkaError(OFFSET_OUT_OF_RANGE).
         """
         self.settle()
+        log = self.log
         end_offset = self.last_stable_offset if committed_only else self.high_watermark
-        return self.log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one, allow_map=allow_map)
+        view = log.reader.read_on(offset, max_bytes, end_offset, allow_map, at_least_one)
+        if view is not None:
+            return LogSlice(view, len(view))
+        return log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one, allow_map=allow_map)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest epoch not above `epoch`, where it ended), never beyond what may be seen; (-1, -1) when unknown.

@@ -101,12 +101,14 @@ class LogReader:
             self._remember(stretch.next_offset, stretch.segment, stretch.end)
         return _slice(stretch.segment, stretch.position, stretch.end, allow_map)
 
-    def read_on(self, offset: int, max_bytes: int, end_offset: int, allow_map: bool) -> memoryview | None:
+    def read_on(
+        self, offset: int, max_bytes: int, end_offset: int, allow_map: bool, at_least_one: bool = True
+    ) -> memoryview | None:
         """`read` for who goes on where an earlier read ended, when the bytes are in memory and `end_offset` is the
         high watermark; None: `read` knows.
 
-        The first batch comes even if it is larger than `max_bytes` (KIP-74); of small ones up to a quarter less may
-        come than `max_bytes` would allow, because one header is looked at and no more.
+        The first batch comes even if it is larger than `max_bytes` when asked for (KIP-74); of small ones up to a
+        quarter less may come than `max_bytes` would allow, because one header is looked at and no more.
 
         Raises OSError: the disk failed.
         """
@@ -128,7 +130,10 @@ class LogReader:
             cut = quick_cut(segment, position, stop, limit)
             if cut is None:
                 return None
-            stop, next_offset = cut
+            end, next_offset = cut
+            if end > stop and not at_least_one:
+                return None
+            stop = end
         elif is_last and position < limit:
             stop, next_offset = limit, end_offset
         else:
@@ -243,7 +248,7 @@ def _slice(segment: Segment, position: int, end: int, allow_map: bool) -> LogSli
     if allow_map and length >= SMALLEST_MAP_BYTES:
         view = segment.file.resident_view(position, length)
         if view is not None:
-            return LogSlice(view, length, is_mapped=True)
+            return LogSlice(view, length)
     else:
         data = segment.file.pread_nowait(length, position)
         if data is not None:

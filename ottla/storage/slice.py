@@ -16,25 +16,23 @@ class LogSlice:
     """What one read of a log gives.
 
     Attributes:
-        view: the bytes, or None when they may have to come from the disk.
+        view: the bytes, or None when they may have to come from the disk. Where a map was allowed it may be one of
+            the file: for `send` only, never to be read by our code or TLS.
         length: number of bytes; 0 when there is nothing at the offset yet. Without a view it is the most that
             `read_blocking` returns.
-        is_mapped: `view` is a map of the file: for `send` only, never to be read by our code or TLS.
     """
 
-    __slots__ = ("_load", "is_mapped", "length", "view")
+    __slots__ = ("_load", "length", "view")
 
     def __init__(
         self,
         view: memoryview | None,
         length: int,
         *,
-        is_mapped: bool = False,
         load: Callable[[], bytes] | None = None,
     ) -> None:
         self.view = view
         self.length = length
-        self.is_mapped = is_mapped
         self._load = load
 
     def read_blocking(self) -> bytes:

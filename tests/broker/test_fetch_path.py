@@ -17,6 +17,7 @@ from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.message import encode
+from ottla.storage import log_reader
 
 TOPIC = "orders"
 
@@ -216,3 +217,41 @@ def test_who_asks_alone_is_answered_within_the_read_and_behind_what_the_socket_h
     feed(client.connection, frame)
     client.node.settle()
     assert client.transport.written == expected + b"before" + expected
+
+
+def test_who_reads_on_in_several_partitions_is_answered_by_hints_and_as_without_them(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic(node, "many", 3)
+    producer = Exchange(node)
+    for partition in range(3):
+        for _ in range(4):
+            producer.ask(produce_request("many", batch(3, value=b"x" * 1000), partition=partition), 9)
+    partitions = [partition for partition in node.catalog.topics["many"].partitions if partition is not None]
+    batch_bytes = partitions[0].log.size_bytes // 4
+    client = Exchange(node)
+
+    def answers(offset: int, max_bytes: int, partition_bytes: int = 1 << 20) -> bytes:
+        wanted = fetch_request("many", offset, partitions=3, max_bytes=max_bytes)
+        for asked in wanted.topics[0].partitions:
+            asked.partition_max_bytes = partition_bytes
+        return raw_answer(client, wanted, 12)
+
+    def go_on(offset: int) -> None:
+        """All have read up to here."""
+        for partition in partitions:
+            partition.log.reader.forget_hints()
+            partition.read(offset - 3, batch_bytes, at_least_one=True)
+
+    # One batch, two, all; a first one that is larger than what it may be, and no room for those behind it.
+    limits = [(1 << 20, batch_bytes), (batch_bytes * 2, batch_bytes), (1 << 20, 1 << 20), (1, 1), (batch_bytes, 1)]
+    for limit in limits:
+        go_on(3)
+        with_hints = answers(3, *limit)
+        for partition in partitions:
+            partition.log.reader.forget_hints()
+        assert with_hints == answers(3, *limit), limit
+    expected = answers(3, 1 << 20, batch_bytes)
+    go_on(3)
+    monkeypatch.setattr(log_reader, "_find", None)  # the long look-up
+    assert answers(3, 1 << 20, batch_bytes) == expected

@@ -112,6 +112,7 @@ def test_the_short_way_is_only_for_who_goes_on_and_sees_what_may_be_seen() -> No
     log = filled(3)
     assert log.reader.read_on(0, 1 << 20, 9, False) is None
     log.read(0, 1, end_offset=9)
+    assert log.reader.read_on(3, 1, 9, False, at_least_one=False) is None
     assert log.reader.read_on(3, 1, 9, False) is not None
     assert log.reader.read_on(3, 1, 6, False) is None  # an end whose position is not known
     log.delete_records(6)
@@ -153,9 +154,15 @@ def test_large_hot_slices_are_maps_and_small_ones_are_not() -> None:
     log = open_test_log(disk(), {"ottla.acks.all": "page-cache"})
     append_values(log, b"x" * 100_000)
     append_values(log, b"y" * 10)
-    assert log.read(0, 1 << 20, end_offset=2).is_mapped
-    assert not log.read(0, 1 << 20, end_offset=2, allow_map=False).is_mapped
-    assert not log.read(1, 1 << 20, end_offset=2).is_mapped
+
+    def asked(offset: int, *, allow_map: bool = True) -> set[str]:
+        before = len(log.files.history)
+        assert log.read(offset, 100_200, end_offset=2, allow_map=allow_map).length
+        return {call for call, _ in log.files.history[before:]}
+
+    assert "map" in asked(0)
+    assert "map" not in asked(0, allow_map=False)
+    assert "map" not in asked(1)
 
 
 def test_cold_bytes_and_cold_look_ups_are_left_to_a_thread() -> None:
