@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.left_behind import BATCHES, ORDERS, PLACE, change, flip, left_behind, logs_of
 from kit.logs import NOW_MS, batch, stored
 from kit.nodes import DATA, start_node
 from kit.simulated_files import SimulatedFiles
@@ -17,42 +17,12 @@ from kit.simulated_files import SimulatedFiles
 from ottla.broker.catalog import NewTopic
 from ottla.protocol.records.batch import HEADER_BYTES, parse_header, set_offset_and_epoch
 from ottla.storage import layout
-from ottla.storage.append import AppendEntry
 from ottla.storage.checkpoint import read_offsets, write_offsets
 from ottla.storage.layout import TopicPartition
 from ottla.storage.leader_epoch_checkpoint import EpochEntry, write_leader_epochs
 from ottla.storage.scan import walk
 from ottla.storage.verify import Finding, NothingToVerify, Severity, Verification
 from ottla.storage.verify_index import TimeIndexCheck
-
-ORDERS = TopicPartition("orders", 0)
-PLACE = DATA / "orders-0"
-BATCHES = 12
-
-
-def left_behind(*, clean: bool = True, configs: tuple[tuple[str, str], ...] = ()) -> SimulatedFiles:
-    """A data directory with 12 batches of 3 records in `orders-0`, several segments, each with index entries."""
-    keys: dict[str, object] = {"log.segment.bytes": 1024, "log.index.interval.bytes": 100}
-    node, files, _ = start_node(**{key.replace(".", "_"): value for key, value in keys.items()})
-    node.catalog.create_topics([NewTopic("orders", configs=configs)], lambda outcomes: None)
-    node.settle()
-    log = node.log_manager.get("orders", 0)
-    assert log is not None
-    for number in range(BATCHES):
-        values = [b"value %d" % n * 5 for n in range(3)]
-        stamps = [NOW_MS + number * 10 + n for n in range(3)]
-        data = batch(*values, stamps=stamps, producer_id=77, producer_epoch=0, base_sequence=number * 3)
-        (result,) = log.append([AppendEntry(memoryview(data), 9)], NOW_MS)
-        assert not result.error_code
-    if clean:
-        node.stop()
-        return files
-    ticket = log.begin_sync()
-    assert ticket is not None
-    ticket.run()
-    log.end_sync(ticket)
-    node.log_manager.checkpoints.write_recovery_points()
-    return files.crash(random.Random(1))
 
 
 def findings(files: SimulatedFiles, only: TopicPartition | None = None) -> list[Finding]:
@@ -66,20 +36,6 @@ def damages(files: SimulatedFiles) -> list[Finding]:
 def the_one(found: list[Finding]) -> Finding:
     (finding,) = found
     return finding
-
-
-def change(files: SimulatedFiles, path: Path, position: int, data: bytes) -> None:
-    file = files.open(path, writable=True)
-    file.pwritev([data], position)
-    file.close()
-
-
-def flip(files: SimulatedFiles, path: Path, position: int, mask: int = 0xFF) -> None:
-    change(files, path, position, bytes([files.read_bytes(path)[position] ^ mask]))
-
-
-def logs_of(files: SimulatedFiles) -> list[Path]:
-    return [PLACE / name for name in files.list_directory(PLACE) if name.endswith(".log")]
 
 
 def positions_of(files: SimulatedFiles, path: Path) -> list[int]:
