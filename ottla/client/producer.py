@@ -374,8 +374,9 @@ class Producer:
     # Topics -----------------------------------------------------------------------------------------------------
 
     async def _open_topic(self, topic: str) -> list[PartitionQueue]:
-        """Learn a topic's partitions; raises ClientClosed when the producer is closed before they are known."""
-        assert self._topics is not None
+        """Learn a topic's partitions; raises ClientClosed also when the producer is closed before they are known."""
+        if self._topics is None:
+            raise ClientClosed("the producer was not started")
         queues = await self._topics.open(topic)
         self._refuse_if_closed()
         return queues

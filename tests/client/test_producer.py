@@ -391,3 +391,13 @@ async def test_no_broker_at_all_is_said_with_its_address():
         address = gone.bootstrap
     with pytest.raises(NoBrokersAvailable, match=address):
         await Producer(address).start()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [lambda one: one.send("t", b"v"), lambda one: one.partitions_for("t"), lambda one: one.flush()],
+    ids=["send", "partitions_for", "flush"],
+)
+async def test_a_producer_that_was_not_started_says_so(use):
+    with pytest.raises(ClientClosed, match="the producer was not started"):
+        await use(Producer("localhost:1"))
