@@ -4,8 +4,7 @@
 the dirtiest one that is due gets cleaned (`ottla.storage.cleaner`). Pieces of its work run in a worker, one at a time;
 what changes names or the log itself happens between them on the broker's thread, in timers, so that requests run in
 between. Two things hold it back: `log.cleaner.io.max.bytes.per.second`, by waiting between pieces, and `Courtesy`,
-which rests within a piece so that the broker's thread finds the interpreter free. After a cleaning it looks again at
-once.
+which rests within a piece. After a cleaning it looks again at once.
 
 A log that cannot be cleaned is said once, counted, and left alone until a restart or until somebody asks for it
 (`ask`, behind `ottla log clean`). Asked for, a log is cleaned whatever its dirty ratio, and where nothing is dirty gone
@@ -24,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.cleaner_figures import CleanerFigures, CleaningTold
+from ottla.broker.courtesy import Courtesy
 from ottla.broker.workers import InlineWorkers
 from ottla.storage.cleanable import Assessment, LogToAssess, assess
 from ottla.storage.cleaner import CleaningAborted, LogCleaning, Uncleanable, Work
@@ -43,25 +43,6 @@ NO_ROOM_RETRY_MS: Final = 60_000
 """How long a log waits that could not be cleaned because the disk is full, or for want of a descriptor."""
 NO_DESCRIPTOR_WAIT_MS: Final = 1_000
 """A sync in the middle of a swap that could not begin is tried again so much later: nothing can go on without it."""
-WORK_S: Final = 0.0005
-REST_S: Final = 0.0005
-"""A cleaner that works for so long rests for so long, and nobody waits longer than that for the interpreter. Measured
-on two busy cores, a produce request each millisecond beside a cleaning: without rests a median of 1.8 ms, a 99th
-percentile of 28 ms and a loop lag of up to 45 ms; with them 0.9, 8 and 8 ms, and the cleaning took 7 s instead of 4."""
-
-
-class Courtesy:
-    """`pause` of a piece of work in a thread: lets the broker's thread have the interpreter every `WORK_S`."""
-
-    def __init__(self) -> None:
-        self._since_s = 0.0
-
-    def __call__(self) -> None:
-        """Rest if it is time to."""
-        now_s = time.perf_counter()
-        if now_s - self._since_s >= WORK_S:
-            time.sleep(REST_S)
-            self._since_s = time.perf_counter()
 
 
 @dataclass(slots=True)
