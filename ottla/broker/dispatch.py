@@ -100,7 +100,7 @@ class RequestDispatcher:
         started_ns = perf_counter_ns()
         turn = self._turn
         if turn.began_ms is None:
-            turn.began_ms = self._clock.monotonic_ms()
+            turn.begin(self._clock.monotonic_ms())
         try:
             header, position = decode_request_header(frame)
         except MalformedMessage as error:

@@ -70,6 +70,16 @@ class Turn:
         """Of this turn: once it is another one, nothing looks at what was received in the one before."""
         self.on_work: Callable[[], object] | None = None
 
+    def begin(self, now_ms: int) -> None:
+        """The first request that takes no short way begins: the turn ends once the loop has come around.
+
+        Also where it only begins to wait, and nobody else has anything to do at the end: else the next one, however
+        much later, would find a turn that has been going on all the while.
+        """
+        self.began_ms = now_ms
+        if not self.has_work:
+            self._note_work()
+
     def note_gathering(self, partition: Partition) -> None:
         """`partition` holds its first gathered batch of this turn: append it at the end."""
         self._gathering.append(partition)

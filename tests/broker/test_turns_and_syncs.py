@@ -397,3 +397,20 @@ def test_a_bug_in_one_logs_sync_leaves_nobody_of_the_round_without_an_answer(
     assert answers[0] == ErrorCode.KAFKA_STORAGE_ERROR
     assert len(answers) == 2
     assert "a bug" in str(log.error)
+
+
+def test_requests_that_wait_leave_no_turn_open_which_would_seem_long_to_those_that_come_later() -> None:
+    node, _, clock = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "t")
+    producer, *consumers = (Exchange(node) for _ in range(3))
+    producer.ask(produce_request("t", batch()), 9)
+    for consumer in consumers:
+        consumer.send(fetch_request("t", 1, max_wait_ms=60_000), 12)
+        if node.turn.has_work:  # as the loop does when it has read all sockets
+            node.turn.end()
+        clock.advance(50)
+    producer.send(produce_request("t", batch()), 9)
+    assert not producer.transport.is_paused
+    node.settle()
+    assert len(producer.replies()) == 1
+    assert [len(consumer.replies()) for consumer in consumers] == [1, 1]
