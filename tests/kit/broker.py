@@ -63,7 +63,7 @@ class BrokerProcess:
         """Given back when this object is forgotten: it may be started again after a `with`, too."""
         self.process: subprocess.Popen[str] | None = None
         self._lines: list[str] = []
-        self._readers: list[threading.Thread] = []
+        self._reader: threading.Thread | None = None
         self._ready = threading.Event()
         self._listens = False
 
@@ -80,7 +80,10 @@ class BrokerProcess:
 
     @property
     def output(self) -> str:
-        """Everything that the process printed so far, both streams."""
+        """Everything that the process printed so far, both streams: at a start, all up to the line with the address.
+
+        They share a pipe: from two of them, what was logged before that line may be read after it.
+        """
         return "\n".join(self._lines)
 
     def command(self) -> list[str]:
@@ -105,29 +108,23 @@ class BrokerProcess:
         self._listens = False
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment}
         self.process = subprocess.Popen(
-            self.command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+            self.command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
         )
-        streams = [stream for stream in (self.process.stdout, self.process.stderr) if stream is not None]
-        open_streams = len(streams)
-        lock = threading.Lock()
+        stream = self.process.stdout
+        assert stream is not None
 
-        def read(stream: object) -> None:
-            nonlocal open_streams
-            for line in stream:  # type: ignore[attr-defined]  # a text stream of Popen
+        def read() -> None:
+            for line in stream:
                 self._lines.append(line.rstrip("\n"))
                 found = READY.search(line)
                 if found and not ready.is_set() and "http" not in line.lower():
                     self.port = int(found[2])
                     self._listens = True
                     ready.set()
-            with lock:
-                open_streams -= 1
-                if open_streams == 0:
-                    ready.set()  # it ended: do not wait for the time-out
+            ready.set()  # it ended: do not wait for the time-out
 
-        self._readers = [threading.Thread(target=read, args=(stream,), daemon=True) for stream in streams]
-        for reader in self._readers:
-            reader.start()
+        self._reader = threading.Thread(target=read, daemon=True)
+        self._reader.start()
 
     def wait_until_ready(self) -> BrokerProcess:
         """Wait until a launched process accepts connections. Raises BrokerDidNotStart, and nothing runs then."""
@@ -165,12 +162,11 @@ class BrokerProcess:
         return self.start()
 
     def _forget(self) -> None:
-        for reader in self._readers:
-            reader.join(STOP_TIMEOUT_S)
         assert self.process is not None
-        for stream in (self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
+        assert self.process.stdout is not None
+        assert self._reader is not None
+        self._reader.join(STOP_TIMEOUT_S)
+        self.process.stdout.close()
         self.process = None
 
     def __enter__(self) -> BrokerProcess:
