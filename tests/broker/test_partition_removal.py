@@ -169,17 +169,17 @@ def test_what_a_worker_tells_after_a_stop_changes_nothing() -> None:
     answers: list[list[TopicOutcome]] = []
     node.catalog.create_topics([NewTopic("t")], answers.append)
     node.turn.end()
-    posted.get(timeout=10)()
+    posted.get(timeout=60)()
     node.run_due()
     assert len(answers) == 1
     node.catalog.delete_topics(["t"], answers.append)
     node.turn.end()
-    posted.get(timeout=10)()
+    posted.get(timeout=60)()
     node.run_due()
-    settled = posted.get(timeout=10)
+    settled = posted.get(timeout=60)
     node.catalog.create_topics([NewTopic("t")], answers.append)
     node.turn.end()
-    posted.get(timeout=10)()
+    posted.get(timeout=60)()
     assert node.catalog.topics == {}, "it waits until the directory of the deleted one is out of the way"
     node.stop()
     stopped = len(files.history)

@@ -38,7 +38,7 @@ def held_opening() -> Iterator[threading.Event]:
     opening = Catalog.open
 
     def held(self: Catalog) -> None:
-        assert go_on.wait(30)
+        assert go_on.wait(60)
         opening(self)
 
     with mock.patch.object(Catalog, "open", held):

@@ -127,7 +127,7 @@ def test_a_file_that_is_renamed_while_another_thread_opens_it_again_is_found(
     found: list[bytes] = []
 
     def open_late(name: Path, flags: int, mode: int = 0o777) -> int:
-        assert was_renamed.wait(10)
+        assert was_renamed.wait(60)
         try:
             return real_open(name, flags, mode)
         finally:
@@ -138,7 +138,7 @@ def test_a_file_that_is_renamed_while_another_thread_opens_it_again_is_found(
         if takes_the_old_name:
             real_rename(other, path)
         was_renamed.set()
-        assert was_opened.wait(10)
+        assert was_opened.wait(60)
 
     monkeypatch.setattr(os, "open", open_late)
     monkeypatch.setattr(os, "rename", rename_and_wait)
