@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 
 
 class GroupTimer:
-    """`due(group_ids)` is called when groups are due; it plans them anew."""
+    """`due(group_id)` is called when a group is due; it plans the group anew.
 
-    def __init__(self, timers: Timers, clock: Clock, due: Callable[[list[str]], None]) -> None:
+    What it raises is a bug, and goes on to the loop. The other groups that are due have their turn after that.
+    """
+
+    def __init__(self, timers: Timers, clock: Clock, due: Callable[[str], None]) -> None:
         self._timers = timers
         self._clock = clock
         self._due = due
@@ -47,8 +50,15 @@ class GroupTimer:
 
     def _run(self) -> None:
         self._timer = None
-        self._due(self._deadlines.take_due(self._clock.monotonic_ms()))
-        self._start()
+        now_ms = self._clock.monotonic_ms()
+        rest = iter(self._deadlines.take_due(now_ms))
+        try:
+            for group_id in rest:
+                self._due(group_id)
+        finally:
+            for group_id in rest:
+                self._deadlines.bring_forward(group_id, now_ms)
+            self._start()
 
     def _start(self) -> None:
         next_ms = self._deadlines.next_ms

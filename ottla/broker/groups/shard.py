@@ -309,12 +309,11 @@ class Shard:
             self._replay_offsets(records)
             self._write(group_id, records)
 
-    def _on_due(self, group_ids: list[str]) -> None:
-        now = self._now()
-        for group_id in group_ids:
-            group = self.groups.get(group_id)
-            if group is not None:
-                self._finish(group, group.on_deadline(now), now)
+    def _on_due(self, group_id: str) -> None:
+        group = self.groups.get(group_id)
+        if group is not None:
+            now = self._now()
+            self._finish(group, group.on_deadline(now), now)
 
     # --- effects -----------------------------------------------------------------------------------------------------
 
