@@ -24,7 +24,7 @@ def join_request(
     instance: str | None = None,
     protocols: Iterable[tuple[str, bytes]] = (("range", b"m"),),
     protocol_type: str = "consumer",
-    session_ms: int = 10_000,
+    session_ms: int = 60_000,
     rebalance_ms: int = 30_000,
 ) -> JoinGroupRequest:
     """A JoinGroup."""
