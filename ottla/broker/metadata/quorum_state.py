@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 QUORUM_STATE_FILE = "quorum-state"
 NOBODY = -1
 _DATA_VERSION = 1
+_MAX_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,14 @@ def decode_quorum_state(data: bytes) -> QuorumState:
         raise MetadataError(f"quorum-state cannot be read: {reason}") from error
     if version not in (0, 1):
         raise MetadataError(f"quorum-state has data_version {version}, this version reads 0 and 1")
-    if not isinstance(leader_id, int) or not isinstance(leader_epoch, int) or leader_epoch < -1:
+    # Both are int32 on the wire and in the log, and a start leads in the epoch that follows.
+    if not _is_within(leader_id, NOBODY, _MAX_INT32) or not _is_within(leader_epoch, -1, _MAX_INT32 - 1):
         raise MetadataError(f"quorum-state names leader {leader_id!r} in epoch {leader_epoch!r}")
     return QuorumState(leader_id, max(leader_epoch, 0))
+
+
+def _is_within(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and least <= value <= most
 
 
 def load_quorum_state(files: Files, directory: Path) -> QuorumState:

@@ -61,7 +61,19 @@ def test_quorum_state_of_data_version_0_is_read() -> None:
     assert decode_quorum_state(json.dumps(older).encode()) == QuorumState(-1, 2)
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"leaderId":1,"leaderEpoch":3,"data_version":2}', b"\xff"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b'{"leaderId":1,"leaderEpoch":3,"data_version":2}',
+        b"\xff",
+        b'{"leaderId":1,"leaderEpoch":2543020800000,"data_version":1}',
+        b'{"leaderId":1,"leaderEpoch":2147483647,"data_version":1}',
+        b'{"leaderId":2147483648,"leaderEpoch":3,"data_version":1}',
+    ],
+)
 def test_a_quorum_state_that_cannot_be_read_says_so(data: bytes) -> None:
     with pytest.raises(MetadataError, match="quorum-state"):
         decode_quorum_state(data)

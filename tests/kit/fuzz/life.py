@@ -38,8 +38,9 @@ from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.api.offset_commit import OffsetCommitRequest
 from ottla.protocol.api.offset_fetch import OffsetFetchRequest
+from ottla.protocol.api.produce import ProduceRequest
 from ottla.protocol.errors import ErrorCode, MalformedMessage
-from ottla.protocol.headers import decode_response_header, encode_request_header
+from ottla.protocol.headers import decode_request_header, decode_response_header, encode_request_header
 from ottla.protocol.message import Request, Response, decode_prefix, encode
 
 WITNESS_LINE = "witness"
@@ -262,7 +263,8 @@ class Life:
             if len(stream) < 4 + length:
                 return
             if length >= _FRONT.size:
-                line.asked.append(_FRONT.unpack_from(stream, 4))
+                if not _wants_no_answer(bytes(stream[4 : 4 + length])):
+                    line.asked.append(_FRONT.unpack_from(stream, 4))
                 self._frames += 1
             del stream[: 4 + length]
 
@@ -372,6 +374,19 @@ class Life:
         if not told:
             raise Finding(f"the witness got no answer to {type(request).__name__}")
         return told[-1][1]
+
+
+def _wants_no_answer(frame: bytes) -> bool:
+    """Whether it is a Produce with acks=0, which has none (as far as it can be read; else it ends the connection)."""
+    api_key, version, _ = _FRONT.unpack_from(frame)
+    if api_key != ApiKey.PRODUCE or version not in ProduceRequest.message_versions:
+        return False
+    try:
+        _, position = decode_request_header(frame)
+        request, _ = decode_prefix(ProduceRequest, frame, version, position)
+    except MalformedMessage:
+        return False
+    return request.acks == 0
 
 
 def _commit_of_the_witness() -> OffsetCommitRequest:
