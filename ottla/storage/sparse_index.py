@@ -170,8 +170,11 @@ class SparseIndex(ABC):
         entries = self._entries
         if entries is None:
             entries = self._entries = self._load()
-        if self._sealed and self._cache is not None:
-            self._cache.used(self, entries.memory_bytes)
+        cache = self._cache
+        if self._sealed and cache is not None:
+            cache.used(self, entries.memory_bytes)
+            if self._cache is None:  # abandoned meanwhile, by another thread
+                cache.forget(self)
         return entries
 
     def entries_if_loaded(self) -> Entries | None:
@@ -280,8 +283,9 @@ class SparseIndex(ABC):
 
     def abandon(self) -> None:
         """Close without writing: the file is about to be deleted, or its directory failed."""
-        if self._cache is not None:
-            self._cache.forget(self)
+        cache, self._cache = self._cache, None  # who still looks at it must not bring it back, to stay there for good
+        if cache is not None:
+            cache.forget(self)
         if self._file is not None:
             self._path = self._file.path
             self._file.close()

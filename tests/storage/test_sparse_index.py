@@ -10,7 +10,7 @@ from kit.simulated_files import SimulatedFiles
 
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.offset_index import OffsetIndex
-from ottla.storage.sparse_index import CorruptIndex
+from ottla.storage.sparse_index import CorruptIndex, SparseIndex
 
 PATH = Path("/00000000000000000000.index")
 ENTRY = bytes.fromhex("00000007 00000010")
@@ -166,3 +166,30 @@ def test_an_abandoned_index_writes_nothing() -> None:
     assert files.read_bytes(PATH) == b""
     with pytest.raises(ValueError, match="closed"):
         index.sync()
+
+
+def test_an_index_that_is_looked_at_after_its_end_is_not_kept_by_the_cache() -> None:
+    """A reader, a sync or the cleaner may be at it still. Its few bytes would never be what the cache has to drop."""
+    files, cache = SimulatedFiles(), IndexCache()
+    for number in range(10):
+        index = sealed_index(files, PATH.with_name(f"{number}.index"), 3, cache)
+        index.abandon()
+        assert len(index.entries()) == 3
+        assert index.entries_if_loaded() is not None
+    assert (len(cache), cache.bytes) == (0, 0)
+
+
+def test_an_index_that_ends_while_somebody_looks_at_it_is_not_kept_by_the_cache() -> None:
+    files = SimulatedFiles()
+
+    class Barging(IndexCache):
+        """The index is closed by another thread just before its look is noted."""
+
+        def used(self, index: SparseIndex, size_bytes: int) -> None:
+            index.abandon()
+            super().used(index, size_bytes)
+
+    cache = Barging()
+    index = sealed_index(files, PATH, 3, cache)
+    assert len(index.entries()) == 3
+    assert (len(cache), cache.bytes) == (0, 0)
