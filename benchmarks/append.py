@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from uuid import UUID
@@ -17,11 +18,17 @@ from ottla.config.topic import TopicConfig
 from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.checksum import crc32c
 from ottla.protocol.records.record import Record
+from ottla.protocol.types import Buffer
 from ottla.storage.append import AppendEntry
 from ottla.storage.files import OsFiles
 from ottla.storage.recovery import open_log
 
 NOW_MS = 1_700_000_000_000
+
+
+def _swallow(buffers: Sequence[Buffer], position: int) -> int:
+    """A write that goes nowhere."""
+    return sum(map(len, buffers))
 
 
 def measure(per_call: int, size: int, *, idempotent: bool = False, swallow: bool = True, calls: int = 2000) -> float:
@@ -32,16 +39,19 @@ def measure(per_call: int, size: int, *, idempotent: bool = False, swallow: bool
             OsFiles(), Path(name), topic="t", partition=0, topic_id=UUID(int=1), config=config, now_ms=NOW_MS
         )
         if swallow:
-            log.segments[-1].file.pwritev = lambda buffers, _: sum(map(len, buffers))  # type: ignore[method-assign]
+            log.segments[-1].file.pwritev = _swallow  # type: ignore[method-assign]  # no disk
         sequence, rounds = 0, []
         for _ in range(7):
             turns = []
             for _ in range(calls):
                 entries = []
                 for _ in range(per_call):
-                    producer = {"producer_id": 1, "producer_epoch": 0, "base_sequence": sequence} if idempotent else {}
                     record = Record(0, NOW_MS, None, b"v" * size, ())
-                    entries.append(AppendEntry(memoryview(encode_batch([record], **producer)), 9))
+                    if idempotent:
+                        batch = encode_batch([record], producer_id=1, producer_epoch=0, base_sequence=sequence)
+                    else:
+                        batch = encode_batch([record])
+                    entries.append(AppendEntry(memoryview(batch), 9))
                     sequence += 1
                 turns.append(entries)
             started = time.process_time()

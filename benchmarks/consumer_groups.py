@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from typing import Any
 from uuid import UUID, uuid4
 
 from groups import Member
@@ -56,7 +57,7 @@ class ConsumerMember(Member):
     def owned_count(self) -> int:
         return sum(map(len, self.owned.values()))
 
-    async def _beat(self, epoch: int, **fields: object) -> None:
+    async def _beat(self, epoch: int, **fields: Any) -> None:
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group, member_id=self.member_id, member_epoch=epoch, **fields
         )

@@ -14,13 +14,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from ottla.broker.groups.home import OFFSETS_TOPIC
 from ottla.broker.node import Node
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.record import Record
 from ottla.protocol.stored.group import OffsetCommitKey, OffsetCommitValue, encode_group_key, encode_group_value
 from ottla.storage.append import AppendEntry
+from ottla.storage.layout import OFFSETS_TOPIC
 
 PARTITIONS_OF_A_GROUP = 10
 STAMP_MS = 1_700_000_000_000

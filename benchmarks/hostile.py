@@ -99,8 +99,8 @@ def fetch_everything(address: tuple[str, int], stop: Event) -> None:
     buffer = bytearray(1 << 20)
     while not stop.is_set():
         for key, _ in selector.select(0.1):
+            assert isinstance(key.fileobj, socket.socket)
             one = key.fileobj
-            assert isinstance(one, socket.socket)
             try:
                 key.data[0] += one.recv_into(buffer)
             except OSError:

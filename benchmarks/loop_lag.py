@@ -22,6 +22,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from statistics import quantiles
 from typing import Any
@@ -251,13 +252,13 @@ def requests(table: Table) -> None:
             for name in names()
         ]  # fmt: skip
         request = ListOffsetsRequest(replica_id=-1, topics=asked)
-        table.row(f"ListOffsets of 2,000 partitions: {words}", "ListOffsets", lambda r=request: client.ask(r, 7), 10)
+        table.row(f"ListOffsets of 2,000 partitions: {words}", "ListOffsets", partial(client.ask, request, 7), 10)
     resources = [
         DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=None)
         for name in names()
     ]
-    request = DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
-    table.row("DescribeConfigs of 10 topics, everything", "DescribeConfigs", lambda: client.ask(request, 4), 10)
+    configs = DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
+    table.row("DescribeConfigs of 10 topics, everything", "DescribeConfigs", lambda: client.ask(configs, 4), 10)
     logs = DescribeLogDirsRequest(topics=None)
     table.row("DescribeLogDirs of everything", "DescribeLogDirs", lambda: client.ask(logs, 4), 10)
     deleted = DeleteRecordsRequest(

@@ -14,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import psutil
 
@@ -84,7 +85,7 @@ class Server:
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=os.environ.get("OTTLA_BENCH_DIRECTORY")))
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -246,7 +247,8 @@ class Kafka(Command):
     @property
     def pid(self) -> int:
         """The virtual machine's, not the script's."""
-        return self._java().pid
+        pid: int = self._java().pid
+        return pid
 
     def _java(self) -> psutil.Process:
         return psutil.Process(self.process.pid).children()[-1]

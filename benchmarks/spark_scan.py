@@ -113,7 +113,7 @@ class Ceiling(DataSource):
         return COLUMNS
 
     def reader(self, schema: Any) -> DataSourceReader:
-        return CeilingReader(self.options, schema)
+        return CeilingReader(dict(self.options), schema)
 
 
 class Confluent(Ceiling):
@@ -122,7 +122,7 @@ class Confluent(Ceiling):
         return "confluent"
 
     def reader(self, schema: Any) -> DataSourceReader:
-        return ConfluentReader(self.options, schema)
+        return ConfluentReader(dict(self.options), schema)
 
 
 def fill(bootstrap: str, topic: str, codec: str, size: int, count: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -49,7 +49,7 @@ Start = Callable[[list[str]], servers.Server]
 
 
 def run(
-    workload: Workload, rounds: int, scale: float, starts: dict[str, Start], warm_rounds: int = 1
+    workload: Workload, rounds: int, scale: float, starts: Mapping[str, Start], warm_rounds: int = 1
 ) -> dict[str, list[dict[str, float]]]:
     """All rounds of one workload: figures per server, under its name in `starts`.
 
