@@ -134,8 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         self._drop_held()
         self._shared.later.discard(self)
         self._shared.remove(self)
-        if self.peer.on_end is not None:
-            self.peer.on_end()
+        self.peer.end()
 
     def eof_received(self) -> bool:
         """The client sends no more: it is gone (Kafka's clients never close one half only)."""

@@ -44,6 +44,14 @@ class Peer:
     close: Callable[[str], None] = field(default=_ignore, repr=False)
     on_end: Callable[[], None] | None = field(default=None, repr=False)
 
+    def end(self) -> None:
+        """The connection has ended: say so, and hold on to nothing, neither to logs nor in a circle to itself."""
+        self.produce_forms = self.fetch_forms = None
+        self.close = _ignore
+        on_end, self.on_end = self.on_end, None
+        if on_end is not None:
+            on_end()
+
 
 class Context:
     """One request's surroundings: version, client id, connection, node, and the wall time at which it started."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import gc
 import random
+import weakref
 from collections.abc import Sequence
 
 import pytest
@@ -414,3 +416,18 @@ def test_requests_that_wait_leave_no_turn_open_which_would_seem_long_to_those_th
     node.settle()
     assert len(producer.replies()) == 1
     assert [len(consumer.replies()) for consumer in consumers] == [1, 1]
+
+
+def test_a_connection_that_has_ended_is_let_go_of_at_once_with_all_it_remembered(node: Node) -> None:
+    client = Exchange(node)
+    for _ in range(2):
+        client.ask(produce_request("t", batch()), 9)
+        client.ask(fetch_request("t", 0), 12)
+    ended = weakref.ref(client.connection)
+    gc.disable()
+    try:
+        client.connection.connection_lost(None)
+        del client
+        assert ended() is None, gc.get_referrers(ended())
+    finally:
+        gc.enable()
