@@ -43,6 +43,7 @@ from ottla.protocol.stored.metadata import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
+from ottla.storage.layout import topic_name_problem
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -227,6 +228,9 @@ def _amend_broker(
 
 
 def _topic(image: MetadataImage, record: TopicRecord) -> None:
+    problem = topic_name_problem(record.name)
+    if problem is not None:  # names are those of folders, too
+        raise MetadataError(f"TopicRecord {record.topic_id}: {problem}")
     if record.name in image.topics or record.topic_id in image.topics_by_id:
         raise MetadataError(f"TopicRecord creates {record.name} ({record.topic_id}), which exists already")
     topic = TopicState(record.name, record.topic_id)

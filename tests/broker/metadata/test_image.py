@@ -227,3 +227,9 @@ def histories(draw: st.DrawFn) -> list[MetadataRecord]:
 def test_the_records_of_an_image_replay_to_an_equal_image(history: list[MetadataRecord]) -> None:
     image = replay(*history)
     assert replay(*image.records()) == image
+
+
+@pytest.mark.parametrize("name", ["", "..", "../../etc", "wit\x02ess", "two words", "x" * 250])
+def test_a_name_that_no_topic_may_have_is_refused_before_it_becomes_a_folder(name: str) -> None:
+    with pytest.raises(MetadataError, match="Topic name is invalid"):
+        replay(*topic(name))
