@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.config.topic import TopicConfig
-from ottla.storage.producer_state import ProducerEntry
+from ottla.protocol.records.batch import parse_header
+from ottla.storage.producer_state import ProducerEntry, ProducerStates, advance
 from ottla.storage.segment import INDEX_ENTRIES_BEHIND, Segment
 from ottla.storage.sparse_index import MAX_RELATIVE_OFFSET, CorruptIndex
 
@@ -212,3 +213,29 @@ class SegmentRun:
                 self.free_slots = min(segment.free_slots)
             if unwritten >= INDEX_ENTRIES_BEHIND:
                 segment.flush_indexes()
+
+
+def plan_runs(run: SegmentRun, batches: Sequence[PlannedBatch], now_ms: int) -> list[SegmentRun]:
+    """Batches one by one behind `run`, the active segment's, and into new segments where one is full."""
+    runs = [run]
+    for batch in batches:
+        if not run.add(batch, now_ms):
+            run = SegmentRun(run.limits, batch[2], None, now_ms)
+            runs.append(run)
+            run.add(batch, now_ms)
+    return runs
+
+
+def plan_producers(runs: Sequence[SegmentRun], known: ProducerStates, now_ms: int) -> None:
+    """What each of some runs makes of the producers: a snapshot that is written between two tells the first's."""
+    changed: dict[int, ProducerEntry] = {}
+    for run in runs:
+        of_run: list[ProducerEntry] = []
+        for batch in run.buffers:
+            header = parse_header(batch)
+            producer_id = header.producer_id
+            if producer_id >= 0:
+                before = changed.get(producer_id) or known.get(producer_id)
+                changed[producer_id] = advance(before, header, header.base_offset, now_ms)
+                of_run.append(changed[producer_id])
+        run.producers = of_run

@@ -23,14 +23,13 @@ from ottla.protocol.records.batch import parse_header
 from ottla.protocol.records.checksum import crc32c
 from ottla.storage import timestamp_lookup
 from ottla.storage.append import NO_TIMESTAMP, AllStored, AppendEntry, AppendResult
-from ottla.storage.append_plan import PlannedBatch, SegmentRun
+from ottla.storage.append_plan import PlannedBatch, SegmentRun, plan_producers, plan_runs
 from ottla.storage.files import IOV_MAX
 from ottla.storage.intake import take_in
 from ottla.storage.log_reader import End
 from ottla.storage.log_retention import LogRetention
 from ottla.storage.log_state import LogState
 from ottla.storage.log_writer import MAX_WRITE_BYTES, short_write, undo_write, write_run
-from ottla.storage.producer_state import ProducerEntry, advance
 from ottla.storage.segment import Segment
 from ottla.storage.slice import EMPTY_SLICE, LogSlice
 
@@ -91,9 +90,9 @@ class Log(LogState):
                 run.producers = producers
                 error = self._write_to_active(run, next_offset, now_ms)
             else:
-                runs = self._plan(run, batches, now_ms)
+                runs = plan_runs(run, batches, now_ms)
                 if producers:
-                    self._plan_producers(runs, now_ms)
+                    plan_producers(runs, self.producers, now_ms)
                 error = self._write(runs, next_offset, now_ms)
             if error is not None:
                 old_end = self.log_end_offset
@@ -101,30 +100,6 @@ class Log(LogState):
                 told = AllStored(batches, stamp_ms, self.log_start_offset) if results is None else results
                 results = [self._storage_refusal(error) if one.base_offset >= old_end else one for one in told]
         return results, batches, stamp_ms
-
-    def _plan(self, run: SegmentRun, batches: Sequence[PlannedBatch], now_ms: int) -> list[SegmentRun]:
-        """Batches one by one behind `run`, the active segment's, and into new segments where one is full."""
-        runs = [run]
-        for batch in batches:
-            if not run.add(batch, now_ms):
-                run = SegmentRun(self._limits, batch[2], None, now_ms)
-                runs.append(run)
-                run.add(batch, now_ms)
-        return runs
-
-    def _plan_producers(self, runs: Sequence[SegmentRun], now_ms: int) -> None:
-        """What each of some runs makes of the producers: a snapshot that is written between two tells the first's."""
-        changed: dict[int, ProducerEntry] = {}
-        for run in runs:
-            of_run: list[ProducerEntry] = []
-            for batch in run.buffers:
-                header = parse_header(batch)
-                producer_id = header.producer_id
-                if producer_id >= 0:
-                    known = changed.get(producer_id) or self.producers.get(producer_id)
-                    changed[producer_id] = advance(known, header, header.base_offset, now_ms)
-                    of_run.append(changed[producer_id])
-            run.producers = of_run
 
     def append_internal(self, batch: bytes | bytearray, now_ms: int) -> AppendResult:
         """Store one batch of the broker's own as it is: control batches allowed, leader epoch and offsets already in
@@ -144,7 +119,7 @@ class Log(LogState):
             return self._storage_refusal(problem)
         run = self._run_of_active(now_ms)
         planned = (batch, len(batch), header.base_offset, header.last_offset, header.max_timestamp)
-        runs = self._plan(run, [planned], now_ms)
+        runs = plan_runs(run, [planned], now_ms)
         error = self._write(runs, header.next_offset, now_ms)
         if error is not None:
             return self._storage_refusal(error)
