@@ -56,9 +56,9 @@ def main() -> int:
         f"Python {platform.python_version()} ({platform.python_compiler()}), {os.cpu_count()} cores, "
         f"kernel {platform.release()}; load {os.getloadavg()[0]:.1f}; medians of {options.rounds} interleaved rounds"
     )
-    servers.warm_memory()
     missed: list[str] = []
     if not options.only:
+        servers.warm_memory()
         begun = [start_once() for _ in range(STARTS)]
         ready = statistics.median(one.listens_ms for one in begun)
         first = statistics.median(one.accepted_ms for one in begun)
@@ -80,6 +80,7 @@ def main() -> int:
         if options.against is not None:
             kinds.insert(-1 if "ottla sync" in kinds else len(kinds), AGAINST)
         starts = {kind: partial(start, kind, options.against) for kind in kinds}
+        servers.warm_memory()
         results = run(workload, options.rounds, options.scale, starts)
         medians = {
             kind: {key: statistics.median(figures[key] for figures in figures_list) for key in figures_list[0]}

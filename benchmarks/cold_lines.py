@@ -51,10 +51,14 @@ _PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
 OF_RECORDS = re.compile(r"memcpy|memmove|crc32c_hw|crc32c_sw")
 """Functions that go through the records' bytes, and through those that clear the caches."""
 IDEMPOTENT = "produce 16 KB, 5 in flight, idempotent"
+LARGE = "produce 1 MB, received in two parts"
+PART_BYTES = 600_000
+"""A socket has a large frame in so many bytes at a time, about: the second read ends with the frame."""
 WORKLOADS = {
     "produce 16 KB, 5 in flight": (16_384, 5, False),
     IDEMPOTENT: (16_384, 5, False),
     "produce 100 B, 1 in flight": (170, 1, False),
+    LARGE: (1_000_000, 1, False),
     "fetch 64 KB, 1 in flight": (65_536, 1, True),
 }
 
@@ -81,6 +85,7 @@ def turns(workload: str, count: int, *, is_idle: bool) -> None:
     batch, records = frames.batch_of(size_bytes)
     produce = frames.produce_exchange(TOPIC, batch, ACKS_ALL).frame
     fetch = frames.fetch_exchange(TOPIC, len(batch))
+    nowhere = memoryview(bytearray(len(produce)))
     full, cleared = bytearray(EVICTED_BYTES), memoryview(bytearray(EVICTED_BYTES))
     ours, theirs = socket.socketpair()
     reader = subprocess.Popen(["cat"], stdin=theirs.fileno(), stdout=subprocess.DEVNULL)
@@ -97,8 +102,23 @@ def turns(workload: str, count: int, *, is_idle: bool) -> None:
             if node.turn.has_work:
                 node.turn.end()
 
+        def in_parts(data: bytes, *, is_counted: bool) -> None:
+            """As the loop receives a large frame; what is not counted is copied to nowhere."""
+            start = 0
+            while start < len(data):
+                room = connection.get_buffer(-1) if is_counted else nowhere
+                length = min(PART_BYTES, len(data) - start, len(room))
+                room[:length] = data[start : start + length]
+                start += length
+                cleared[:] = full
+                if is_counted:
+                    run(length)
+
         for _ in range(FETCHED_BATCHES if is_fetch else WARM_TURNS):
-            run(place(produce))
+            if workload == LARGE:
+                in_parts(produce, is_counted=True)
+            else:
+                run(place(produce))
             node.settle()
         if workload == IDEMPOTENT:
             sends = (_of_producer(batch, number * records) for number in range(FETCHED_BATCHES * in_flight))
@@ -107,9 +127,13 @@ def turns(workload: str, count: int, *, is_idle: bool) -> None:
             asked = [
                 _at(fetch, number * records) if is_fetch else produce * in_flight for number in range(FETCHED_BATCHES)
             ]
+        if workload == LARGE:
+            for _ in range(count):
+                in_parts(produce, is_counted=not is_idle)
+            asked = []
         for data in asked[:WARM_TURNS]:
             run(place(data))
-        for number in range(count):
+        for number in range(count if asked else 0):
             length = place(asked[(WARM_TURNS + number) % FETCHED_BATCHES])
             cleared[:] = full
             if not is_idle:

@@ -62,7 +62,8 @@ def warm_memory(size_mb: int = 4000) -> None:
     """Fill the page cache once and give it back.
 
     In a virtual machine, memory that the guest has never used costs up to ten times as much at its first use, and would
-    be charged to whichever server comes first.
+    be charged to whichever server comes first. Memory that is free does not stay warm: guests that report it to their
+    host (free page reporting) have it taken away within seconds. So this is called before each workload.
     """
     with tempfile.TemporaryFile(prefix="ottla-bench-", dir=os.environ.get("OTTLA_BENCH_DIRECTORY")) as file:
         block = bytes(1 << 20)

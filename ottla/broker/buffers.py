@@ -22,6 +22,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.broker.held_bytes import FIRST_BYTES, HeldBytes, first_frame_bytes
+
 if TYPE_CHECKING:
     from ottla.broker.turn import Turn
 
@@ -32,9 +34,7 @@ READ_BYTES = 256 << 10
 copied once."""
 LARGE_FRAME_BYTES = 64 << 10
 """From here on a connection receives its next frame directly into a buffer of its own."""
-FIRST_BYTES = 64 << 10
 POOL_BYTES = 16 << 20
-_GRAIN = 4 << 10
 
 
 class ReceiveBuffers:
@@ -47,9 +47,9 @@ class ReceiveBuffers:
         """What `arena_piece` gives until the arena is used in a turn; `arena_turn` says in which it was."""
         self._arena_position = 0
         self.arena_turn = -1
-        self._pool: list[mmap.mmap] = []
+        self._pool: list[HeldBytes] = []
         self._pool_bytes = 0
-        self._retired: list[mmap.mmap] = []
+        self._retired: list[HeldBytes] = []
         self._waiting: deque[Callable[[], None]] = deque()
         self._exempt: object | None = None
         self.max_owned_bytes = max_owned_bytes if max_owned_bytes > 0 else 1 << 62
@@ -88,33 +88,93 @@ class ReceiveBuffers:
         """Call `callback` once somebody gave bytes back; it asks `may_own` again."""
         self._waiting.append(callback)
 
-    def take(self, capacity: int) -> mmap.mmap:
-        """A buffer of at least `capacity` bytes, warm from the pool where there is one of a fitting size."""
-        capacity = -(-capacity // _GRAIN) * _GRAIN
-        best = -1
-        for index, candidate in enumerate(self._pool):
-            size = len(candidate)
-            if capacity <= size <= 2 * capacity and (best < 0 or size < len(self._pool[best])):
-                best = index
-                if size == capacity:
-                    break
-        if best >= 0:
-            buffer = self._pool.pop(best)
-            self._pool_bytes -= len(buffer)
+    def take(self, capacity: int) -> HeldBytes:
+        """An empty buffer of at least `capacity` bytes, a warm one if there is. Its owner has asked `may_own`."""
+        pool = self._pool
+        held = self._fitting(capacity)
+        if held is None:
+            held = HeldBytes(capacity)
         else:
-            buffer = _pages(capacity)
-        self.owned_bytes += len(buffer)
-        return buffer
+            pool.remove(held)
+            self._pool_bytes -= held.capacity
+        self.owned_bytes += held.capacity
+        held.start = held.end = held.due = 0
+        return held
 
-    def has_warm(self, capacity: int) -> bool:
+    def lend(self, capacity: int) -> HeldBytes | None:
+        """A buffer for a read that may bring nothing, or nothing that has to be held: it stays in the pool.
+
+        Its reader makes it its own (`own`) before anybody else is called, or is done with it then. None where it would
+        be too long for the pool, or the memory for requests is used up.
+        """
+        if capacity > POOL_BYTES // 4 or self.owned_bytes + capacity > self.max_owned_bytes:
+            return None
+        held = self._fitting(capacity)
+        if held is None:
+            held = HeldBytes(capacity)
+            while self._pool_bytes + held.capacity > POOL_BYTES:
+                self._pool_bytes -= self._pool.pop(0).capacity
+            self._keep(held)
+        return held
+
+    def own(self, held: HeldBytes) -> None:
+        """What was lent is its reader's now."""
+        self._pool.remove(held)
+        self._pool_bytes -= held.capacity
+        self.owned_bytes += held.capacity
+
+    def _fitting(self, capacity: int) -> HeldBytes | None:
+        """The newest buffer in the pool, if it fits, else the one that fits best."""
+        pool = self._pool
+        if pool and capacity <= pool[-1].capacity <= 2 * capacity:
+            return pool[-1]
+        fitting = [held for held in pool if capacity <= held.capacity <= 2 * capacity]
+        return min(fitting, key=_capacity) if fitting else None
+
+    def hold(self, tail: memoryview, owner: object, max_frame_bytes: int) -> HeldBytes:
+        """What is left of a read: with room for more where the frame is longer and memory allows it."""
+        length = len(tail)
+        total = first_frame_bytes(tail, max_frame_bytes)
+        wanted = max(length, min(total, FIRST_BYTES))
+        if total > wanted and self._has_warm(total):
+            wanted = total
+        if not self.may_own(wanted, owner):
+            wanted = length
+        held = self.take(wanted)
+        held.fill(tail)
+        return held
+
+    def grown(self, held: HeldBytes, owner: object, max_frame_bytes: int) -> HeldBytes | None:
+        """The same bytes in a buffer twice as long, at most to the end of the frame; None when the memory for requests
+        is used up.
+        """
+        view = held.view[held.start : held.end]
+        length = len(view)
+        wanted = min(max(2 * length, FIRST_BYTES), max(first_frame_bytes(view, max_frame_bytes), length + 1))
+        if not self.may_own(wanted, owner):
+            return None
+        larger = self.take(wanted)
+        larger.fill(view)
+        self.give_back(held)
+        return larger
+
+    def _has_warm(self, capacity: int) -> bool:
         """Whether a warm buffer of about that size is in the pool: taking it costs no new memory."""
-        return any(capacity <= len(candidate) <= 2 * capacity for candidate in self._pool)
+        return any(capacity <= held.capacity <= 2 * capacity for held in self._pool)
 
-    def give_back(self, buffer: mmap.mmap) -> None:
+    def give_back(self, held: HeldBytes) -> None:
         """Its owner is done with it; others get it when the turn has ended, since batches may still look at it."""
         if not self._retired:
             self._turn.last(self._turn_ended)
-        self._retired.append(buffer)
+        self._retired.append(held)
+
+    def give_back_now(self, held: HeldBytes, owner: object) -> None:
+        """Its owner is done with it, and nothing of the turn looks at it."""
+        self.owned_bytes -= held.capacity
+        self._keep(held)
+        self.release_exemption(owner)
+        if self._waiting:
+            self._wake()
 
     def release_exemption(self, owner: object) -> None:
         """`owner` holds no partial frame any more."""
@@ -124,18 +184,26 @@ class ReceiveBuffers:
 
     def _turn_ended(self) -> None:
         retired, self._retired = self._retired, []
-        for buffer in retired:
-            self.owned_bytes -= len(buffer)
-            if self._pool_bytes + len(buffer) <= POOL_BYTES:
-                self._pool.append(buffer)
-                self._pool_bytes += len(buffer)
+        for held in retired:
+            self.owned_bytes -= held.capacity
+            self._keep(held)
         self._wake()
+
+    def _keep(self, held: HeldBytes) -> None:
+        """Into the pool, if that has room."""
+        if self._pool_bytes + held.capacity <= POOL_BYTES:
+            self._pool.append(held)
+            self._pool_bytes += held.capacity
 
     def _wake(self) -> None:
         if self._waiting and (self._exempt is None or self.owned_bytes < self.max_owned_bytes):
             waiting, self._waiting = self._waiting, deque()
             for callback in waiting:
                 callback()
+
+
+def _capacity(held: HeldBytes) -> int:
+    return held.capacity
 
 
 def _pages(size_bytes: int) -> mmap.mmap:

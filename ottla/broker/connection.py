@@ -26,9 +26,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ottla.broker.bad_frame import describe_bad_size
-from ottla.broker.buffers import FIRST_BYTES, LARGE_FRAME_BYTES
+from ottla.broker.buffers import LARGE_FRAME_BYTES
 from ottla.broker.context import Peer
-from ottla.broker.held_bytes import HeldBytes
+from ottla.broker.held_bytes import FIRST_BYTES, HeldBytes
 from ottla.broker.sending import NO_DESCRIPTOR, send, unmapped_bytes
 from ottla.broker.slot import CloseConnection, Slot
 from ottla.protocol.framing import SIZE, SIZE_BYTES
@@ -82,6 +82,9 @@ class Connection(asyncio.BufferedProtocol):
         self._piece: memoryview | None = None
         self._held: HeldBytes | None = None
         self._expected_bytes = 0
+        """How long the next frame is, if it is as large as the one before; 0 where that was not large."""
+        self._lent: HeldBytes | None = None
+        """Where the newest read went, if that expected a large frame."""
         self._slots: deque[Slot] = deque()
         self._slot_bytes = 0
         self._pending_requests = 0
@@ -144,11 +147,19 @@ class Connection(asyncio.BufferedProtocol):
         """Where the next read goes: behind the bytes already held, else into the arena."""
         held, buffers = self._held, self._buffers
         if held is not None:
-            return held.room(is_waiting=self._is_blocked())
+            if held.due:
+                return held.view[held.end : held.due]
+            return held.room(self._max_frame_bytes, is_waiting=self._is_blocked())
         if (self._slots or self._pause) and self._is_blocked():
             return self._hold_next(FIRST_BYTES)
-        if self._expected_bytes and buffers.may_own(self._expected_bytes, self):
-            return self._hold_next(self._expected_bytes)
+        expected_bytes = self._expected_bytes
+        if expected_bytes:
+            # A frame that is a little longer finds room, too.
+            self._lent = lent = buffers.lend(expected_bytes + (expected_bytes >> 3))
+            if lent is not None:
+                return lent.view[:expected_bytes]
+            if buffers.may_own(expected_bytes, self):
+                return self._hold_next(expected_bytes)
         is_first = buffers.arena_turn != self._turn.number
         self._piece = piece = buffers.first_piece if is_first else buffers.arena_piece()
         return piece
@@ -158,10 +169,8 @@ class Connection(asyncio.BufferedProtocol):
         shared = self._shared
         shared.metrics.bytes_received += nbytes
         self.was_active = True
-        held = self._held
-        if held is not None:
-            held.end += nbytes
-            self._run_held(held)
+        if self._held is not None or self._lent is not None:
+            self._read_into_own(nbytes)
             return
         if shared.last_reader is not self:
             shared.last_reader = self
@@ -195,6 +204,69 @@ class Connection(asyncio.BufferedProtocol):
             self._take_turn(start, nbytes)
             return
         self._buffers.keep_arena(self._run_piece(nbytes))
+
+    def _read_into_own(self, nbytes: int) -> None:
+        """`nbytes` more came into the buffer of this connection's own, or into the one that was lent for them.
+
+        A large frame that is whole now is enough for a turn of its own, or needs none: its buffer takes the next one
+        while that is warm, and the loop, which reads on as long as reads are filled, does not fill one after the other.
+        """
+        held, lent = self._held, self._lent
+        if held is not None:
+            held.end = end = held.end + nbytes
+            if end < held.due:
+                return
+            is_whole = end == held.due and not held.start and end > LARGE_FRAME_BYTES
+        else:
+            assert lent is not None
+            held, end, self._lent = lent, nbytes, None
+            is_whole = end == self._expected_bytes
+        following = self._answer_large(held.view, end) if is_whole else 0
+        if following == end:
+            self._expected_bytes = end
+            if lent is None:
+                self._held = self.partial_since_ms = None
+                self._buffers.give_back_now(held, self)
+            return
+        if lent is not None:
+            self._buffers.own(lent)
+            self._held, lent.end = lent, end
+            expected_bytes = self._expected_bytes
+            if SIZE_BYTES <= end < expected_bytes and SIZE.unpack_from(lent.view)[0] == expected_bytes - SIZE_BYTES:
+                lent.start, lent.due = 0, expected_bytes
+                self.partial_since_ms = self._shared.now_ms()
+                return
+        held.start, held.due = following, 0
+        turn = self._turn
+        if not is_whole or turn.has_work:
+            self._run_held(held)
+            return
+        turn.has_work = self._planned = True
+        try:
+            self._run_held(held)
+        finally:
+            turn.end(self._end_turn)
+
+    def _answer_large(self, view: memoryview, end: int) -> int:
+        """Answer the frame in `view[:end]` at once if that may be; where the next one begins, 0 when it must wait."""
+        shared, transport, forms = self._shared, self._transport, self.peer.produce_forms
+        if (
+            forms is None
+            or transport is None
+            or self._slots
+            or self._pause
+            or self._closing
+            or shared.later
+            or self._turn.is_long
+        ):
+            return 0
+        answered = forms.answer(view, end, shared.max_slots)
+        if answered is None:
+            return 0
+        answer, following = answered
+        self._out += answer
+        self._plan()
+        return following
 
     def _take_turn(self, start: int, nbytes: int) -> None:
         """Begin a turn with what came into the arena from `start` on, and end it."""
@@ -397,13 +469,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _keep(self, tail: memoryview) -> None:
         """Hold the beginning of a frame, or frames that may not start yet."""
-        self._held = held = HeldBytes.of(tail, self._buffers, self, self._max_frame_bytes)
+        self._held = held = self._buffers.hold(tail, self, self._max_frame_bytes)
         self._make_room(held)
         self._update_pauses()
 
     def _hold_next(self, capacity: int) -> memoryview:
         """The next read goes into a buffer of the connection's own."""
-        self._held = held = HeldBytes(self._buffers, self, capacity, self._max_frame_bytes)
+        self._lent = None
+        self._held = held = self._buffers.take(capacity)
         return held.view
 
     def _make_room(self, held: HeldBytes) -> None:
@@ -412,19 +485,28 @@ class Connection(asyncio.BufferedProtocol):
         if self.partial_since_ms is None and not is_blocked:
             self.partial_since_ms = self._shared.now_ms()
         if not held.is_full:
-            return
-        if is_blocked:
+            if not is_blocked:
+                held.expect(self._max_frame_bytes)
+        elif is_blocked:
             self._hold(PARKED)
-        elif not self._pause & MEMORY and not held.grow():
+        elif not self._pause & MEMORY and not self._grow(held):
             self._hold(MEMORY)
             self._buffers.wait(self._memory_came)
+
+    def _grow(self, held: HeldBytes) -> bool:
+        """Give what is held a longer buffer; False when the memory for requests is used up."""
+        larger = self._buffers.grown(held, self, self._max_frame_bytes)
+        if larger is None:
+            return False
+        self._held = larger
+        return True
 
     def _memory_came(self) -> None:
         """Somebody gave bytes back: try again."""
         held = self._held
         if held is None or self._closing is not None:
             return
-        if not held.is_full or held.grow():
+        if not held.is_full or self._grow(held):
             self._release(MEMORY)
         else:
             self._buffers.wait(self._memory_came)
@@ -434,7 +516,8 @@ class Connection(asyncio.BufferedProtocol):
         held, self._held = self._held, None
         self.partial_since_ms = None
         if held is not None:
-            held.drop()
+            self._buffers.give_back(held)
+            self._buffers.release_exemption(self)
 
     # -- the end of the turn --------------------------------------------------------------------------------------
 

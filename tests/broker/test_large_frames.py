@@ -1,0 +1,151 @@
+"""Large Produce requests, which are received into buffers of their own, and appended while those are warm."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kit.exchange import Exchange
+from kit.produce_frames import KINDS, answers_of, frames_of, make_node
+from kit.transport import feed
+
+from ottla.broker.buffers import LARGE_FRAME_BYTES
+from ottla.broker.node import Node
+
+SIZE_BYTES = 140_000
+"""Of a value; a batch of two is a frame that no single read into the arena brings."""
+
+
+SIZES_BYTES = [SIZE_BYTES, SIZE_BYTES, SIZE_BYTES, 1, 33_000, 90_000, 300_000]
+
+
+def client_of(node: Node, **size: int) -> Exchange:
+    """A client that has sent large frames of one length, which the short way knows now, and expects the next one."""
+    client = Exchange(node)
+    for each in frames_of([("plain", size.get("size_bytes", SIZE_BYTES))] * 2):
+        feed(client.connection, each)
+        node.settle()
+    client.transport.written.clear()
+    return client
+
+
+def large(count: int = 1, size_bytes: int = SIZE_BYTES) -> bytes:
+    return b"".join(frames_of([("plain", size_bytes)] * count))
+
+
+@settings(max_examples=80)
+@given(
+    st.sampled_from(["page-cache", "sync"]),
+    st.lists(
+        st.tuples(
+            st.sampled_from(KINDS), st.sampled_from([SIZE_BYTES, SIZE_BYTES, SIZE_BYTES, 1, 33_000, 90_000, 300_000])
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.lists(st.tuples(st.floats(0, 1), st.sampled_from(["", "turn", "settle"])), max_size=8),
+)
+def test_large_frames_in_any_pieces_are_answered_as_if_each_had_come_alone(
+    acks_all: str, kinds: list[tuple[str, int]], cuts: list[tuple[float, str]]
+) -> None:
+    frames = frames_of(kinds)
+    one_by_one = client_of(make_node(acks_all))
+    for each in frames:
+        feed(one_by_one.connection, each)
+        one_by_one.node.settle()
+    client = client_of(make_node(acks_all))
+    stream = b"".join(frames)
+    position = 0
+    for cut, then in sorted(cuts):
+        following = int(cut * len(stream))
+        feed(client.connection, stream[position:following])
+        position = following
+        if then == "turn":
+            client.end_turn()
+        elif then:
+            client.node.settle()
+    feed(client.connection, stream[position:])
+    client.node.settle()
+    assert client.transport.written == one_by_one.transport.written
+    assert client.node.metrics.request_counts == one_by_one.node.metrics.request_counts
+    assert client.connections.buffers.owned_bytes == 0
+    assert client.connection.partial_since_ms is None
+
+
+def test_a_read_that_brings_nothing_makes_nobody_own_a_buffer() -> None:
+    """The loop asks where the next bytes go before it knows whether there are any."""
+    client = client_of(make_node())
+    buffers = client.connections.buffers
+    room = client.connection.get_buffer(-1)
+    assert len(room) > LARGE_FRAME_BYTES
+    assert buffers.owned_bytes == 0
+    other = client_of(client.node)
+    other.connection.get_buffer(-1)
+    feed(client.connection, large())
+    feed(other.connection, large(3))
+    client.node.settle()
+    assert [answer.base_offset for answer in answers_of(client)] == [8]
+    assert [answer.base_offset for answer in answers_of(other)] == [10, 12, 14]
+
+
+@pytest.mark.parametrize("acks_all", ["page-cache", "sync"])
+def test_a_large_frame_goes_to_the_log_before_the_next_one_is_read(acks_all: str) -> None:
+    """One buffer takes them all, and what it holds is still in the processor's caches."""
+    client = client_of(make_node(acks_all))
+    partition = client.node.catalog.topics["t"].partitions[0]
+    assert partition is not None
+    frame = large()
+    ends, rooms = [], set()
+    for _ in range(3):
+        for piece in (frame[:240_000], frame[240_000:]):
+            room = client.connection.get_buffer(-1)
+            rooms.add(id(room.obj))
+            room[: len(piece)] = piece
+            client.connection.buffer_updated(len(piece))
+        ends.append(partition.log.log_end_offset)
+    assert ends == [6, 8, 10]
+    assert len(rooms) == 1
+    client.node.settle()
+    assert [answer.base_offset for answer in answers_of(client)] == [4, 6, 8]
+
+
+def test_what_others_gathered_in_the_turn_comes_before_a_large_frame_behind_it() -> None:
+    node = make_node()
+    client, other = client_of(node), Exchange(node)
+    feed(other.connection, frames_of([("plain", 1)])[0])
+    feed(client.connection, large())
+    feed(other.connection, frames_of([("plain", 1)])[0])
+    node.settle()
+    assert [answer.base_offset for answer in answers_of(other)] == [4, 8]
+    assert [answer.base_offset for answer in answers_of(client)] == [6]
+
+
+@pytest.mark.parametrize("following_bytes", [1, 34_000, 70_000, SIZE_BYTES - 500, SIZE_BYTES + 500, 160_000, 400_000])
+def test_frames_that_are_shorter_or_longer_than_the_ones_before_are_taken_whole(following_bytes: int) -> None:
+    client = client_of(make_node())
+    feed(client.connection, large(2, following_bytes) + large(2))
+    client.node.settle()
+    assert [answer.base_offset for answer in answers_of(client)] == [4, 6, 8, 10]
+
+
+def test_a_large_frame_whose_rest_does_not_come_is_noted_as_incomplete() -> None:
+    client = client_of(make_node())
+    feed(client.connection, large()[:150_000])
+    assert client.connection.partial_since_ms == client.connections.now_ms()
+    assert client.connections.buffers.owned_bytes > 0
+    client.connection.connection_lost(None)
+    client.end_turn()
+    assert client.connections.buffers.owned_bytes == 0
+
+
+def test_a_client_that_may_own_no_more_reads_into_the_arena() -> None:
+    """Where the memory for requests is used up, nothing is lent either."""
+    node = make_node(queued_max_request_bytes=700_000, socket_request_max_bytes=700_000)
+    client, others = client_of(node), [Exchange(node) for _ in range(2)]
+    for other in others:
+        feed(other.connection, large()[:270_000])
+    feed(client.connection, large())
+    for other in others:
+        feed(other.connection, large()[270_000:])
+    node.settle()
+    assert sorted(answers_of(each)[0].base_offset for each in (client, *others)) == [4, 6, 8]
