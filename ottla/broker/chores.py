@@ -17,6 +17,7 @@ Nothing here knows of a loop: the node's timers drive all of it, and so does a m
     full directories       ottla.disk.full.probe.interval.ms                 tries full directories again
     room                   1 s                                               how much is free (storage/reserve.py)
     index files            1 s                                               index entries that are not in files yet
+    producer snapshots     1 s                                               one that a roll has taken, in a worker
     metadata snapshot      1 s                                               a snapshot if one is due
     log cleaner            log.cleaner.backoff.ms                            see log_cleaner.py
     producer expiry        producer.id.expiration.check.interval.ms          idle producers of some logs
@@ -31,6 +32,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker import log_cleaner
+from ottla.broker.courtesy import courtesy_in
 from ottla.broker.retaining import retain, retain_log
 from ottla.protocol.errors import KafkaError
 from ottla.storage.retention import unlink_files
@@ -187,6 +189,7 @@ class Chores:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.chores: dict[str, Chore] = {}
+        self._pause = courtesy_in(node.workers)
         self._unlinking = Sweep(lambda: list(node.log_manager.logs.values()), lambda log: None)
 
     def start(self) -> None:
@@ -204,6 +207,7 @@ class Chores:
         self._add("full directories", config.ottla_disk_full_probe_interval_ms, self._probe)
         self._add("room", HOUSEKEEPING_INTERVAL_MS, self._look_at_room)
         self._add("index files", HOUSEKEEPING_INTERVAL_MS, self._sweep(self._flush_indexes))
+        self._add("producer snapshots", HOUSEKEEPING_INTERVAL_MS, self._sweep(self._write_producer_snapshot))
         self._add("metadata snapshot", HOUSEKEEPING_INTERVAL_MS, self._snapshot)
         self._add(log_cleaner.CHORE, config.log_cleaner_backoff_ms, self._node.cleaner.step)
         self._add(
@@ -336,6 +340,26 @@ class Chores:
 
     def _flush_indexes(self, log: Log) -> None:
         log.flush_indexes()
+
+    def _write_producer_snapshot(self, log: Log) -> bool:
+        write = log.begin_snapshot(self._pause)
+        if write is None:
+            return False
+        chore = self.chores["producer snapshots"]
+        is_held = is_through = False
+
+        def written() -> None:
+            nonlocal is_through
+            is_through = True
+            log.end_snapshot(write)
+            if is_held:
+                chore.go_on()
+
+        chore.in_worker(write.run, written)
+        if is_through:
+            return False
+        is_held = True
+        return True
 
     def _expire_producers(self, log: Log) -> None:
         log.producers.expire(self._node.clock.wall_ms())

@@ -6,7 +6,13 @@ A thread that computes gives it up only after others have waited for it, `sys.ge
 from __future__ import annotations
 
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.workers import InlineWorkers
+
+if TYPE_CHECKING:
+    from ottla.broker.workers import Workers
 
 WORK_S: Final = 0.0005
 REST_S: Final = 0.0005
@@ -27,3 +33,12 @@ class Courtesy:
         if now_s - self._since_s >= WORK_S:
             time.sleep(REST_S)
             self._since_s = time.perf_counter()
+
+
+def courtesy_in(workers: Workers) -> Callable[[], None]:
+    """A `pause` for one piece of work that is given to these workers; none where they are no threads."""
+    return _no_pause if isinstance(workers, InlineWorkers) else Courtesy()
+
+
+def _no_pause() -> None:
+    """Nobody else is there."""

@@ -23,8 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.cleaner_figures import CleanerFigures, CleaningTold
-from ottla.broker.courtesy import Courtesy
-from ottla.broker.workers import InlineWorkers
+from ottla.broker.courtesy import courtesy_in
 from ottla.storage.cleanable import Assessment, LogToAssess, assess
 from ottla.storage.cleaner import CleaningAborted, LogCleaning, Uncleanable, Work
 from ottla.storage.disk_errors import level_of
@@ -100,7 +99,7 @@ class LogCleaner:
         self._running: _Running | None = None
         self._is_looking = False
         self._is_stopped = False
-        self._pause: Callable[[], None] = (lambda: None) if isinstance(node.workers, InlineWorkers) else Courtesy()
+        self._pause: Callable[[], None] = courtesy_in(node.workers)
 
     # -- what others ask
 

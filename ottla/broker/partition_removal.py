@@ -3,8 +3,8 @@ new name on disk.
 
 Each waits for nothing but a sync that has begun: what is deleted need not reach the disk. Logs are closed and renamed
 one in a turn of the loop; a worker syncs the directories, once for all that were renamed while it was busy. Until the
-last directory of a topic is out of the way, and no step of its retention is in a worker's hands, no topic of that name
-can be made (`partition_creation.py`).
+last directory of a topic is out of the way, and no worker has work for it in hand (retention, a producer snapshot), no
+topic of that name can be made (`partition_creation.py`).
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class PartitionRemoval:
                 logger.error("bug: the names of deleted partitions could not be synced: %s", error)
             self._report(failures or [])
             for one in renamed:
-                one.partition.log.retention.call_after(partial(self._end, one.partition, one.gone))
+                one.partition.log.call_when_quiet(partial(self._end, one.partition, one.gone))
             self._settle()
 
         self._workers.run(partial(_settle, renamed), settled)

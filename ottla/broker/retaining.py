@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.courtesy import courtesy_in
+
 if TYPE_CHECKING:
     from ottla.broker.node import Node
     from ottla.broker.partition import Partition
@@ -34,7 +36,7 @@ def retain(node: Node, partition: Partition, who: str, done: Callable[[Sequence[
 
 def retain_log(node: Node, log: Log, who: str, done: Callable[[Sequence[Segment]], None]) -> None:
     """The same for a log that nobody watches: that of the metadata."""
-    _advance(node, log, who, log.retention.steps(node.clock.wall_ms()), None, done)
+    _advance(node, log, who, log.retention.steps(node.clock.wall_ms(), courtesy_in(node.workers)), None, done)
 
 
 def _advance(

@@ -15,8 +15,8 @@ passed in. Made by `recovery.open_log`. Follows Kafka's UnifiedLog and LocalLog.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import parse_header
@@ -221,7 +221,7 @@ class Log(LogState):
                 self._seal(self.segment_list.active)
                 self.segment_list.append(segment)
                 self.unsynced.name_changed()
-                self._write_snapshot(run.base_offset)
+                self.producer_snapshots.take(run.base_offset, self.producers)
                 self._active_run = run
                 if self.on_roll is not None:
                     self.on_roll()
@@ -347,15 +347,16 @@ class Log(LogState):
         """Bring everything to the disk, write the producer snapshot, close the files. After it nothing needs recovery.
 
         Raises:
-            RuntimeError: a sync is running.
+            RuntimeError: a sync is running, or a producer snapshot is being written.
             OSError: something is not on disk: no clean-shutdown marker may be written. The files are closed.
         """
         if self.unsynced.ticket is not None:
             raise RuntimeError(f"{self.name}: a sync is running")
+        if self.producer_snapshots.writing is not None and not self.producer_snapshots.writing.is_over:
+            raise RuntimeError(f"{self.name}: a producer snapshot is being written")
         try:
             if self.error is not None:
                 raise OSError(f"{self.name} had failed: {self.error}")
-            self._write_snapshot(self.log_end_offset)
             self.segment_list.active.complete_time_index()
             ticket = self.begin_sync()
             if ticket is not None:
@@ -365,17 +366,25 @@ class Log(LogState):
             self.unsynced.sync_names()
             if self.recovery_point != self.log_end_offset:
                 raise OSError(f"{self.name}: indexes could not be completed")
+            self._write_last_snapshot()
         except OSError as error:
             self.fail(error)
             raise
         finally:
             self.abandon()
 
+    def call_when_quiet(self, callback: Callable[[], None]) -> None:
+        """Call back when no thread has work for this log in hand, beside syncs, at once if none has: until then files
+        may be made under the path that a log had which was closed.
+        """
+        self.retention.call_after(partial(self.producer_snapshots.call_after, callback))
+
     def abandon(self) -> None:
         """Close the files and write nothing more: for a directory that is offline, and for deletion."""
         if self.error is None:
             self.error = LogClosed(f"{self.name} is closed")
         self.unsynced.abandon()
+        self.producer_snapshots.abandon()
         for segment in self.segment_list:
             segment.abandon()
         for item in self.retention.due_unlinks:

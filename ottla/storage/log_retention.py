@@ -17,6 +17,7 @@ from ottla.protocol.errors import KafkaError
 from ottla.protocol.records.batch import CorruptBatch
 from ottla.storage.files import NotOpened
 from ottla.storage.producer_keeping import keep_producers
+from ottla.storage.producer_snapshots import Pause, no_pause
 from ottla.storage.retention import DueUnlink, deletable, rename_deleted, unlink_files
 from ottla.storage.segment import Segment
 
@@ -56,8 +57,9 @@ class LogRetention:
             gone: list[Segment] = end.value
             return gone
 
-    def steps(self, now_ms: int) -> Generator[Callable[[], None], None, list[Segment]]:
-        """The same one segment at a time: what is yielded is to be run, in any thread, before it goes on.
+    def steps(self, now_ms: int, pause: Pause = no_pause) -> Generator[Callable[[], None], None, list[Segment]]:
+        """The same one segment at a time: what is yielded is to be run, in any thread, before it goes on; there it
+        calls `pause` now and then.
 
         Throw in the OSError with which it failed. Appends and reads go on between the steps; while it is not through
         another one deletes nothing.
@@ -70,7 +72,9 @@ class LogRetention:
         try:
             config, before = log.config, self._first_to_stay(now_ms)
             if before > log.segment_list[0].base_offset:
-                before = yield from keep_producers(log, before)
+                before = yield from keep_producers(log, before, pause)
+                if log.error is not None:
+                    return gone  # it was closed meanwhile
                 # The segment that stays may be new: were its name lost, and not that of the last one that goes, the log
                 # would end where it once began.
                 yield from self._names_synced()

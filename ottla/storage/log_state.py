@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -17,11 +16,12 @@ from ottla.storage import layout
 from ottla.storage.append import BatchRules
 from ottla.storage.append_plan import RollLimits, SegmentRun
 from ottla.storage.disk_errors import is_full, is_passing, level_of
-from ottla.storage.files import File, Files, write_all
+from ottla.storage.files import Files
 from ottla.storage.health import DirectoryHealth
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_reader import End, LogReader
+from ottla.storage.producer_snapshots import Pause, ProducerSnapshots, SnapshotWrite, no_pause
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.recovery_report import RecoveryReport
 from ottla.storage.segment import Segment
@@ -47,6 +47,7 @@ class LogState:
         leader_epoch: written into each batch; set by `start_leader_epoch`.
         size_bytes: of all `.log` files.
         recovery: what opening found.
+        producer_snapshots: those on their way to the disk.
         transactions: those that Apache Kafka aborted, or left open, in this directory.
         on_roll: called in the middle of an append that begins a new segment; its owner may want the old one synced.
         error: why the log no longer writes, or None.
@@ -97,7 +98,9 @@ class LogState:
         self._is_of_clients = topic not in layout.INTERNAL_TOPICS
         self.index_cache = index_cache
         self.unsynced = UnsyncedState(files, directory, epochs, has_unsynced_names=report.has_unsynced_names)
-        self.unsynced.snapshot_offset = snapshot_offset
+        self.producer_snapshots = ProducerSnapshots(
+            files, directory, self.unsynced.sync_names, synced_offset=snapshot_offset
+        )
         self._active_run: SegmentRun | None = None
         self.configure(config)
 
@@ -181,28 +184,28 @@ class LogState:
             except OSError as error:
                 self._derived_file_failed(error)
 
-    def _write_snapshot(self, offset: int) -> None:
-        """The producers' state at `offset`, synced with the next ticket. Without it a start has more to replay."""
-        if offset == self.unsynced.snapshot_offset:
-            return
-        path = layout.snapshot_file(self.directory, offset)
-        file: File | None = None
-        try:
-            if self.files.exists(path):
-                # Found by a start after a crash, and maybe the only one: the next crash must not find it half written.
-                self.files.write_atomically(path, self.producers.snapshot())
-                self.unsynced.snapshot_synced(offset)
-                return
-            file = self.files.open(path, create=True)
-            self.unsynced.name_changed()
-            write_all(file, [self.producers.snapshot()], 0)
-            self.unsynced.snapshot_written(offset, file)
-        except OSError as error:
-            if file is not None:
-                file.close()
-                with suppress(OSError):  # else it stays, and the next start leaves it out
-                    self.files.unlink(path)
-            self._derived_file_failed(error)
+    def begin_snapshot(self, pause: Pause = no_pause) -> SnapshotWrite | None:
+        """A producer snapshot that is to be written, None when there is none; `end_snapshot` when it ran."""
+        return self.producer_snapshots.begin(self.synced_offset, pause) if self.takes_writes else None
+
+    def end_snapshot(self, write: SnapshotWrite) -> None:
+        """Take note of a producer snapshot that was written, or was not: then a start has more to replay."""
+        self.producer_snapshots.end(write)
+        if write.error is not None and not write.is_abandoned:
+            self._derived_file_failed(write.error)
+
+    def _write_last_snapshot(self) -> None:
+        """Have the producers on disk as of the log end, where all of it is. Raises OSError unless the disk is full."""
+        snapshots = self.producer_snapshots
+        if snapshots.writing is not None:
+            self.end_snapshot(snapshots.writing)  # the broker stops: nobody was told of its end any more
+        snapshots.take(self.log_end_offset, self.producers)
+        write = self.begin_snapshot()
+        if write is not None:
+            write.run()
+            self.end_snapshot(write)
+        if self.error is not None:
+            raise OSError(f"{self.name} has failed: {self.error}")
 
     def _write_failed(self, error: OSError) -> None:
         logger.log(level_of(error), "%s: append failed: %s", self.name, error)

@@ -39,7 +39,8 @@ def retire(log: Log, segment: Segment, cleaned: CleanedSegment, now_ms: int) -> 
         OSError: some could not be renamed. The log must not write any more; the next start finishes the swap.
     """
     paths = [*segment.paths(), layout.txn_index_file(log.directory, segment.base_offset)]
-    if segment.base_offset != cleaned.segment.base_offset and segment.base_offset < log.unsynced.snapshot_offset:
+    newest_offset = log.producer_snapshots.synced_offset
+    if segment.base_offset != cleaned.segment.base_offset and segment.base_offset < newest_offset:
         # One that stands for segments that are gone stays until there is a newer one on disk.
         paths.append(layout.snapshot_file(log.directory, segment.base_offset))
     renamed = [retention.rename_away(log.files, path) for path in paths if log.files.exists(path)]

@@ -2,7 +2,7 @@
 
 `Log.begin_sync` takes a ticket on the owner's thread, `SyncTicket.run` blocks in any thread while appends go on,
 `Log.end_sync` publishes on the owner's thread. A ticket covers every byte below its end: the `.log` files with
-unsynced bytes (several after a roll), what a roll finished (both indexes, the producer snapshot), a new leader epoch,
+unsynced bytes (several after a roll), what a roll finished (both indexes), a new leader epoch,
 the directory if names were added or taken back, and what a new partition consists of besides (`founding`). The active
 segment's indexes are not covered: recovery makes them anew. A failed sync is never tried again: the kernel may have
 marked the lost pages clean (decisions.md 4). One that did not begin, for want of a descriptor, is no failed one:
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ottla.storage.disk_errors import is_full
-from ottla.storage.files import File, Files, NotOpened
+from ottla.storage.files import Files, NotOpened
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_reader import End
 from ottla.storage.segment import Segment
@@ -32,7 +32,7 @@ class SyncTicket:
         end: the place up to which everything is on disk after `Log.end_sync`.
     """
 
-    __slots__ = ("_steps", "directory_changes", "dirty", "end", "finished", "is_abandoned", "snapshots")
+    __slots__ = ("_steps", "directory_changes", "dirty", "end", "finished", "is_abandoned")
 
     def __init__(
         self,
@@ -40,14 +40,12 @@ class SyncTicket:
         *,
         dirty: Sequence[tuple[Segment, int, int]],
         finished: Sequence[Segment],
-        snapshots: Sequence[tuple[int, File]],
         directory_changes: int,
         steps: Sequence[Callable[[], None]],
     ) -> None:
         self.end = end
         self.dirty = dirty
         self.finished = finished
-        self.snapshots = snapshots
         self.directory_changes = directory_changes
         self.is_abandoned = False
         """The log is gone (its topic was deleted): what is left to do does not matter, nor whether it works."""
@@ -90,10 +88,8 @@ class UnsyncedState:
         "_files",
         "_is_first_name_unsynced",
         "_names_error",
-        "_snapshots",
         "_unfinished",
         "founding",
-        "snapshot_offset",
         "ticket",
     )
 
@@ -106,9 +102,6 @@ class UnsyncedState:
         self._directory_synced = 0
         self._names_error: OSError | None = None
         self._unfinished: list[Segment] = []
-        self._snapshots: list[tuple[int, File]] = []
-        self.snapshot_offset = -1
-        """The newest producer snapshot that is on disk, by its offset; -1 when none is known to be."""
         self.founding: Callable[[], None] | None = None
         """Brings to the disk that the partition is there at all; part of the first ticket."""
         self.ticket: SyncTicket | None = None
@@ -143,21 +136,6 @@ class UnsyncedState:
         """A segment takes no more records; the recovery point stays before it until its indexes are on disk, too."""
         self._unfinished.append(segment)
 
-    def snapshot_written(self, offset: int, file: File) -> None:
-        """The producer snapshot at `offset` waits for its sync; it is closed then."""
-        self._snapshots.append((offset, file))
-
-    def take_snapshots(self, offset: int) -> list[tuple[int, File]]:
-        """The snapshots that wait, for the caller to sync and close, if one of them speaks up to `offset` or beyond."""
-        if not any(at >= offset for at, _ in self._snapshots):
-            return []
-        snapshots, self._snapshots = self._snapshots, []
-        return snapshots
-
-    def snapshot_synced(self, offset: int) -> None:
-        """The snapshot at `offset` is on disk, and its name."""
-        self.snapshot_offset = max(self.snapshot_offset, offset)
-
     def segment_gone(self, segment: Segment) -> None:
         """A segment was deleted: nothing of it matters any more."""
         if segment in self._unfinished:
@@ -179,8 +157,6 @@ class UnsyncedState:
             if segment.is_sealed:
                 finished.append(segment)
                 steps += [segment.offset_index.sync, segment.time_index.sync]
-        snapshots, self._snapshots = self._snapshots, []
-        steps += [file.fdatasync for _, file in snapshots]
         if self._directory_changes != self._directory_synced:
             steps.append(self.sync_names)
         if not steps:
@@ -193,7 +169,6 @@ class UnsyncedState:
             end,
             dirty=dirty,
             finished=finished,
-            snapshots=snapshots,
             directory_changes=self._directory_changes,
             steps=steps,
         )
@@ -208,9 +183,6 @@ class UnsyncedState:
                 segment.synced_bytes = size_bytes
         for segment in ticket.finished:
             self.segment_gone(segment)
-        for offset, file in ticket.snapshots:
-            file.close()
-            self.snapshot_offset = max(self.snapshot_offset, offset)
         self._directory_synced = ticket.directory_changes
         unwritten = self._epochs.first_unwritten_offset
         holding = [segment.base_offset for segment in self._unfinished] + ([] if unwritten is None else [unwritten])
@@ -219,7 +191,6 @@ class UnsyncedState:
     def postpone(self, ticket: SyncTicket) -> None:
         """Take back a ticket that met NotOpened. What of it was synced is synced once more with the next one."""
         self.ticket = None
-        self._snapshots[:0] = ticket.snapshots
 
     def _write_epochs(self) -> None:
         """The records are on disk already, and a start finds their epoch in them: a full disk may keep the file as it
@@ -233,13 +204,10 @@ class UnsyncedState:
             logger.warning("%s: the leader epochs are written later: %s", self._directory, error)
 
     def abandon(self) -> None:
-        """Close what waits, without syncing it; a sync that runs may find its files gone."""
+        """The log is closed: a sync that runs may find its files gone."""
         if self.ticket is not None:
             self.ticket.is_abandoned = True
             self.ticket = None
-        for _, file in self._snapshots:
-            file.close()
-        self._snapshots.clear()
 
 
 def _dirty(segments: SegmentList) -> list[tuple[Segment, int, int]]:

@@ -6,20 +6,27 @@ import errno
 import logging
 from collections.abc import Callable
 from itertools import pairwise
+from typing import TypeVar
 
 import pytest
-from kit.nodes import DATA, pass_time, start_node
+from kit.nodes import DATA, partition_of, pass_time, start_node
 
 from ottla.broker import chores
 from ottla.broker.catalog import NewTopic
 from ottla.broker.chores import Chore, Sweep
 from ottla.broker.node import Node
+from ottla.broker.workers import InlineWorkers
 from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.record import Record
+from ottla.storage import layout
 from ottla.storage.append import AppendEntry
 from ottla.storage.checkpoint import read_offsets
 from ottla.storage.layout import TopicPartition
+from ottla.storage.log import Log
 from ottla.storage.log_retention import LogRetention
+from ottla.storage.producer_state import parse_snapshot
+
+T = TypeVar("T")
 
 
 class Ignore:
@@ -185,6 +192,54 @@ def test_a_sweep_visits_every_log_once_in_bounded_steps(monkeypatch: pytest.Monk
     assert len(visited) == len(set(visited)) == 8
     sweep.step()
     assert len(visited) == 11
+
+
+def rolled(node: Node, topic: str) -> Log:
+    """A topic whose only log has been rolled behind a producer's batch."""
+    create(node, topic)
+    partition = partition_of(node, topic)
+    batch = encode_batch([Record(0, 5, None, b"x")], producer_id=7, producer_epoch=0, base_sequence=0)
+    partition.gather(AppendEntry(memoryview(batch), 9), Ignore(), 0)
+    node.settle()
+    partition.log.roll(node.clock.wall_ms())
+    return partition.log
+
+
+def test_what_a_roll_takes_of_producers_is_written_within_the_next_seconds_in_every_log() -> None:
+    node, files, clock = start_node()
+    for topic in ("a", "b", "c"):
+        rolled(node, topic)
+    pass_time(node, clock, 2_000)
+    for topic in ("a", "b", "c"):
+        (known,) = parse_snapshot(files.read_bytes(layout.snapshot_file(DATA / f"{topic}-0", 1)))
+        assert known.producer_id == 7
+    assert node.metrics.chore("producer snapshots").failures == 0
+
+
+def test_a_producer_snapshot_is_a_workers_and_one_log_is_written_after_the_other() -> None:
+    node, files, clock = start_node()
+    logs = [rolled(node, "a"), rolled(node, "b")]
+    held: list[Callable[[], None]] = []
+
+    def written_now() -> list[Log]:
+        return [log for log in logs if log.producer_snapshots.writing is not None]
+
+    class Later(InlineWorkers):
+        """Holds the snapshots back, and nothing else."""
+
+        def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+            if len(written_now()) > len(held):
+                held.append(lambda: done(work(), None))
+            else:
+                super().run(work, done)
+
+    node.workers = Later()
+    for log in logs:
+        pass_time(node, clock, 3_000)
+        assert written_now() == [log]
+        assert [path for _, path in files.history if path.parent == log.directory and "snapshot" in path.name] == []
+        held.pop()()
+        assert log.producer_snapshots.synced_offset == 1
 
 
 def test_after_the_stop_nothing_is_planned() -> None:

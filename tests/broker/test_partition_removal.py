@@ -12,7 +12,7 @@ from queue import SimpleQueue
 import pytest
 from kit.clock import ManualClock
 from kit.exchange import Exchange, batch, make_topic, produce_request
-from kit.nodes import DATA, start_node
+from kit.nodes import DATA, partition_of, start_node
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.catalog import NewTopic, TopicOutcome
@@ -199,7 +199,7 @@ def test_a_name_is_free_when_retention_that_was_under_way_has_let_go_of_the_dire
         client.send(produce_request("t", value), 9)
         node.turn.end()
         node.settle()
-    partition.log.unsynced.snapshot_offset = -1
+    partition.log.producer_snapshots.synced_offset = -1
     steps = partition.log.retention.steps(node.clock.wall_ms())
     write_snapshot = next(steps)
     answers = delete(node, "t")
@@ -207,11 +207,34 @@ def test_a_name_is_free_when_retention_that_was_under_way_has_let_go_of_the_dire
     node.catalog.create_topics([NewTopic("t")], answers.append)
     node.settle()
     assert (node.catalog.topics, answers) == ({}, [])
-    with pytest.raises(FileNotFoundError) as gone:
-        write_snapshot()
+    write_snapshot()
     with pytest.raises(StopIteration):
-        steps.throw(gone.value)
+        next(steps)
     node.settle()
     assert [outcome.error_code for told in answers for outcome in told] == [ErrorCode.NONE] * 2
     assert node.catalog.topics["t"].partitions[0] is not None
     assert not [name for name in files.list_directory(DATA / "t-0") if name.endswith(".snapshot")]
+
+
+def test_a_name_is_free_when_no_worker_writes_a_snapshot_for_the_log_that_had_it() -> None:
+    node, files, _ = start_node()
+    make_topic(node, "t")
+    log = partition_of(node, "t").log
+    client = Exchange(node)
+    client.send(produce_request("t", batch(1, producer_id=7, producer_epoch=0, base_sequence=0)), 9)
+    node.turn.end()
+    node.settle()
+    log.roll(node.clock.wall_ms())
+    write = log.begin_snapshot()
+    assert write is not None
+    answers = delete(node, "t")
+    node.settle()
+    node.catalog.create_topics([NewTopic("t")], answers.append)
+    node.settle()
+    assert (node.catalog.topics, answers) == ({}, [])
+    write.run()
+    log.end_snapshot(write)
+    node.settle()
+    assert [outcome.error_code for told in answers for outcome in told] == [ErrorCode.NONE] * 2
+    assert not [name for name in files.list_directory(DATA / "t-0") if "snapshot" in name]
+    assert not node.log_manager.directories[0].is_offline

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from kit.logs import NOW_MS, batch
+from kit.logs import NOW_MS, batch, sync, write_snapshot
 from kit.nodes import DATA, start_node
 from kit.simulated_files import SimulatedFiles
 
@@ -34,13 +34,11 @@ def left_behind(*, clean: bool = True, configs: tuple[tuple[str, str], ...] = ()
         data = batch(*values_of(number), stamps=stamps, producer_id=77, producer_epoch=0, base_sequence=number * 3)
         (result,) = log.append([AppendEntry(memoryview(data), 9)], NOW_MS)
         assert not result.error_code
+        sync(log)
+        write_snapshot(log)
     if clean:
         node.stop()
         return files
-    ticket = log.begin_sync()
-    assert ticket is not None
-    ticket.run()
-    log.end_sync(ticket)
     node.log_manager.checkpoints.write_recovery_points()
     return files.crash(random.Random(1))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from ottla.protocol.records.record import Record
 from ottla.storage.append import AppendEntry, AppendResult
 from ottla.storage.health import DirectoryHealth
 from ottla.storage.log import Log
+from ottla.storage.producer_state import ProducerEntry, encode_snapshot
 from ottla.storage.recovery import open_log
 
 DIRECTORY = Path("/data/orders-0")
@@ -106,6 +107,24 @@ def sync(log: Log) -> None:
     if ticket is not None:
         ticket.run()
         log.end_sync(ticket)
+
+
+def write_snapshot(log: Log) -> bool:
+    """As the chore does, once; whether one waited whose records are on disk."""
+    write = log.begin_snapshot()
+    if write is None:
+        return False
+    write.run()
+    log.end_snapshot(write)
+    return True
+
+
+def snapshot_of(producers: Iterable[ProducerEntry]) -> bytes:
+    """A `.snapshot` file of these producers."""
+    data = bytearray(10)
+    for position, piece in encode_snapshot(list(producers)):
+        data[position : position + len(piece)] = piece
+    return bytes(data)
 
 
 def stored(log: Log, offset: int | None = None, *, max_bytes: int = 1 << 20) -> dict[int, bytes | None]:

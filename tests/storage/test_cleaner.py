@@ -6,7 +6,7 @@ import random
 
 import pytest
 from kit.cleaning import clean, records_of
-from kit.logs import DIRECTORY, NOW_MS, append, disk, open_test_log, sync
+from kit.logs import DIRECTORY, NOW_MS, append, disk, open_test_log, snapshot_of, sync, write_snapshot
 from kit.old_segments import mixed_segment
 from kit.simulated_files import SimulatedFiles
 
@@ -201,6 +201,9 @@ def test_entries_of_aborted_transactions_are_kept() -> None:
 def test_producer_snapshots_of_segments_that_are_gone_go_with_them() -> None:
     files = disk()
     log = compacted([(A, b"1")], [(A, b"2")], [(A, b"3")], files=files)
+    write_snapshot(log)
+    for offset in (1, 2):
+        files.write_atomically(layout.snapshot_file(DIRECTORY, offset), snapshot_of([]))
     clean(log)
     log.retention.unlink_due(NOW_MS + 10**9)
     assert [name for name in files.list_directory(DIRECTORY) if "snapshot" in name] == [f"{3:020d}.snapshot"]

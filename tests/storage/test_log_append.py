@@ -18,6 +18,7 @@ from kit.logs import (
     open_test_log,
     stored,
     sync,
+    write_snapshot,
 )
 
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -315,6 +316,7 @@ def test_a_roll_leaves_the_last_time_index_entry_and_a_snapshot() -> None:
     log.roll(NOW_MS)
     assert bases(log) == [0, 3]
     sync(log)
+    write_snapshot(log)
     state = files.synced_state()
     assert state[f"{DIRECTORY}/00000000000000000000.timeindex"] == struct.pack(">qi", NOW_MS + 9, 1)
     assert f"{DIRECTORY}/00000000000000000003.snapshot" in state

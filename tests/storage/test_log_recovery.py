@@ -17,6 +17,7 @@ from kit.logs import (
     open_test_log,
     stored,
     sync,
+    write_snapshot,
 )
 from kit.simulated_files import CrashPoint, SimulatedFiles
 
@@ -378,6 +379,8 @@ def test_producers_are_replayed_from_the_newest_sound_snapshot() -> None:
     log = open_test_log(files, {"segment.bytes": "1024"})
     for number in range(20):
         append(log, batch(b"x" * 300, producer_id=5, producer_epoch=0, base_sequence=number))
+        sync(log)
+        write_snapshot(log)
     log.abandon()
     snapshots = [name for name in files.list_directory(DIRECTORY) if name.endswith(".snapshot")]
     overwrite(files, DIRECTORY / snapshots[-1], 12, b"\xff")

@@ -7,7 +7,7 @@ import struct
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
-from kit.logs import batch
+from kit.logs import batch, snapshot_of
 
 from ottla.protocol.records.batch import BatchHeader, parse_header
 from ottla.protocol.records.checksum import crc32c
@@ -40,7 +40,7 @@ def test_the_worked_example_of_the_module_is_true() -> None:
     states.publish(advance(None, header(0, 3), 0, 77))
     lines = (producer_state.__doc__ or "").splitlines()
     first = next(number for number, line in enumerate(lines) if line.strip().startswith("0001 "))
-    assert states.snapshot() == bytes.fromhex("".join(lines[first : first + 2]).replace(" ", ""))
+    assert snapshot_of(states) == bytes.fromhex("".join(lines[first : first + 2]).replace(" ", ""))
 
 
 @given(
@@ -68,7 +68,7 @@ def test_a_snapshot_gives_back_what_was_put_in(entries: list[ProducerEntry]) -> 
     states = ProducerStates(DAY_MS)
     for entry in entries:
         states.publish(entry)
-    found = parse_snapshot(states.snapshot())
+    found = parse_snapshot(snapshot_of(states))
     assert [one._replace(last_seen_ms=0) for one in found] == entries
 
 
@@ -85,7 +85,7 @@ def in_flight(count: int) -> ProducerEntry:
 def test_all_remembered_batches_come_back_so_that_a_retry_across_a_restart_is_seen(count: int) -> None:
     states = ProducerStates(DAY_MS)
     states.publish(in_flight(count))
-    found = parse_snapshot(states.snapshot())
+    found = parse_snapshot(snapshot_of(states))
     assert [entry.batches for entry in found] == [in_flight(count).batches]
     assert len(found[0].batches) == min(count, 5)
 
@@ -93,7 +93,7 @@ def test_all_remembered_batches_come_back_so_that_a_retry_across_a_restart_is_se
 def test_the_last_entry_of_a_producer_is_the_one_that_kafka_would_have_written() -> None:
     states = ProducerStates(DAY_MS)
     states.publish(in_flight(4))
-    last = struct.unpack(">qhiqiqiq", states.snapshot()[-46:])
+    last = struct.unpack(">qhiqiqiq", snapshot_of(states)[-46:])
     batch = in_flight(4).batches[-1]
     assert last == (in_flight(4).producer_id, 0, *batch, -1, -1)
 
@@ -101,7 +101,7 @@ def test_the_last_entry_of_a_producer_is_the_one_that_kafka_would_have_written()
 def test_entries_that_do_not_follow_each_other_are_not_joined() -> None:
     states = ProducerStates(DAY_MS)
     states.publish(in_flight(2))
-    data = bytearray(states.snapshot())
+    data = bytearray(snapshot_of(states))
     struct.pack_into(">i", data, 10 + 10, 900)  # the first entry's last sequence
     struct.pack_into(">I", data, 2, crc32c(bytes(data[6:])))
     assert [entry.batches for entry in parse_snapshot(bytes(data))] == [in_flight(2).batches[-1:]]
@@ -111,7 +111,7 @@ def test_entries_that_do_not_follow_each_other_are_not_joined() -> None:
 def test_an_unsound_snapshot_is_refused_and_changes_nothing(damage: str) -> None:
     states = ProducerStates(DAY_MS)
     states.publish(advance(None, header(0), 0, 77))
-    data = bytearray(states.snapshot())
+    data = bytearray(snapshot_of(states))
     match damage:
         case "version":
             data[1] = 2
@@ -142,7 +142,7 @@ def test_a_loaded_producer_with_old_stamps_is_kept_for_a_while() -> None:
     now_ms = 10 * DAY_MS
     states = ProducerStates(DAY_MS)
     states.publish(advance(None, header(0), 0, now_ms))
-    states.load(states.snapshot(), now_ms)
+    states.load(snapshot_of(states), now_ms)
     assert states.expire(now_ms + LOADED_GRACE_MS - 1) == 0
     assert states.expire(now_ms + LOADED_GRACE_MS) == 1
 

@@ -85,6 +85,9 @@ def test_a_snapshot_between_two_segments_of_a_call_tells_what_the_first_holds() 
     sync(log)
     second = log.segment_list[1].base_offset
     assert 0 < second < 6
+    write = log.producer_snapshots.begin(second)
+    assert write is not None
+    write.run()
     path = next(path for path in files.synced_state() if path.endswith(f"{second:020}.snapshot"))
     (known,) = parse_snapshot(files.synced_state()[path])
     assert known.last_sequence == second - 1

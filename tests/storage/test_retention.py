@@ -8,7 +8,7 @@ import random
 from contextlib import suppress
 
 import pytest
-from kit.logs import DIRECTORY, NOW_MS, append, batch, disk, open_test_log, stored, sync, topic_config
+from kit.logs import DIRECTORY, NOW_MS, append, batch, disk, open_test_log, stored, sync, topic_config, write_snapshot
 from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -138,12 +138,13 @@ def test_files_go_although_syncs_follow_each_other_without_a_pause() -> None:
     files = disk()
     log = segmented(files, **{"retention.bytes": "0", "retention.ms": "-1", "file.delete.delay.ms": "0"})
     sync(log)
+    write_snapshot(log)
     append(log, batch(b"unsynced"))
     ticket = log.begin_sync()
     assert ticket is not None
     log.retention.apply(NOW_MS)
     assert len(log.segments) == 1
-    assert log.retention.unlink_due(NOW_MS + 1) == 3 + 3 * 4  # the first has no snapshot
+    assert log.retention.unlink_due(NOW_MS + 1) == 4 * 3  # the snapshot is the last one's
     ticket.run()
     log.end_sync(ticket)
     assert log.retention.unlink_due(NOW_MS + 1) == 4
@@ -172,7 +173,7 @@ def once(log: Log, sequence: int, size: int = 900) -> None:
     assert result.error_code is ErrorCode.NONE
 
 
-@pytest.mark.parametrize("loss", ["rolled", "killed", "not written"])
+@pytest.mark.parametrize("loss", ["rolled", "killed", "written", "not written"])
 def test_a_producer_goes_on_after_a_power_cut_although_its_batches_are_gone(loss: str) -> None:
     for seed in range(24):
         files = disk()
@@ -185,8 +186,11 @@ def test_a_producer_goes_on_after_a_power_cut_although_its_batches_are_gone(loss
             log.roll(NOW_MS)
             files = files.kill()
             log = open_test_log(files, {"retention.bytes": "0"}, was_clean=False, high_watermark=2)
+        elif loss == "written":
+            assert write_snapshot(log)
         elif loss == "not written":
-            files.fail("pwritev", "*.snapshot", errno.ENOSPC, times=1)
+            files.fail("pwritev", "*.snapshot.tmp", errno.ENOSPC, times=1)
+            assert write_snapshot(log)
         log.configure(topic_config({"retention.ms": "0"}))
         log.retention.apply(NOW_MS + 1)  # rolls the log if need be, and takes everything in it
         assert bases(log) == [2]
@@ -225,8 +229,9 @@ def test_segments_wait_for_the_sync_that_their_producers_need() -> None:
     once(log, 0)
     log.roll(NOW_MS)
     sync(log)
+    write_snapshot(log)
     files.unlink(layout.snapshot_file(DIRECTORY, 1))
-    log.unsynced.snapshot_offset = -1  # it did not survive
+    log.producer_snapshots.synced_offset = -1  # it did not survive
     once(log, 1)  # not synced yet: nothing may speak of it
     assert log.retention.apply(NOW_MS + 1) == []
     sync(log)
@@ -249,12 +254,15 @@ def test_a_snapshot_that_a_full_disk_did_not_take_is_not_left_for_damage() -> No
     files = disk()
     log = open_test_log(files, {})
     once(log, 0)
-    files.fail("pwritev", "*.snapshot", errno.ENOSPC, times=1)
+    files.fail("pwritev", "*.snapshot.tmp", errno.ENOSPC, times=1)
     log.roll(NOW_MS)
+    sync(log)
+    assert write_snapshot(log)
     assert [name for name in files.list_directory(DIRECTORY) if "snapshot" in name] == []
     once(log, 1)
     log.roll(NOW_MS)
     sync(log)
+    write_snapshot(log)
     assert files.size(layout.snapshot_file(DIRECTORY, 2)) > 0, "the next one is taken"
 
 
@@ -263,7 +271,7 @@ def test_a_disk_that_cannot_sync_the_snapshot_ends_writing_and_keeps_the_segment
     log = open_test_log(files, {"retention.ms": "0"})
     once(log, 0)
     sync(log)
-    files.fail("fdatasync", "*.snapshot", errno.EIO)
+    files.fail("fdatasync", "*.snapshot.tmp", errno.EIO)
     assert log.retention.apply(NOW_MS + 1) == []
     assert log.error is not None
     assert log.segments[0].base_offset == 0
@@ -339,7 +347,7 @@ def test_retention_that_lacks_a_descriptor_goes_on_another_time(call: str) -> No
         once(log, sequence)
         log.roll(NOW_MS)
         sync(log)
-    log.unsynced.snapshot_offset = -1  # it did not survive: one is written first
+    log.producer_snapshots.synced_offset = -1  # it did not survive: one is written first
     lacking = files.fail(call, "*", errno.EMFILE, times=None)
     assert log.retention.apply(NOW_MS) == []
     assert log.error is None

@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from kit.logs import snapshot_of
 
 from ottla.protocol.records.batch import encode_batch, parse_header
 from ottla.protocol.records.legacy import encode_message
@@ -102,7 +103,7 @@ def test_the_producer_snapshot() -> None:
     header = parse_header(encode_batch(records, producer_id=1000, producer_epoch=0, base_sequence=0))
     producers = ProducerStates(expiration_ms=86_400_000)
     producers.publish(advance(None, header, 0, now_ms=5))
-    assert producers.snapshot() == shown("producer-snapshot")
+    assert snapshot_of(producers) == shown("producer-snapshot")
 
 
 def test_the_index_of_aborted_transactions() -> None:

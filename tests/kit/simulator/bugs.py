@@ -21,7 +21,7 @@ from ottla.broker.groups.replay import LogReplay
 from ottla.broker.metadata import changes
 from ottla.broker.partition import Partition
 from ottla.protocol.records.batch import BatchHeader
-from ottla.storage import intake, log_retention, producer_recovery, recovery, recovery_scan, sync
+from ottla.storage import intake, log_retention, producer_recovery, producer_snapshots, recovery, recovery_scan, sync
 from ottla.storage import log as log_module
 from ottla.storage.append import AppendResult
 from ottla.storage.cleaned_segment import CleanedSegment
@@ -32,7 +32,7 @@ from ottla.storage.log_reader import End
 from ottla.storage.log_retention import LogRetention
 from ottla.storage.missing_offsets import ANYWHERE
 from ottla.storage.offset_map import OffsetMap
-from ottla.storage.producer_state import ProducerEntry, ProducerStates
+from ottla.storage.producer_state import ProducerEntry
 
 Patch = Callable[[], Any]
 """Makes a context in which the bug is there. Any: mock's patchers have no common type."""
@@ -161,19 +161,16 @@ def _leader_epoch_kept() -> Any:
 
 @_bug("snapshot of last batches only", "a producer's earlier batches in flight are forgotten at a clean stop")
 def _snapshot_of_last_batches() -> Any:
-    def replace(snapshot: Any) -> Any:
-        def patched(self: ProducerStates) -> bytes:
-            whole = self._entries
-            self._entries = {key: entry._replace(remembered=entry.remembered[-1:]) for key, entry in whole.items()}
-            try:
-                data: bytes = snapshot(self)
-                return data
-            finally:
-                self._entries = whole
+    def replace(encode: Any) -> Any:
+        def patched(entries: Sequence[ProducerEntry]) -> Iterator[tuple[int, bytes]]:
+            pieces: Iterator[tuple[int, bytes]] = encode(
+                [entry._replace(remembered=entry.remembered[-1:]) for entry in entries]
+            )
+            return pieces
 
         return patched
 
-    return _before(ProducerStates, "snapshot", replace)
+    return _before(producer_snapshots, "encode_snapshot", replace)
 
 
 @_bug("producers not replayed", "after a start producers are known up to the last snapshot only")
@@ -294,7 +291,8 @@ def _cleaner_not_covered() -> Iterator[None]:
 @_bug("clean marker without sync", "a stop in good order marks the directory clean though its logs are not synced")
 def _clean_without_sync() -> Any:
     def close(self: Log) -> None:
-        self._write_snapshot(self.log_end_offset)
+        self.synced_offset = self.log_end_offset
+        self._write_last_snapshot()
         self.recovery_point = self.log_end_offset
         self.abandon()
 
