@@ -20,7 +20,7 @@ Nothing here knows of a loop: the node's timers drive all of it, and so does a m
     producer snapshots     1 s                                               one that a roll has taken, in a worker
     metadata snapshot      1 s                                               a snapshot if one is due
     log cleaner            log.cleaner.backoff.ms                            see log_cleaner.py
-    producer expiry        producer.id.expiration.check.interval.ms          idle producers of some logs
+    producer expiry        producer.id.expiration.check.interval.ms          some idle producers
     group expiry           offsets.retention.check.interval.ms               old offsets and empty groups of some groups
 """
 
@@ -50,6 +50,8 @@ logger = logging.getLogger(__name__)
 
 LOGS_PER_STEP = 50
 """Logs that one step looks at: about a millisecond of work when there is nothing to do."""
+PRODUCERS_PER_STEP = 2_000
+"""Producers that one step looks at: to forget all of them takes two to four milliseconds."""
 FILES_PER_STEP = 100
 """Files of deleted segments that a worker unlinks at a time, and those of one more log."""
 RECOVERY_POINT_MOST_MS = 5_000
@@ -190,6 +192,7 @@ class Chores:
         self._node = node
         self.chores: dict[str, Chore] = {}
         self._pause = courtesy_in(node.workers)
+        self._expiry = self._expire_all()
         self._unlinking = Sweep(lambda: list(node.log_manager.logs.values()), lambda log: None)
 
     def start(self) -> None:
@@ -210,9 +213,7 @@ class Chores:
         self._add("producer snapshots", HOUSEKEEPING_INTERVAL_MS, self._sweep(self._write_producer_snapshot))
         self._add("metadata snapshot", HOUSEKEEPING_INTERVAL_MS, self._snapshot)
         self._add(log_cleaner.CHORE, config.log_cleaner_backoff_ms, self._node.cleaner.step)
-        self._add(
-            "producer expiry", config.producer_id_expiration_check_interval_ms, self._sweep(self._expire_producers)
-        )
+        self._add("producer expiry", config.producer_id_expiration_check_interval_ms, self._expire_producers)
 
         self._add("group expiry", config.offsets_retention_check_interval_ms, self._expire_groups)
 
@@ -361,5 +362,18 @@ class Chores:
         is_held = True
         return True
 
-    def _expire_producers(self, log: Log) -> None:
-        log.producers.expire(self._node.clock.wall_ms())
+    def _expire_producers(self) -> bool:
+        """Look at some producers of one log, or of more logs that have few."""
+        looked = 0
+        for weight in self._expiry:
+            looked += weight
+            if looked >= PRODUCERS_PER_STEP:
+                return True
+        self._expiry = self._expire_all()
+        return False
+
+    def _expire_all(self) -> Iterator[int]:
+        for log in list(self._node.log_manager.logs.values()):
+            if log.error is None:
+                yield from log.producers.expire(self._node.clock.wall_ms())
+            yield PRODUCERS_PER_STEP // LOGS_PER_STEP

@@ -24,7 +24,7 @@ from ottla.storage.checkpoint import read_offsets
 from ottla.storage.layout import TopicPartition
 from ottla.storage.log import Log
 from ottla.storage.log_retention import LogRetention
-from ottla.storage.producer_state import parse_snapshot
+from ottla.storage.producer_state import ProducerEntry, parse_snapshot
 
 T = TypeVar("T")
 
@@ -192,6 +192,38 @@ def test_a_sweep_visits_every_log_once_in_bounded_steps(monkeypatch: pytest.Monk
     assert len(visited) == len(set(visited)) == 8
     sweep.step()
     assert len(visited) == 11
+
+
+def test_producers_that_are_forgotten_go_some_at_a_time() -> None:
+    node, _, clock = start_node(producer_id_expiration_ms=1_000, producer_id_expiration_check_interval_ms=10_000)
+    create(node, "many")
+    create(node, "few", partitions=60)
+    producers = partition_of(node, "many").log.producers
+    for number in range(2 * chores.PRODUCERS_PER_STEP + 1):
+        producers.publish(ProducerEntry(number, 0, ((0, number, 0, 5),), clock.wall_ms()))
+    counts = [len(producers)]
+    clock.advance(10_000)
+    node.run_due()
+    counts.append(len(producers))
+    turns = 1
+    while producers:
+        node.run_due()
+        counts.append(len(producers))
+        turns += 1
+    assert max(before - after for before, after in pairwise(counts)) <= chores.PRODUCERS_PER_STEP
+    assert turns >= 3
+    assert node.metrics.chore("producer expiry").steps >= turns
+
+
+def test_expiry_begins_anew_after_its_interval() -> None:
+    node, _, clock = start_node(producer_id_expiration_ms=1_000, producer_id_expiration_check_interval_ms=10_000)
+    create(node, "t", partitions=60)
+    for index in (0, 59):
+        producers = partition_of(node, "t", index).log.producers
+        for _ in range(2):
+            producers.publish(ProducerEntry(7, 0, ((0, 0, 0, 5),), clock.wall_ms()))
+            pass_time(node, clock, 10_500)
+            assert len(producers) == 0
 
 
 def rolled(node: Node, topic: str) -> Log:

@@ -14,6 +14,7 @@ from ottla.protocol.records.checksum import crc32c
 from ottla.storage import producer_state
 from ottla.storage.producer_state import (
     LOADED_GRACE_MS,
+    PRODUCERS_PER_PIECE,
     CorruptSnapshot,
     ProducerEntry,
     ProducerStates,
@@ -130,12 +131,18 @@ def test_an_unsound_snapshot_is_refused_and_changes_nothing(damage: str) -> None
     assert len(states) == 1
 
 
+def expired(states: ProducerStates, now_ms: int) -> int:
+    before = len(states)
+    assert sum(states.expire(now_ms)) == before
+    return before - len(states)
+
+
 def test_producers_expire_by_their_last_append_not_by_their_records_stamps() -> None:
     now_ms = 10 * DAY_MS
     states = ProducerStates(DAY_MS)
     states.publish(advance(None, header(0), 0, now_ms))
-    assert states.expire(now_ms + DAY_MS - 1) == 0
-    assert states.expire(now_ms + DAY_MS) == 1
+    assert expired(states, now_ms + DAY_MS - 1) == 0
+    assert expired(states, now_ms + DAY_MS) == 1
 
 
 def test_a_loaded_producer_with_old_stamps_is_kept_for_a_while() -> None:
@@ -143,8 +150,21 @@ def test_a_loaded_producer_with_old_stamps_is_kept_for_a_while() -> None:
     states = ProducerStates(DAY_MS)
     states.publish(advance(None, header(0), 0, now_ms))
     states.load(snapshot_of(states), now_ms)
-    assert states.expire(now_ms + LOADED_GRACE_MS - 1) == 0
-    assert states.expire(now_ms + LOADED_GRACE_MS) == 1
+    assert expired(states, now_ms + LOADED_GRACE_MS - 1) == 0
+    assert expired(states, now_ms + LOADED_GRACE_MS) == 1
+
+
+def test_expiry_looks_at_some_producers_at_a_time_and_keeps_those_that_write_meanwhile() -> None:
+    states, count = ProducerStates(DAY_MS), 2 * PRODUCERS_PER_PIECE + 1
+    for producer_id in range(count):
+        states.publish(advance(None, header(0, producer_id=producer_id), 0, 0))
+    pieces = states.expire(DAY_MS)
+    assert next(pieces) == PRODUCERS_PER_PIECE
+    assert len(states) == count - PRODUCERS_PER_PIECE
+    states.publish(advance(states.get(count - 1), header(1, producer_id=count - 1), 1, 1))
+    states.publish(advance(None, header(0, producer_id=count), 2, 1))
+    assert list(pieces) == [PRODUCERS_PER_PIECE, 1]
+    assert {entry.producer_id for entry in states} == {count - 1, count}
 
 
 def test_a_transaction_marker_ends_the_transaction_and_names_its_coordinator() -> None:
@@ -165,6 +185,17 @@ def test_the_producer_that_was_quiet_longest_is_forgotten_first(monkeypatch: pyt
     for producer_id in (1, 2, 1, 3):
         states.publish(advance(states.get(producer_id), header(0, producer_id=producer_id), 0, 0))
     assert {entry.producer_id for entry in states} == {1, 3}
+
+
+def test_of_many_a_thousandth_is_forgotten_at_once_and_there_are_never_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "MAX_PRODUCERS", 2000)
+    states = ProducerStates(DAY_MS)
+    counts = []
+    for producer_id in range(2006):
+        states.publish(ProducerEntry(producer_id, 0, ((0, producer_id, 0, 5),), 0))
+        counts.append(len(states))
+    assert counts[1998:] == [1999, 2000, 1998, 1999, 2000, 1998, 1999, 2000]
+    assert min(entry.producer_id for entry in states) == 6
 
 
 @given(st.integers(0, 2**31 - 1), st.lists(st.integers(1, 5), min_size=1, max_size=12))
