@@ -2,59 +2,117 @@
 
 The last sequence, its time and the epoch are what duplicates are found by. The coordinator's epoch is -1: a partition
 does not keep it, as in Kafka for producers without a transaction.
+
+A partition may have 200,000, so they are told some in a turn of the loop, as they were when it was that partition's
+turn.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
+from ottla.broker.pending import Pending
 from ottla.protocol.api.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.layout import topic_name_problem
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+    from ottla.broker.node import Node
+    from ottla.storage.producer_state import ProducerEntry
 
+PRODUCERS_PER_STEP: Final = 2_000
+"""Two to three milliseconds."""
+
+Answer = DescribeProducersResponse
 PartitionResponse = DescribeProducersResponse.PartitionResponse
 ProducerState = DescribeProducersResponse.ProducerState
 
 
-def handle(request: DescribeProducersRequest, context: Context) -> DescribeProducersResponse:
-    """Answer at once; a partition that is named more than once is told once, for a name is shorter than an answer."""
-    return DescribeProducersResponse(
-        topics=[
-            DescribeProducersResponse.TopicResponse(
-                name=topic.name,
-                partitions=[_describe(topic.name, index, context) for index in dict.fromkeys(topic.partition_indexes)],
-            )
-            for topic in request.topics
-        ]
-    )
+def handle(
+    request: DescribeProducersRequest, context: Context
+) -> DescribeProducersResponse | Pending[DescribeProducersResponse]:
+    """Answer at once where there are few; a partition that is named more than once is told once, for a name is shorter
+    than an answer.
+    """
+    answer = Answer(topics=[])
+    steps = _describe(request, context, answer)
+    if _is_through(steps):
+        return answer
+    pending: Pending[Answer] = Pending(parks=True)
+    _later(context.node, steps, answer, pending)
+    return pending
 
 
-def _describe(topic: str, index: int, context: Context) -> DescribeProducersResponse.PartitionResponse:
-    try:
-        problem = topic_name_problem(topic)
-        if problem is not None:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-        found = context.node.catalog.topics.get(topic)
-        partition = context.node.find_partition(found, index, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    except KafkaError as error:
-        return PartitionResponse(
-            partition_index=index, error_code=error.code, error_message=error.message, active_producers=[]
-        )
+def _later(node: Node, steps: Iterator[None], answer: Answer, pending: Pending[Answer]) -> None:
+    def go_on() -> None:
+        if pending.done:
+            return  # the connection has ended
+        try:
+            is_through = _is_through(steps)
+        except Exception as error:  # the dispatcher tells refusals and bugs apart
+            pending.fail(error)
+            return
+        if is_through:
+            pending.complete(answer)
+        else:
+            _later(node, steps, answer, pending)
+
+    node.timers.at(node.clock.monotonic_ms(), go_on)
+
+
+def _is_through(steps: Iterator[None]) -> bool:
+    """Take one step; whether that was the last."""
+    return next(steps, steps) is steps
+
+
+def _describe(request: DescribeProducersRequest, context: Context, answer: Answer) -> Iterator[None]:
+    """Fill the answer, and stop whenever so many producers have been told."""
+    told = 0
+    for topic in request.topics:
+        partitions: list[PartitionResponse] = []
+        answer.topics.append(Answer.TopicResponse(name=topic.name, partitions=partitions))
+        for index in dict.fromkeys(topic.partition_indexes):
+            try:
+                producers = iter(_producers(topic.name, index, context))
+            except KafkaError as error:
+                partitions.append(
+                    PartitionResponse(
+                        partition_index=index, error_code=error.code, error_message=error.message, active_producers=[]
+                    )
+                )
+                continue
+            states: list[ProducerState] = []
+            partitions.append(PartitionResponse(partition_index=index, active_producers=states))
+            while more := [_state(entry) for entry in islice(producers, PRODUCERS_PER_STEP - told)]:
+                states += more
+                told += len(more)
+                if told >= PRODUCERS_PER_STEP:
+                    told = 0
+                    yield
+
+
+def _producers(topic: str, index: int, context: Context) -> list[ProducerEntry]:
+    """The partition's producers as they are now. Raises KafkaError where there is no such partition."""
+    problem = topic_name_problem(topic)
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    found = context.node.catalog.topics.get(topic)
+    partition = context.node.find_partition(found, index, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     partition.flush(context.now_ms)
-    return PartitionResponse(
-        partition_index=index,
-        active_producers=[
-            ProducerState(
-                producer_id=entry.producer_id,
-                producer_epoch=entry.epoch,
-                last_sequence=entry.last_sequence,
-                last_timestamp=entry.batches[-1].timestamp_ms if entry.batches else -1,
-                coordinator_epoch=entry.coordinator_epoch,
-                current_txn_start_offset=entry.current_txn_first_offset,
-            )
-            for entry in partition.log.producers
-        ],
+    return list(partition.log.producers)
+
+
+def _state(entry: ProducerEntry) -> ProducerState:
+    producer_id, epoch, remembered, _, coordinator_epoch, transaction = entry
+    last_sequence, _, _, last_timestamp_ms = remembered[-1] if remembered else (-1, -1, 0, -1)
+    return ProducerState(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        last_sequence=last_sequence,
+        last_timestamp=last_timestamp_ms,
+        coordinator_epoch=coordinator_epoch,
+        current_txn_start_offset=transaction,
     )

@@ -6,11 +6,15 @@ import random
 
 import pytest
 from kit.exchange import Exchange, batch, make_topic, produce_request
-from kit.nodes import DATA, ask, start_node
+from kit.nodes import DATA, ask, partition_of, start_node
 from kit.settings import GROUP, SET, alter
 
+from ottla.broker.api import describe_producers
+from ottla.broker.context import Context, Peer
 from ottla.broker.metadata import quota_plans
 from ottla.broker.node import Node
+from ottla.broker.pending import Pending
+from ottla.protocol.api import ApiKey
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from ottla.protocol.api.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -30,6 +34,7 @@ from ottla.protocol.api.list_partition_reassignments import (
 )
 from ottla.protocol.api.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.producer_state import ProducerEntry
 
 EXACT, DEFAULT, SPECIFIED = range(3)
 INVALID, NONE = ErrorCode.INVALID_REQUEST, ErrorCode.NONE
@@ -207,6 +212,42 @@ def test_producers_of_what_is_not_there(node: Node) -> None:
     assert producers(node, "t", 9).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert producers(node, "nope", 0).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert producers(node, "bad topic", 0).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_many_producers_are_told_some_in_a_turn_and_all_in_the_answer(node: Node) -> None:
+    log = partition_of(node, "t", 0).log
+    most = describe_producers.PRODUCERS_PER_STEP
+    for number in range(2 * most + 1):
+        log.producers.publish(ProducerEntry(number, 0, ((3, number, 3, 5),) if number else (), 0))
+    asked = DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[1, 0, 9])
+    context = Context(node, ApiKey.DESCRIBE_PRODUCERS, 0, connection=Peer())
+    answer = describe_producers.handle(DescribeProducersRequest(topics=[asked]), context)
+    assert isinstance(answer, Pending)
+    log.producers.publish(ProducerEntry(0, 1, ((9, 9, 0, 5),), 0))  # it was told as it was
+    turns = 0
+    while not answer.done:
+        node.run_due()
+        turns += 1
+    assert turns == 2
+    assert answer.response is not None
+    other, ours, missing = answer.response.topics[0].partitions
+    assert (other.active_producers, missing.error_code) == ([], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert [(one.producer_id, one.last_sequence) for one in ours.active_producers] == [
+        (number, 3 if number else -1) for number in range(2 * most + 1)
+    ]
+
+
+def test_nobody_is_told_of_producers_when_the_connection_has_ended(node: Node) -> None:
+    log = partition_of(node, "t", 0).log
+    for number in range(2 * describe_producers.PRODUCERS_PER_STEP):
+        log.producers.publish(ProducerEntry(number, 0, ((3, number, 3, 5),), 0))
+    asked = DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0])
+    context = Context(node, ApiKey.DESCRIBE_PRODUCERS, 0, connection=Peer())
+    answer = describe_producers.handle(DescribeProducersRequest(topics=[asked]), context)
+    assert isinstance(answer, Pending)
+    answer.cancel()
+    node.run_due()
+    assert answer.response is None
 
 
 # --- quotas
