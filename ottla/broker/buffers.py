@@ -122,6 +122,7 @@ class ReceiveBuffers:
         self._pool.remove(held)
         self._pool_bytes -= held.capacity
         self.owned_bytes += held.capacity
+        held.start = held.end = held.due = 0
 
     def _fitting(self, capacity: int) -> HeldBytes | None:
         """The newest buffer in the pool, if it fits, else the one that fits best."""

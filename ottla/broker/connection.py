@@ -151,15 +151,14 @@ class Connection(asyncio.BufferedProtocol):
                 return held.view[held.end : held.due]
             return held.room(self._max_frame_bytes, is_waiting=self._is_blocked())
         if (self._slots or self._pause) and self._is_blocked():
-            return self._hold_next(FIRST_BYTES)
+            return self._hold_next()
         expected_bytes = self._expected_bytes
         if expected_bytes:
             # A frame that is a little longer finds room, too.
             self._lent = lent = buffers.lend(expected_bytes + (expected_bytes >> 3))
             if lent is not None:
                 return lent.view[:expected_bytes]
-            if buffers.may_own(expected_bytes, self):
-                return self._hold_next(expected_bytes)
+            # None is taken: a client that sends nothing more would own it for as long as it stays.
         is_first = buffers.arena_turn != self._turn.number
         self._piece = piece = buffers.first_piece if is_first else buffers.arena_piece()
         return piece
@@ -236,7 +235,8 @@ class Connection(asyncio.BufferedProtocol):
                 lent.start, lent.due = 0, expected_bytes
                 self.partial_since_ms = self._shared.now_ms()
                 return
-        held.start, held.due = following, 0
+        held.start += following  # there may be frames in front that have started, while one parks
+        held.due = 0
         turn = self._turn
         if not is_whole or turn.has_work:
             self._run_held(held)
@@ -473,10 +473,10 @@ class Connection(asyncio.BufferedProtocol):
         self._make_room(held)
         self._update_pauses()
 
-    def _hold_next(self, capacity: int) -> memoryview:
+    def _hold_next(self) -> memoryview:
         """The next read goes into a buffer of the connection's own."""
         self._lent = None
-        self._held = held = self._buffers.take(capacity)
+        self._held = held = self._buffers.take(FIRST_BYTES)
         return held.view
 
     def _make_room(self, held: HeldBytes) -> None:
@@ -507,6 +507,7 @@ class Connection(asyncio.BufferedProtocol):
         if held is None or self._closing is not None:
             return
         if not held.is_full or self._grow(held):
+            self._update_pauses()  # it may have been full behind what blocked it, too
             self._release(MEMORY)
         else:
             self._buffers.wait(self._memory_came)

@@ -240,6 +240,20 @@ def test_nothing_starts_behind_a_parked_request_until_it_is_answered(shell: Shel
     assert transport.written == frame(b"wait") + frame(b"two") + frame(b"three")
 
 
+def test_what_came_behind_two_parked_requests_starts_once(shell: Shell) -> None:
+    """More comes behind the second one while what was started before it lies in front of the same buffer."""
+    connection, transport = shell.connect()
+    shell.feed(connection, frame(b"w1"))
+    shell.feed(connection, frame(b"a") + frame(b"w2") + frame(b"b"))
+    shell.echo.answer(b"w1")
+    shell.end_turns()
+    shell.feed(connection, frame(b"c"))
+    shell.echo.answer(b"w2")
+    shell.end_turns()
+    assert shell.echo.seen == [b"w1", b"a", b"w2", b"b", b"c"]
+    assert transport.written == b"".join(map(frame, shell.echo.seen))
+
+
 def test_reading_pauses_when_enough_is_stored_behind_a_parked_request_and_goes_on_after_it(shell: Shell) -> None:
     connection, transport = shell.connect()
     shell.feed(connection, frame(b"wait"))
@@ -416,6 +430,24 @@ def test_memory_for_requests_is_bounded_and_one_connection_always_gets_on() -> N
                 sent[id(connection)] = len(data) if done else taken(connection)
     assert [len(transport.written) for _, transport in pairs] == [len(data)] * 4
     assert shell.connections.buffers.owned_bytes == 0
+
+
+def test_who_waits_for_memory_and_takes_no_replies_meanwhile_reads_on_when_both_are_over() -> None:
+    shell = Shell(socket_request_max_bytes=1 << 20, queued_max_request_bytes=1 << 20)
+    (first, _), (second, transport) = shell.connect(), shell.connect()
+    data = frame(b"q" * 900_000)
+    shell.feed(first, data[:800_000])
+    shell.feed(second, frame(b"p"))
+    feed(second, data)
+    assert transport.is_paused
+    second.pause_writing()
+    shell.echo.answer(b"p")  # a turn in which the full buffer may not be looked at
+    shell.end_turns()
+    second.resume_writing()
+    shell.end_turns()
+    assert transport.is_paused
+    shell.feed(first, data[800_000:])
+    assert not transport.is_paused
 
 
 def test_a_frame_that_stays_incomplete_is_closed_by_its_bound(shell: Shell, caplog: pytest.LogCaptureFixture) -> None:

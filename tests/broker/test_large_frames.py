@@ -19,14 +19,18 @@ SIZE_BYTES = 140_000
 SIZES_BYTES = [SIZE_BYTES, SIZE_BYTES, SIZE_BYTES, 1, 33_000, 90_000, 300_000]
 
 
-def client_of(node: Node, **size: int) -> Exchange:
+def client_of(node: Node, beside: Exchange | None = None, *, size_bytes: int = SIZE_BYTES) -> Exchange:
     """A client that has sent large frames of one length, which the short way knows now, and expects the next one."""
-    client = Exchange(node)
-    for each in frames_of([("plain", size.get("size_bytes", SIZE_BYTES))] * 2):
+    client = Exchange(node, beside)
+    for each in frames_of([("plain", size_bytes)] * 2):
         feed(client.connection, each)
         node.settle()
     client.transport.written.clear()
     return client
+
+
+def pieces_of(data: bytes, size_bytes: int) -> list[bytes]:
+    return [data[start : start + size_bytes] for start in range(0, len(data), size_bytes)]
 
 
 def large(count: int = 1, size_bytes: int = SIZE_BYTES) -> bytes:
@@ -79,13 +83,46 @@ def test_a_read_that_brings_nothing_makes_nobody_own_a_buffer() -> None:
     room = client.connection.get_buffer(-1)
     assert len(room) > LARGE_FRAME_BYTES
     assert buffers.owned_bytes == 0
-    other = client_of(client.node)
+    other = client_of(client.node, client)
     other.connection.get_buffer(-1)
     feed(client.connection, large())
     feed(other.connection, large(3))
     client.node.settle()
     assert [answer.base_offset for answer in answers_of(client)] == [8]
     assert [answer.base_offset for answer in answers_of(other)] == [10, 12, 14]
+
+
+@pytest.mark.parametrize("acks_all", ["page-cache", "sync"])
+@pytest.mark.parametrize(
+    ("size_bytes", "others"),
+    [(SIZE_BYTES, 0), (3_000_000, 0), (1_200_000, 2)],
+    ids=["a large one", "too large for the pool", "larger than what others have left"],
+)
+def test_a_client_that_waits_after_a_large_frame_owns_nothing(acks_all: str, size_bytes: int, others: int) -> None:
+    """It may wait for hours, and who owns much, or is the one that may own more, keeps others from reading."""
+    limit_bytes = 6_200_000
+    node = make_node(
+        acks_all,
+        message_max_bytes=limit_bytes,
+        socket_request_max_bytes=limit_bytes,
+        queued_max_request_bytes=limit_bytes,
+    )
+    client = client_of(node, size_bytes=size_bytes)
+    for _ in range(others):
+        other = Exchange(node, client)
+        for piece in pieces_of(large(1, 1_000_000)[:-1], 50_000):
+            feed(other.connection, piece)
+            node.settle()
+    buffers = client.connections.buffers
+    owned_bytes = buffers.owned_bytes
+    assert client.connection.get_buffer(-1)
+    assert buffers.owned_bytes == owned_bytes
+    feed(client.connection, large(1, size_bytes))
+    client.connection.get_buffer(-1)
+    node.settle()
+    client.connection.get_buffer(-1)
+    assert len(answers_of(client)) == 1
+    assert buffers.owned_bytes == owned_bytes
 
 
 @pytest.mark.parametrize("acks_all", ["page-cache", "sync"])
@@ -111,7 +148,8 @@ def test_a_large_frame_goes_to_the_log_before_the_next_one_is_read(acks_all: str
 
 def test_what_others_gathered_in_the_turn_comes_before_a_large_frame_behind_it() -> None:
     node = make_node()
-    client, other = client_of(node), Exchange(node)
+    client = client_of(node)
+    other = Exchange(node, client)
     feed(other.connection, frames_of([("plain", 1)])[0])
     feed(client.connection, large())
     feed(other.connection, frames_of([("plain", 1)])[0])
@@ -141,7 +179,8 @@ def test_a_large_frame_whose_rest_does_not_come_is_noted_as_incomplete() -> None
 def test_a_client_that_may_own_no_more_reads_into_the_arena() -> None:
     """Where the memory for requests is used up, nothing is lent either."""
     node = make_node(queued_max_request_bytes=700_000, socket_request_max_bytes=700_000)
-    client, others = client_of(node), [Exchange(node) for _ in range(2)]
+    client = client_of(node)
+    others = [Exchange(node, client) for _ in range(2)]
     for other in others:
         feed(other.connection, large()[:270_000])
     feed(client.connection, large())

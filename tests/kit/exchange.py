@@ -23,11 +23,14 @@ R = TypeVar("R", bound=Response)
 
 
 class Exchange:
-    """One client's connection to a node without sockets. `send` leaves the turn open, `end_turn` ends it."""
+    """One client's connection to a node without sockets. `send` leaves the turn open, `end_turn` ends it.
 
-    def __init__(self, node: Node) -> None:
+    `beside` is another client of the node, with whom it shares buffers and limits as clients in life do.
+    """
+
+    def __init__(self, node: Node, beside: Exchange | None = None) -> None:
         self.node = node
-        self.connections = Connections(node, node.dispatcher)
+        self.connections: Connections = Connections(node, node.dispatcher) if beside is None else beside.connections
         self.connection = self.connections.protocol("PLAINTEXT")
         self.transport = FakeTransport()
         self.connection.connection_made(self.transport)
