@@ -32,6 +32,7 @@ from ottla.storage.log_reader import End
 from ottla.storage.log_retention import LogRetention
 from ottla.storage.missing_offsets import ANYWHERE
 from ottla.storage.offset_map import OffsetMap
+from ottla.storage.producer_snapshots import ProducerSnapshots
 from ottla.storage.producer_state import ProducerEntry
 
 Patch = Callable[[], Any]
@@ -171,6 +172,32 @@ def _snapshot_of_last_batches() -> Any:
         return patched
 
     return _before(producer_snapshots, "encode_snapshot", replace)
+
+
+@_bug("snapshot of a later state", "a producer snapshot tells of batches behind the offset in its name")
+def _snapshot_of_later_state() -> Any:
+    def replace(take: Any) -> Any:
+        def patched(self: ProducerSnapshots, offset: int, producers: Any) -> None:
+            take(self, offset, producers)
+            if self._waiting:
+                self._waiting[-1] = offset, _AsItIsWhenEncoded(producers)  # type: ignore[assignment]
+
+        return patched
+
+    return _before(ProducerSnapshots, "take", replace)
+
+
+class _AsItIsWhenEncoded(Sequence[ProducerEntry]):
+    """The producers, not a list of them."""
+
+    def __init__(self, producers: Any) -> None:
+        self._producers = producers
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self._producers)[index]
 
 
 @_bug("producers not replayed", "after a start producers are known up to the last snapshot only")
