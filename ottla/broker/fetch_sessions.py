@@ -52,6 +52,7 @@ class FetchTarget:
     __slots__ = (
         "current_leader_epoch",
         "fetch_offset",
+        "key",
         "last_fetched_epoch",
         "max_bytes",
         "partition",
@@ -65,21 +66,26 @@ class FetchTarget:
         self.topic = topic
         self.topic_name: str | None = None
         self.partition = asked.partition
+        self.key: PartitionKey = (topic, asked.partition)
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
-        self.update(asked)
+        self._ask(asked)
 
-    def update(self, asked: FetchRequest.FetchPartition) -> None:
-        """The client asks anew; what it was told stays."""
+    def _ask(self, asked: FetchRequest.FetchPartition) -> None:
         self.fetch_offset = asked.fetch_offset
         self.max_bytes = asked.partition_max_bytes
         self.current_leader_epoch = asked.current_leader_epoch
         self.last_fetched_epoch = asked.last_fetched_epoch
 
-    @property
-    def key(self) -> PartitionKey:
-        """Topic and partition."""
-        return (self.topic, self.partition)
+    def update(self, asked: FetchRequest.FetchPartition) -> bool:
+        """The client asks anew; what it was told stays. Whether more has changed than where it reads."""
+        is_changed = (
+            self.max_bytes != asked.partition_max_bytes
+            or self.current_leader_epoch != asked.current_leader_epoch
+            or self.last_fetched_epoch != asked.last_fetched_epoch
+        )
+        self._ask(asked)
+        return is_changed
 
     def note_told(self, data: FetchResponse.PartitionData) -> bool:
         """Whether `data` tells the client anything new; remember what it will know then."""
@@ -96,9 +102,12 @@ class FetchTarget:
 
 
 class FetchSession:
-    """A remembered set of partitions, in the order in which they are read: who got data goes to the end."""
+    """A remembered set of partitions, in the order in which they are read: who got data goes to the end.
 
-    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "targets", "uses_topic_ids")
+    `changes` counts the requests that added or dropped partitions, or changed more than their fetch offsets.
+    """
+
+    __slots__ = ("changes", "created_ms", "epoch", "id", "is_closed", "last_used_ms", "targets", "uses_topic_ids")
 
     def __init__(self, session_id: int, *, uses_topic_ids: bool, now_ms: int) -> None:
         self.id = session_id
@@ -106,6 +115,8 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = now_ms
         self.last_used_ms = now_ms
+        self.is_closed = False
+        self.changes = 0
         self.targets: OrderedDict[PartitionKey, FetchTarget] = OrderedDict()
 
     def update(
@@ -113,15 +124,20 @@ class FetchSession:
     ) -> None:
         """Add or change what is wanted, then drop what is forgotten."""
         targets = self.targets
+        is_changed = False
         for topic, asked in wanted:
-            key = (topic, asked.partition)
-            target = targets.get(key)
+            target = targets.get((topic, asked.partition))
             if target is None:
-                targets[key] = FetchTarget(topic, asked)
-            else:
-                target.update(asked)
+                target = FetchTarget(topic, asked)
+                targets[target.key] = target
+                is_changed = True
+            elif target.update(asked):
+                is_changed = True
         for key in forgotten:
-            targets.pop(key, None)
+            if targets.pop(key, None) is not None:
+                is_changed = True
+        if is_changed:
+            self.changes += 1
 
     def read_last(self, target: FetchTarget) -> None:
         """`target` got data now: others come first next time (fairness under max.bytes)."""
@@ -152,6 +168,7 @@ class FetchSessions:
         """Forget a session; nothing when it is unknown."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
+            session.is_closed = True
             self.partition_count -= len(session.targets)
 
     def open(
@@ -201,10 +218,14 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        self.move_on(session)
+        return session
+
+    def move_on(self, session: FetchSession) -> None:
+        """A request of this session, which is open, was accepted: its next epoch, and it is the one used last."""
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         session.last_used_ms = self._clock.monotonic_ms()
-        self._sessions.move_to_end(session_id)
-        return session
+        self._sessions.move_to_end(session.id)
 
     def _make_room(self, partition_count: int, now_ms: int) -> bool:
         """Whether so many more partitions can be held, after sessions went that nobody uses."""
