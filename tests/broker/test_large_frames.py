@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.exchange import Exchange
-from kit.produce_frames import KINDS, answers_of, frames_of, make_node
+from kit.exchange import Exchange, fetch_request
+from kit.produce_frames import KINDS, answers_of, frame, frames_of, make_node
 from kit.transport import feed
 
-from ottla.broker.buffers import LARGE_FRAME_BYTES
+from ottla.broker.buffers import LARGE_FRAME_BYTES, POOL_BYTES, READ_BYTES, ReceiveBuffers
 from ottla.broker.node import Node
+from ottla.broker.turn import Turn
 
 SIZE_BYTES = 140_000
 """Of a value; a batch of two is a frame that no single read into the arena brings."""
@@ -31,6 +32,20 @@ def client_of(node: Node, beside: Exchange | None = None, *, size_bytes: int = S
 
 def pieces_of(data: bytes, size_bytes: int) -> list[bytes]:
     return [data[start : start + size_bytes] for start in range(0, len(data), size_bytes)]
+
+
+def stored(client: Exchange) -> int:
+    partition = client.node.catalog.topics["t"].partitions[0]
+    assert partition is not None
+    return partition.log.log_end_offset
+
+
+def read(client: Exchange, data: bytes) -> None:
+    """One read, whether the connection wants it or not: TLS gives what it has deciphered after a pause, too."""
+    room = client.connection.get_buffer(-1)
+    assert len(room) >= len(data)
+    room[: len(data)] = data
+    client.connection.buffer_updated(len(data))
 
 
 def large(count: int = 1, size_bytes: int = SIZE_BYTES) -> bytes:
@@ -129,17 +144,15 @@ def test_a_client_that_waits_after_a_large_frame_owns_nothing(acks_all: str, siz
 def test_a_large_frame_goes_to_the_log_before_the_next_one_is_read(acks_all: str) -> None:
     """One buffer takes them all, and what it holds is still in the processor's caches."""
     client = client_of(make_node(acks_all))
-    partition = client.node.catalog.topics["t"].partitions[0]
-    assert partition is not None
-    frame = large()
+    data = large()
     ends, rooms = [], set()
     for _ in range(3):
-        for piece in (frame[:240_000], frame[240_000:]):
+        for piece in (data[:240_000], data[240_000:]):
             room = client.connection.get_buffer(-1)
             rooms.add(id(room.obj))
             room[: len(piece)] = piece
             client.connection.buffer_updated(len(piece))
-        ends.append(partition.log.log_end_offset)
+        ends.append(stored(client))
     assert ends == [6, 8, 10]
     assert len(rooms) == 1
     client.node.settle()
@@ -156,6 +169,16 @@ def test_what_others_gathered_in_the_turn_comes_before_a_large_frame_behind_it()
     node.settle()
     assert [answer.base_offset for answer in answers_of(other)] == [4, 8]
     assert [answer.base_offset for answer in answers_of(client)] == [6]
+
+
+def test_a_large_frame_does_not_wait_for_the_end_of_a_turn_that_others_have_begun() -> None:
+    client = client_of(make_node())
+    other = Exchange(client.node, client)
+    feed(other.connection, frames_of([("partition 1", 1)])[0])
+    assert client.node.turn.has_work
+    for end in (6, 8):
+        feed(client.connection, large())
+        assert stored(client) == end
 
 
 @pytest.mark.parametrize("following_bytes", [1, 34_000, 70_000, SIZE_BYTES - 500, SIZE_BYTES + 500, 160_000, 400_000])
@@ -188,3 +211,170 @@ def test_a_client_that_may_own_no_more_reads_into_the_arena() -> None:
         feed(other.connection, large()[270_000:])
     node.settle()
     assert sorted(answers_of(each)[0].base_offset for each in (client, *others)) == [4, 6, 8]
+
+
+def test_the_next_frame_is_expected_to_be_as_long_as_the_last_one() -> None:
+    """A read goes to its end and not beyond; small frames are read into the arena, however they came."""
+    client = client_of(make_node())
+    connection = client.connection
+    for size_bytes in (SIZE_BYTES, 300_000, 90_000):
+        data = large(1, size_bytes)
+        feed(connection, data[:50_000])
+        feed(connection, data[50_000:])
+        assert len(connection.get_buffer(-1)) == len(data)
+        client.node.settle()
+        assert len(connection.get_buffer(-1)) == len(data)
+    small = large(1, 1)
+    for _ in range(2):
+        for piece in pieces_of(small, 50):
+            feed(connection, piece)
+            client.node.settle()
+        assert len(connection.get_buffer(-1)) == READ_BYTES
+
+
+@pytest.mark.parametrize("acks_all", ["page-cache", "sync"])
+@pytest.mark.parametrize("first_bytes", [1, 2, 3, 4, 5])
+def test_what_an_earlier_frame_has_left_in_the_buffer_is_not_taken_for_the_length_of_the_next_one(
+    acks_all: str, first_bytes: int
+) -> None:
+    client = client_of(make_node(acks_all))
+    assert large()[:3] == large(1, SIZE_BYTES - 4)[:3]
+    data = large(1, SIZE_BYTES - 4)
+    feed(client.connection, data[:first_bytes])
+    feed(client.connection, data[first_bytes:])
+    client.node.settle()
+    assert [answer.base_offset for answer in answers_of(client)] == [4]
+
+
+def test_a_large_frame_waits_where_the_turn_has_been_long() -> None:
+    client = client_of(make_node())
+    client.node.turn.is_long = True
+    feed(client.connection, large())
+    assert stored(client) == 4
+    client.node.settle()
+    assert [answer.base_offset for answer in answers_of(client)] == [4]
+
+
+def test_a_large_frame_waits_for_those_that_have_waited_for_longer() -> None:
+    client = client_of(make_node())
+    other = Exchange(client.node, client)
+    client.node.turn.is_long = True
+    feed(other.connection, frames_of([("plain", 1)])[0])
+    client.node.turn.is_long = False
+    feed(client.connection, large())
+    client.node.settle()
+    assert [answer.base_offset for answer in answers_of(other)] == [4]
+    assert [answer.base_offset for answer in answers_of(client)] == [6]
+
+
+def test_no_large_frame_starts_once_the_connection_is_about_to_be_closed() -> None:
+    client = client_of(make_node())
+    client.connection.close("of a test")
+    feed(client.connection, large(2))
+    client.node.settle()
+    assert stored(client) == 4
+    assert client.transport.closed
+
+
+@pytest.mark.parametrize("first_bytes", [0, 100, 200_000])
+def test_no_large_frame_starts_while_the_client_takes_no_replies(first_bytes: int) -> None:
+    client = client_of(make_node())
+    data = large()
+    if first_bytes:
+        feed(client.connection, data[:first_bytes])
+    else:
+        client.connection.get_buffer(-1)  # nothing came
+    client.connection.pause_writing()
+    for piece in pieces_of(data[first_bytes:], 60_000):
+        if not client.transport.is_paused or len(client.connection.get_buffer(-1)) >= len(piece):
+            read(client, piece)
+            first_bytes += len(piece)
+    assert stored(client) == 4
+    client.connection.resume_writing()
+    client.node.settle()
+    feed(client.connection, data[first_bytes:])
+    client.node.settle()
+    assert [answer.base_offset for answer in answers_of(client)] == [4]
+
+
+def test_behind_a_long_poll_no_frame_is_noted_as_incomplete() -> None:
+    """It is not looked at before the poll has its answer, however long that takes."""
+    client = client_of(make_node())
+    feed(client.connection, frame(fetch_request("t", 4, max_wait_ms=10_000), 11, 7) + large()[:100])
+    assert client.connection.partial_since_ms is None
+    assert client.connections.buffers.owned_bytes > 0
+
+
+def test_a_frame_is_incomplete_since_its_first_byte_came() -> None:
+    client = client_of(make_node())
+    now_ms = 1000
+    client.connections.now_ms = lambda: now_ms
+    for piece in [*pieces_of(large(1, 400_000)[:3], 1), *pieces_of(large(1, 400_000)[3:-1], 50_000)]:
+        feed(client.connection, piece)
+        client.node.settle()
+        assert client.connection.partial_since_ms == 1000
+        now_ms += 1
+
+
+@pytest.mark.parametrize("frame_bytes", [64 << 10, 128 << 10, 256 << 10, 512 << 10])
+def test_a_malformed_frame_that_fills_its_buffer_ends_the_connection_and_what_is_behind_it_goes_nowhere(
+    frame_bytes: int,
+) -> None:
+    client = Exchange(make_node())
+    malformed = large(1, frame_bytes)[: frame_bytes // 2].ljust(frame_bytes, b"\xff")
+    malformed = (frame_bytes - 4).to_bytes(4, "big") + malformed[4:]
+    feed(client.connection, malformed[:1000])
+    feed(client.connection, malformed[1000:] + b"and more")
+    client.node.settle()
+    assert client.transport.closed
+    assert stored(client) == 0
+    client.connection.connection_lost(None)
+    client.end_turn()
+    assert client.connections.buffers.owned_bytes == 0
+
+
+def make_buffers(max_owned_bytes: int = 1 << 30) -> ReceiveBuffers:
+    return ReceiveBuffers(Turn(lambda: 0), max_owned_bytes)
+
+
+def test_a_buffer_that_is_used_again_holds_nothing_of_who_had_it_before() -> None:
+    buffers = make_buffers()
+    first = buffers.take(70_000)
+    for is_lent in (False, True):
+        first.start, first.end, first.due = 1, 2, 3
+        buffers.give_back_now(first, None)
+        if is_lent:
+            assert buffers.lend(70_000) is first
+            buffers.own(first)
+        else:
+            assert buffers.take(70_000) is first
+        assert (first.start, first.end, first.due) == (0, 0, 0)
+        assert buffers.owned_bytes == first.capacity
+
+
+def test_only_what_the_pool_takes_back_is_lent() -> None:
+    buffers = make_buffers(POOL_BYTES)
+    assert buffers.lend(POOL_BYTES // 4 + 1) is None
+    for _ in range(4):
+        lent = buffers.lend(POOL_BYTES // 4)
+        assert lent is not None
+        buffers.own(lent)
+    assert buffers.owned_bytes == POOL_BYTES
+    assert buffers.lend(4096) is None
+    buffers.give_back_now(lent, None)
+    assert buffers.lend(POOL_BYTES // 4) is lent
+    assert buffers.lend(4096) is not None
+
+
+def test_one_alone_may_own_more_than_there_is() -> None:
+    buffers = make_buffers(8192)
+    buffers.take(4096)
+    assert buffers.may_own(4096, "first")
+    assert buffers.may_own(4097, "exempt")
+    assert not buffers.may_own(4097, "first")
+    assert buffers.may_own(1 << 20, "exempt")
+    assert buffers.may_own(4096, "first")
+    buffers.release_exemption("first")
+    assert not buffers.may_own(4097, "first")
+    buffers.release_exemption("exempt")
+    assert buffers.may_own(4097, "first")

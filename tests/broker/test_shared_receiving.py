@@ -18,6 +18,7 @@ from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_req
 from kit.nodes import partition_of, start_node
 from kit.produce_frames import damaged, frame
 
+from ottla.broker.buffers import POOL_BYTES
 from ottla.protocol.api import REGISTRY
 from ottla.protocol.api.api_versions import ApiVersionsRequest
 from ottla.protocol.api.produce import ProduceResponse
@@ -116,6 +117,18 @@ class Clients:
                 self.lose(client)
         for each in self.clients:
             self.read_answers(each)
+        self.check_the_pool()
+
+    def check_the_pool(self) -> None:
+        """It knows how much it keeps, keeps nothing twice, and nothing that somebody has."""
+        buffers = self.shared.connections.buffers
+        pool = {id(held) for held in buffers._pool}
+        assert len(pool) == len(buffers._pool)
+        assert buffers._pool_bytes == sum(held.capacity for held in buffers._pool) <= POOL_BYTES
+        owned = [client.exchange.connection._held for client in self.clients]
+        with_owner = [held for held in (*owned, *buffers._retired) if held is not None]
+        assert buffers.owned_bytes == sum(held.capacity for held in with_owner)
+        assert pool.isdisjoint(map(id, with_owner))
 
     def write(self, client: Client, kind: str, size_bytes: int, topic: str) -> None:
         """The client sends a request; it arrives when `arrive` says so."""
