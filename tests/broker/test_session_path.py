@@ -452,6 +452,37 @@ def test_a_session_that_another_connection_uses_or_changes_is_seen_as_it_is(node
     assert ways == [True, True]
 
 
+def test_a_session_that_another_connection_has_closed_is_gone(node: Node, ways: list[bool]) -> None:
+    consumer = reader(node, (TOPIC, 0))
+    consumer.fetch()
+    consumer.fetch()
+    other = Consumer(node, 18)
+    other.session_id = consumer.session_id
+    other.fetch(epoch=-1)
+    consumer.fetch()
+    assert (consumer.session_id, consumer.positions) == (0, {(TOPIC, 0): 6})
+    assert ways == [True, False]
+
+
+def test_the_order_of_reading_and_what_was_told_are_kept_as_by_the_long_way(node: Node) -> None:
+    states = []
+    for by_the_short_way in (True, False):
+        with known_ids(1):
+            play, _, _ = start_node()
+            make_topic(play, TOPIC, PARTITIONS)
+            make_topic(play, OTHER)
+            consumer = reader(play, (TOPIC, 0), (TOPIC, 1), (OTHER, 0), batches=4)
+        consumer.limits["max_bytes"] = 250
+        for _ in range(8):
+            forms = consumer.exchange.connection.peer.fetch_forms
+            if not by_the_short_way and isinstance(forms, SessionForms):
+                forms.rest()
+            consumer.fetch(everything=True)
+            states.append(state_of(play))
+            put(play)
+    assert states[:8] == states[8:]
+
+
 def test_cold_records_are_the_long_ways_and_behind_two_of_them_nobody_looks(
     node: Node, ways: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
