@@ -378,3 +378,35 @@ def test_one_alone_may_own_more_than_there_is() -> None:
     assert not buffers.may_own(4097, "first")
     buffers.release_exemption("exempt")
     assert buffers.may_own(4097, "first")
+
+
+def test_who_waits_for_memory_is_called_when_a_large_frame_was_answered_at_once() -> None:
+    buffers = make_buffers(8192)
+    first, _ = buffers.take(4096), buffers.take(4096)
+    assert buffers.may_own(1, "exempt")
+    assert not buffers.may_own(1, "waits")
+    called = []
+    buffers.wait(lambda: called.append(buffers.may_own(1, "waits")))
+    buffers.give_back_now(first, "first")
+    assert called == [True]
+
+
+def test_what_is_lent_anew_takes_the_place_of_the_oldest_in_a_full_pool() -> None:
+    buffers = make_buffers()
+    oldest, *others = [buffers.take(POOL_BYTES // 4) for _ in range(4)]
+    for held in (oldest, *others):
+        buffers.give_back_now(held, None)
+    lent = buffers.lend(4096)
+    assert lent is not None
+    buffers.own(lent)
+    assert [buffers.take(POOL_BYTES // 4) for _ in range(3)] == others[::-1]
+    assert buffers.owned_bytes == 3 * (POOL_BYTES // 4) + 4096
+    assert buffers.take(POOL_BYTES // 4) is not oldest
+
+
+def test_where_the_memory_is_used_up_no_more_is_held_than_has_come() -> None:
+    buffers = make_buffers(70_000)
+    tail = memoryview(large())[:10]
+    assert buffers.hold(tail, "first", 1 << 20).capacity == 65_536
+    assert buffers.may_own(1 << 20, "exempt")
+    assert buffers.hold(tail, "second", 1 << 20).capacity == 4096
