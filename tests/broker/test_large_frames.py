@@ -410,3 +410,26 @@ def test_where_the_memory_is_used_up_no_more_is_held_than_has_come() -> None:
     assert buffers.hold(tail, "first", 1 << 20).capacity == 65_536
     assert buffers.may_own(1 << 20, "exempt")
     assert buffers.hold(tail, "second", 1 << 20).capacity == 4096
+
+
+def test_who_waits_for_memory_is_called_when_the_turn_ends_in_which_it_was_given_back() -> None:
+    turn = Turn(lambda: 0)
+    buffers = ReceiveBuffers(turn, 8192)
+    first, _ = buffers.take(4096), buffers.take(4096)
+    assert buffers.may_own(1, "exempt")
+    called = []
+    buffers.wait(lambda: called.append(buffers.may_own(1, "waits")))
+    buffers.give_back(first)
+    assert called == []
+    turn.end()
+    assert called == [True]
+
+
+def test_who_was_answered_at_once_is_the_exempt_one_no_more() -> None:
+    buffers = make_buffers(4096)
+    held = buffers.take(8192)
+    assert buffers.may_own(8192, "first")
+    buffers.take(4096)
+    buffers.give_back_now(held, "first")
+    assert buffers.may_own(4096, "second")
+    assert not buffers.may_own(4096, "first")
