@@ -10,6 +10,7 @@ from kit.produce_frames import KINDS, answers_of, frame, frames_of, make_node
 from kit.transport import feed
 
 from ottla.broker.buffers import LARGE_FRAME_BYTES, POOL_BYTES, READ_BYTES, ReceiveBuffers
+from ottla.broker.held_bytes import HeldBytes
 from ottla.broker.node import Node
 from ottla.broker.turn import Turn
 
@@ -433,3 +434,31 @@ def test_who_was_answered_at_once_is_the_exempt_one_no_more() -> None:
     buffers.give_back_now(held, "first")
     assert buffers.may_own(4096, "second")
     assert not buffers.may_own(4096, "first")
+
+
+@pytest.mark.parametrize(
+    ("front_bytes", "frame_bytes", "came_bytes", "due", "room_bytes"),
+    [
+        (0, 4096, 3, 0, 8189),
+        (0, 4096, 4, 4096, 4092),
+        (0, 4096, 4095, 4096, 1),
+        (0, 4096, 4096, 0, 4096),
+        (0, 4096, 5000, 0, 3192),
+        (0, 8192, 10, 8192, 8182),
+        (0, 8193, 10, 0, 8182),
+        (7, 4096, 10, 4103, 4086),
+    ],
+)
+def test_a_read_goes_to_the_end_of_the_frame_as_soon_as_that_is_known_and_has_room(
+    front_bytes: int, frame_bytes: int, came_bytes: int, due: int, room_bytes: int
+) -> None:
+    held = HeldBytes(8192)
+    held.due = 1
+    data = (frame_bytes - 4).to_bytes(4, "big") + bytes(8192)
+    held.fill(memoryview(b"-" * front_bytes + data[:came_bytes]))
+    assert held.due == 0
+    held.start = front_bytes
+    assert len(held.room(1 << 20, is_waiting=False)) == room_bytes
+    assert len(held.room(1 << 20, is_waiting=True)) == 8192 - front_bytes - came_bytes
+    held.expect(1 << 20)
+    assert held.due == due
