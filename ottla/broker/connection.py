@@ -43,6 +43,9 @@ LOG = logging.getLogger("ottla.connection")
 
 LARGE_SEND_BYTES = 256 << 10
 """Replies of one connection that are longer count for, and wait because of, `connections.TURN_SEND_BYTES`."""
+LARGE_READ_BYTES = 4 << 20
+"""So much of large frames is read of a client before others are: libuv reads a socket that stays full up to 32 times in
+a row, which is 32 MB of frames of 1 MB, and appends between them."""
 READS_ALONE = 16
 """A connection that has had so many reads in a row is taken for the only one that sends."""
 
@@ -59,7 +62,7 @@ class Dispatcher(Protocol):
 
 
 # Why a connection does not read; any set bit pauses. (Plain ints: an IntFlag costs 0.3 us per look, on each frame.)
-QUEUE, OUTPUT, MEMORY, PARKED, DRAIN, ENOUGH, LATER = 1, 2, 4, 8, 16, 32, 64
+QUEUE, OUTPUT, MEMORY, PARKED, DRAIN, ENOUGH, LATER, READ = 1, 2, 4, 8, 16, 32, 64, 128
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -81,6 +84,8 @@ class Connection(asyncio.BufferedProtocol):
         self._fd = NO_DESCRIPTOR
         self._piece: memoryview | None = None
         self._held: HeldBytes | None = None
+        self._large_bytes = 0
+        """Of large frames, since reading them last paused."""
         self._expected_bytes = 0
         """How long the next frame is, if it is as large as the one before; 0 where that was not large."""
         self._lent: HeldBytes | None = None
@@ -211,6 +216,11 @@ class Connection(asyncio.BufferedProtocol):
         while that is warm, and the loop, which reads on as long as reads are filled, does not fill one after the other.
         """
         held, lent = self._held, self._lent
+        self._large_bytes += nbytes
+        if self._large_bytes >= LARGE_READ_BYTES:
+            self._large_bytes = 0
+            self._hold(READ)  # before anything else: what is answered at once may be, all the same
+            self._plan()
         if held is not None:
             held.end = end = held.end + nbytes
             if end < held.due:
@@ -254,7 +264,7 @@ class Connection(asyncio.BufferedProtocol):
             forms is None
             or transport is None
             or self._slots
-            or self._pause
+            or self._pause & ~READ
             or self._closing
             or shared.later
             or self._turn.is_long
@@ -552,6 +562,8 @@ class Connection(asyncio.BufferedProtocol):
             self._out.clear()  # what became ready after it was closed and before its end is noticed
             return
         shared = self._shared
+        if self._pause & READ:
+            self._release(READ)
         if self._pause & LATER:
             shared.later.discard(self)
             self._release(LATER)

@@ -10,6 +10,7 @@ from kit.produce_frames import KINDS, answers_of, frame, frames_of, make_node
 from kit.transport import feed
 
 from ottla.broker.buffers import LARGE_FRAME_BYTES, POOL_BYTES, READ_BYTES, ReceiveBuffers
+from ottla.broker.connection import LARGE_READ_BYTES
 from ottla.broker.held_bytes import HeldBytes
 from ottla.broker.node import Node
 from ottla.broker.turn import Turn
@@ -53,6 +54,17 @@ def large(count: int = 1, size_bytes: int = SIZE_BYTES) -> bytes:
     return b"".join(frames_of([("plain", size_bytes)] * count))
 
 
+def deliver(client: Exchange, data: bytes) -> None:
+    """Let all of it arrive, in as many turns as the connection wants for it."""
+    metrics = client.connections.metrics
+    while data:
+        before = metrics.bytes_received
+        feed(client.connection, data)
+        data = data[metrics.bytes_received - before :]
+        if data:
+            client.node.settle()
+
+
 @settings(max_examples=80)
 @given(
     st.sampled_from(["page-cache", "sync"]),
@@ -78,13 +90,13 @@ def test_large_frames_in_any_pieces_are_answered_as_if_each_had_come_alone(
     position = 0
     for cut, then in sorted(cuts):
         following = int(cut * len(stream))
-        feed(client.connection, stream[position:following])
+        deliver(client, stream[position:following])
         position = following
         if then == "turn":
             client.end_turn()
         elif then:
             client.node.settle()
-    feed(client.connection, stream[position:])
+    deliver(client, stream[position:])
     client.node.settle()
     assert client.transport.written == one_by_one.transport.written
     assert client.node.metrics.request_counts == one_by_one.node.metrics.request_counts
@@ -462,3 +474,23 @@ def test_a_read_goes_to_the_end_of_the_frame_as_soon_as_that_is_known_and_has_ro
     assert len(held.room(1 << 20, is_waiting=True)) == 8192 - front_bytes - came_bytes
     held.expect(1 << 20)
     assert held.due == due
+
+
+@pytest.mark.parametrize("acks_all", ["page-cache", "sync"])
+def test_a_client_that_never_stops_sending_large_frames_lets_others_be_read(acks_all: str) -> None:
+    """The loop reads on as long as reads are filled, and each large frame goes to the log within its read."""
+    client = client_of(make_node(acks_all))
+    metrics = client.connections.metrics
+    stream = large(60)
+    for _ in range(3):
+        before = metrics.bytes_received
+        feed(client.connection, stream)
+        read_bytes = metrics.bytes_received - before
+        assert 0 < read_bytes <= LARGE_READ_BYTES + len(large())
+        assert client.transport.is_paused
+        stream = stream[read_bytes:]
+        client.node.settle()
+        assert not client.transport.is_paused
+    deliver(client, stream)
+    client.node.settle()
+    assert [answer.base_offset for answer in answers_of(client)] == list(range(4, 124, 2))
