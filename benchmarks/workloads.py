@@ -40,7 +40,7 @@ WORKLOADS = [
     Workload("produce 100 B, 20 connections x 5", 170, 20, 5, 15_000),
     Workload("produce 100 B, 100 in flight", 170, 1, 100, 20_000),
     Workload("fetch 64 KB, 1 in flight", 65_536, 1, 1, 2_000, fetch=True, promise=0.8),
-    Workload("fetch 1 MB, 1 in flight", 1_000_000, 1, 1, 200, fetch=True, promise=0.8),
+    Workload("fetch 1 MB, 1 in flight", 1_000_000, 1, 1, 600, fetch=True, promise=0.8),
 ]
 FETCH_SPAN = 256_000_000  # bytes that a fetch workload walks through again and again; fits into the page cache
 
