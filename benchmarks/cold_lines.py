@@ -51,6 +51,7 @@ _PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
 OF_RECORDS = re.compile(r"memcpy|memmove|crc32c_hw|crc32c_sw")
 """Functions that go through the records' bytes, and through those that clear the caches."""
 IDEMPOTENT = "produce 16 KB, 5 in flight, idempotent"
+SESSION = "fetch 64 KB, in a session of one partition"
 LARGE = "produce 1 MB, received in two parts"
 PART_BYTES = 600_000
 """A socket has a large frame in so many bytes at a time, about: the second read ends with the frame."""
@@ -60,6 +61,7 @@ WORKLOADS = {
     "produce 100 B, 1 in flight": (170, 1, False),
     LARGE: (1_000_000, 1, False),
     "fetch 64 KB, 1 in flight": (65_536, 1, True),
+    SESSION: (65_536, 1, True),
 }
 
 
@@ -75,16 +77,21 @@ class _Transport(asyncio.Transport):
     def is_closing(self) -> bool:
         return False
 
+    def pause_reading(self) -> None:
+        """Who feeds it ends the turn, which resumes."""
+
+    def resume_reading(self) -> None:
+        """See above."""
+
     def writelines(self, list_of_data: Any) -> None:
         raise RuntimeError("the broker did not send by itself")
 
 
 def turns(workload: str, count: int, *, is_idle: bool) -> None:
     """`count` turns with cold caches; the process that cachegrind watches. An idle one stops before the broker."""
-    size_bytes, in_flight, is_fetch = WORKLOADS[workload]
-    batch, records = frames.batch_of(size_bytes)
+    size_bytes, _, is_fetch = WORKLOADS[workload]
+    batch, _ = frames.batch_of(size_bytes)
     produce = frames.produce_exchange(TOPIC, batch, ACKS_ALL).frame
-    fetch = frames.fetch_exchange(TOPIC, len(batch))
     nowhere = memoryview(bytearray(len(produce)))
     full, cleared = bytearray(EVICTED_BYTES), memoryview(bytearray(EVICTED_BYTES))
     ours, theirs = socket.socketpair()
@@ -120,13 +127,9 @@ def turns(workload: str, count: int, *, is_idle: bool) -> None:
             else:
                 run(place(produce))
             node.settle()
-        if workload == IDEMPOTENT:
-            sends = (_of_producer(batch, number * records) for number in range(FETCHED_BATCHES * in_flight))
-            asked = [b"".join(islice(sends, in_flight)) for _ in range(FETCHED_BATCHES)]
-        else:
-            asked = [
-                _at(fetch, number * records) if is_fetch else produce * in_flight for number in range(FETCHED_BATCHES)
-            ]
+        if workload == SESSION:
+            run(place(frames.session_fetch(node.catalog.topics[TOPIC].id, len(batch), 0, 0, 0)))
+        asked = _asked(workload, node)
         if workload == LARGE:
             for _ in range(count):
                 in_parts(produce, is_counted=not is_idle)
@@ -140,6 +143,26 @@ def turns(workload: str, count: int, *, is_idle: bool) -> None:
                 run(length)
     ours.close()
     reader.wait()
+
+
+def _asked(workload: str, node: Any) -> list[bytes]:
+    """What the turns bring, one after the other."""
+    size_bytes, in_flight, is_fetch = WORKLOADS[workload]
+    batch, records = frames.batch_of(size_bytes)
+    if workload == IDEMPOTENT:
+        sends = (_of_producer(batch, number * records) for number in range(FETCHED_BATCHES * in_flight))
+        return [b"".join(islice(sends, in_flight)) for _ in range(FETCHED_BATCHES)]
+    if workload == SESSION:
+        topic_id = node.catalog.topics[TOPIC].id
+        (session_id,) = node.fetch_sessions._sessions
+        return [
+            frames.session_fetch(topic_id, len(batch), session_id, number, number * records)
+            for number in range(1, FETCHED_BATCHES)
+        ]
+    if is_fetch:
+        fetch = frames.fetch_exchange(TOPIC, len(batch))
+        return [_at(fetch, number * records) for number in range(FETCHED_BATCHES)]
+    return [frames.produce_exchange(TOPIC, batch, ACKS_ALL).frame * in_flight] * FETCHED_BATCHES
 
 
 def _broker(directory: str, taker: socket.socket) -> tuple[Any, Any]:

@@ -18,6 +18,7 @@ from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.record import Record
 
 PRODUCE_VERSION = 9
+SESSION_FETCH_VERSION = 18
 FETCH_VERSION = 12
 OFFSET_MARK = 0x1122334455667788
 RECORD_BYTES = 100
@@ -105,6 +106,23 @@ def fetch_exchange(topic: str, max_bytes: int) -> Exchange:
     frame = framed(encode_request_header(1, FETCH_VERSION, 0, "bench"), encode(request, FETCH_VERSION))
     # length 4, correlation id 4, header tags 1, throttle time 4, then the error code
     return Exchange(frame, 13, frame.index(struct.pack(">q", OFFSET_MARK)))
+
+
+def session_fetch(topic_id: uuid.UUID, max_bytes: int, session_id: int, epoch: int, offset: int) -> bytes:
+    """The frame of a Fetch of partition 0 in a session (KIP-227), as Java's consumers send it; epoch 0 opens one."""
+    wanted = FetchRequest.FetchPartition(
+        partition=0, fetch_offset=offset, partition_max_bytes=max_bytes, current_leader_epoch=0
+    )
+    request = FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=50 << 20,
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=[FetchRequest.FetchTopic(topic_id=topic_id, partitions=[wanted])],
+    )
+    header = encode_request_header(1, SESSION_FETCH_VERSION, 0, "bench")
+    return framed(header, encode(request, SESSION_FETCH_VERSION))
 
 
 def fetch_response_ends(topic: str, batch: bytes) -> tuple[bytes, bytes]:
