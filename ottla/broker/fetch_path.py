@@ -40,6 +40,7 @@ MAX_FORMS = 256
 
 NO_SESSION_EPOCH = -1
 READ_COMMITTED = 1
+NO_EPOCH = -1
 FIRST_FLEXIBLE_VERSION = 12
 FIRST_VERSION_WITH_LOG_START = 5
 FIRST_VERSION_WITH_ZSTD = 10
@@ -192,7 +193,7 @@ class FetchForms:
         if (
             partition.is_closed
             or log.config is not form.config
-            or (leader_epoch >= 0 and leader_epoch != partition.leader_epoch)
+            or (leader_epoch != NO_EPOCH and leader_epoch != partition.leader_epoch)  # noqa: PLR1714  (a tuple made)
         ):
             self._forget()  # the long way would not do the same any more
             return None

@@ -110,6 +110,17 @@ def test_too_few_bytes_park_as_ever(node: Node) -> None:
     assert len(client.replies()) == 2
 
 
+@pytest.mark.parametrize("leader_epoch", [-2, -1, 0, 1])
+def test_both_ways_fence_the_same_leader_epochs(node: Node, leader_epoch: int, short_answers: list[bool]) -> None:
+    """Only -1 says none; any other that is older than the partition's is fenced, as in Kafka."""
+    fill(node)
+    client = Exchange(node)
+    for offset in (0, 3, 6):
+        wanted = request(node, offset, 12)
+        wanted.topics[0].partitions[0].current_leader_epoch = leader_epoch
+        assert raw_answer(client, wanted, 12) == raw_answer(Exchange(node), wanted, 12), offset
+
+
 def test_a_new_leader_epoch_and_a_deleted_topic_end_the_form(node: Node, short_answers: list[bool]) -> None:
     fill(node)
     client = Exchange(node)
