@@ -2,15 +2,16 @@
 
 The way of the bytes: a read lands in the shared arena, or in a buffer of the connection's own when it holds part of a
 frame; whole frames start where they lie, without a copy. What is left over is a partial frame, or frames that may not
-start yet, and is kept in the connection's own buffer. A large frame is received directly into it.
+start yet, and is kept in the connection's own buffer. A large frame is received directly into one, and goes to the log
+as soon as it is whole, if it is of the kind that `ProduceForms` knows.
 
 The queue of slots: a request starts as soon as it is whole, unless the head of the queue *parks* (a long poll; then
 nothing starts behind it) or the queue is full. Replies leave in the order of the requests, all of a turn in one send.
 
 Reading pauses while the queue is full, the client does not take its replies, a turn has made enough of them or has
-taken long enough (the rest of a read that asks for much waits for the next, and everybody gets a turn), the memory for
-requests is used up, or enough is stored behind a parked request. It never pauses for a parked request alone, so that a
-client that goes away is noticed.
+taken long enough (the rest of a read that asks for much waits for the next, and everybody gets a turn), enough of large
+frames was read, the memory for requests is used up, or enough is stored behind a parked request. It never pauses for a
+parked request alone, so that a client that goes away is noticed.
 
 The same class serves plaintext and TLS: it sees only the transport. It decides nothing about requests: `Dispatcher`
 starts them.

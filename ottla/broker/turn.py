@@ -8,11 +8,12 @@ may the receive buffers be used again (decisions.md 3).
 Nothing here knows a loop: `on_work` is called when an idle turn gets its first work, and whoever set it sees to it
 that `looked()` is called once every ready socket was read (`loop.call_soon` in life; a simulation calls `end()`).
 
-Two cases know better than the loop when a turn should end. Where clients have several requests under way, the rest of
+Three cases know better than the loop when a turn should end. Where clients have several requests under way, the rest of
 them is arriving while the first are read: the turn looks at the sockets once more before it ends, which makes of two
 appends and two sends one. And a connection that has been the only one to send for a while has nobody to wait for: it
 ends its turn itself, within the read (`has_work`), which has brought nearly always what there was; and requests of its
-that can be answered at once take no turn at all.
+that can be answered at once take no turn at all. A large frame is enough for an append of its own: it is not gathered
+with others, but appended within the read that made it whole; its answer leaves with those of the turn.
 """
 
 from __future__ import annotations
