@@ -335,12 +335,16 @@ def test_both_ways_answer_alike_and_leave_the_same_behind(seed: int, version: in
         assert ours == theirs
 
 
-@pytest.fixture
-def node() -> Node:
+def node_with_topics() -> Node:
     node, _, _ = start_node()
     make_topic(node, TOPIC, PARTITIONS)
     make_topic(node, OTHER)
     return node
+
+
+@pytest.fixture
+def node() -> Node:
+    return node_with_topics()
 
 
 @pytest.fixture
@@ -468,9 +472,7 @@ def test_the_order_of_reading_and_what_was_told_are_kept_as_by_the_long_way(node
     states = []
     for by_the_short_way in (True, False):
         with known_ids(1):
-            play, _, _ = start_node()
-            make_topic(play, TOPIC, PARTITIONS)
-            make_topic(play, OTHER)
+            play = node_with_topics()
             consumer = reader(play, (TOPIC, 0), (TOPIC, 1), (OTHER, 0), batches=4)
         consumer.limits["max_bytes"] = 250
         for _ in range(8):
@@ -550,9 +552,7 @@ def test_a_byte_that_is_another_means_what_it_means_on_the_long_way(node: Node) 
         outcomes = []
         for by_the_short_way in (True, False):
             with known_ids(1):
-                play, _, _ = start_node()
-                make_topic(play, TOPIC, PARTITIONS)
-                make_topic(play, OTHER)
+                play = node_with_topics()
                 consumer = reader(play, (TOPIC, 0))
             consumer.fetch()
             frame = bytearray(frame_of(consumer, 4))

@@ -180,7 +180,7 @@ def _snapshot_of_later_state() -> Any:
         def patched(self: ProducerSnapshots, offset: int, producers: Any) -> None:
             take(self, offset, producers)
             if self._waiting:
-                self._waiting[-1] = offset, _AsItIsWhenEncoded(producers)  # type: ignore[assignment]
+                self._waiting[-1] = offset, _AsItIsWhenEncoded(producers)  # type: ignore[assignment]  # no list: the bug
 
         return patched
 
