@@ -288,8 +288,12 @@ class Catalog:
 
     def begin_snapshot(self) -> Snapshot | None:
         """A snapshot to be written if one is due: `write_snapshot` in any thread, then `end_snapshot`."""
-        may_write = self._journal.log.takes_writes
-        return self._journal.begin_snapshot() if may_write and self._journal.snapshot_is_due else None
+        journal = self._journal
+        if not journal.log.takes_writes or not journal.snapshot_is_due:
+            return None
+        if not self._removal.is_settled and not journal.is_long:
+            return None  # a start would not know any more that what is left of deleted topics is theirs
+        return journal.begin_snapshot()
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
         """Bring it to the disk. Blocks, may run in any thread. Raises OSError."""
@@ -308,7 +312,8 @@ class Catalog:
         for state in image.topics.values():
             self._topic_index.add(state, image.topic_configs(state.name))
         configs = {name: topic.config for name, topic in self.topics.items()}
-        loaded = self._log_manager.open_logs(wanted_logs(image, configs, self.node_id))
+        loaded = self._log_manager.open_logs(wanted_logs(image, configs, self.node_id), self._journal.removed_topics)
+        self._forget_removed()
         self.made_at_start = loaded.made
         write_partition_changes(self._journal, self._log_manager, self.node_id, new=set(loaded.made))
         for state in image.topics.values():
@@ -377,7 +382,17 @@ class Catalog:
                 self._metrics.forget_topic(topic.name)
         if removed:
             self._note_change([topic.name for topic in removed])
-        self._removal.remove_topics(removed, partial(done, outcomes))
+
+        def gone() -> None:
+            self._forget_removed()
+            done(outcomes)
+
+        self._removal.remove_topics(removed, gone)
+
+    def _forget_removed(self) -> None:
+        """Nothing of a deleted topic is left under its name: nobody will ask for its id."""
+        if self._removal.is_settled:
+            self._journal.image.removed_topics.clear()
 
     def _note_change(self, deleted: Collection[str]) -> None:
         self.topics_epoch += 1

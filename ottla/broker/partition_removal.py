@@ -60,6 +60,14 @@ class PartitionRemoval:
         """Topics with so many partitions whose directories are in the way."""
         self._waiting: list[Callable[[], None]] = []
         """Who waits for a topic's name."""
+        self._has_left_files = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no directory of a deleted topic is left under its name, as far as is known: none is on its way out,
+        and none was left to the next start.
+        """
+        return not self._under_way and not self._has_left_files and self._log_manager.deletions_are_settled
 
     def is_under_way(self, topic: str) -> bool:
         """Whether directories of that name are still in the way."""
@@ -84,6 +92,9 @@ class PartitionRemoval:
 
     def remove_topics(self, topics: Iterable[Topic], done: Callable[[], None]) -> None:
         """Remove what partitions the topics have, as `remove`; `done()` when all are gone."""
+        topics = list(topics)
+        for topic in topics:
+            self._remove_unopened(topic)
         doomed = [partition for topic in topics for partition in topic.partitions if partition is not None]
         waiting = len(doomed)
 
@@ -96,6 +107,12 @@ class PartitionRemoval:
         if not doomed:
             done()
         self.remove(doomed, gone)
+
+    def _remove_unopened(self, topic: Topic) -> None:
+        """What lies under the names of partitions that could not be opened. A start has not, so nobody uses it."""
+        unopened = [index for index, partition in enumerate(topic.partitions) if partition is None]
+        if unopened:
+            self._log_manager.delete_unopened(topic.name, topic.id, unopened)
 
     def finish(self) -> None:
         """Do what is left, at once: the broker stops. After the syncer and the workers have ended; blocks."""
@@ -159,18 +176,20 @@ class PartitionRemoval:
         self._workers.run(partial(_settle, renamed), settled)
 
     def _end(self, partition: Partition, gone: Gone) -> None:
-        gone(partition)
         self._under_way[partition.topic] -= 1
-        if self._under_way[partition.topic]:
+        is_last = not self._under_way[partition.topic]
+        if is_last:
+            del self._under_way[partition.topic]
+        gone(partition)
+        if not is_last:
             return
-        del self._under_way[partition.topic]
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             waiter()
 
-    @staticmethod
-    def _report(failures: list[tuple[Partition, OSError]]) -> None:
+    def _report(self, failures: list[tuple[Partition, OSError]]) -> None:
         for partition, failure in failures:
+            self._has_left_files = True
             logger.warning(
                 "%s-%d is deleted, its files are left to the next start: %s", partition.topic, partition.index, failure
             )

@@ -6,8 +6,8 @@ Order of life: `open_directories`, `open_log` for the metadata log, `open_logs` 
 What holds on disk (decisions.md 4, 6, 7, 14):
 
 - The catalog's record is synced before `create_log` and before `delete_log`. So a directory that is missing at the
-  start is made, one that the catalog does not know becomes `-stray` and is never deleted, and `-delete` directories
-  are removed.
+  start is made, `-delete` directories are removed, and of those that the catalog does not know the ones of deleted
+  topics become `-delete` (`unfinished_deletions.py`), the others `-stray`, which are never deleted.
 - A partition's directory, and the topic id in it, are durable with the first sync of its records, which brings them to
   the disk too. A crash before that leaves something, or nothing, that `open_logs` completes: creating waits for no
   disk.
@@ -56,6 +56,14 @@ from ottla.storage.log_homes import (
 )
 from ottla.storage.log_loading import Jobs, Opened, open_all
 from ottla.storage.log_opening import LogOpening
+from ottla.storage.unfinished_deletions import (
+    OTHER_TOPIC,
+    PUT_BACK,
+    UNKNOWN,
+    RemovedTopics,
+    is_deleted,
+    rename_deleted,
+)
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
@@ -66,15 +74,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MAX_NAMES_IN_A_LINE = 10
+"""Of topics, in one line of the log."""
+
 
 @dataclass(slots=True)
 class LoadedLogs:
-    """What `open_logs` did: open logs, partitions that are unavailable and why, those made new, what was set aside."""
+    """What `open_logs` did: open logs, partitions that are unavailable and why, those made new, what was set aside, and
+    which partitions of deleted topics are on their way out now.
+    """
 
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     failed: dict[TopicPartition, Exception] = field(default_factory=dict)
     made: list[TopicPartition] = field(default_factory=list)
     strays: list[Path] = field(default_factory=list)
+    deleted: list[TopicPartition] = field(default_factory=list)
 
 
 class LogManager:
@@ -91,6 +105,8 @@ class LogManager:
         self.checkpoints = LogCheckpoints(self.directories, self.logs, self._homes)
         """Writes which offsets of the logs are on disk; any thread may ask it to."""
         self._removals = DelayedRemovals(files)
+        self.deletions_are_settled = True
+        """Whether no directory of a deleted topic was left under its name, nor may be in a directory that is away."""
         self.loading = LoadProgress(clock)
         """How far opening the logs has come; may be asked, and told to stop, from any thread."""
         self._opening = LogOpening(config, files, clock, self.loading)
@@ -157,11 +173,13 @@ class LogManager:
         self._take(wanted.topic_partition, log, home.directory)
         return log
 
-    def open_logs(self, wanted: Iterable[WantedLog]) -> LoadedLogs:
-        """Open every log that the catalog knows and that is not open yet, and set aside what it does not know.
+    def open_logs(self, wanted: Iterable[WantedLog], removed: RemovedTopics = dict) -> LoadedLogs:
+        """Open every log that the catalog knows and that is not open yet, finish the deletions that a stop cut short,
+        and set aside what the catalog does not know.
 
-        A log that cannot be opened is among `failed` and does not stop the others; a disk that fails takes its
-        directory offline. To be called once. Raises LoadInterrupted when `loading` was stopped.
+        `removed` is asked once, where there is anything that is not wanted. A log that cannot be opened is among
+        `failed` and does not stop the others; a disk that fails takes its directory offline. To be called once. Raises
+        LoadInterrupted when `loading` was stopped.
         """
         loaded = LoadedLogs()
         waiting = {one.topic_partition: one for one in wanted if one.topic_partition not in self.logs}
@@ -188,7 +206,7 @@ class LogManager:
             else:
                 loaded.logs[one.topic_partition] = log
                 self._take(one.topic_partition, log, its_home)
-        self._set_strays_aside(present, waiting, loaded)
+        self._clear_unwanted(present, waiting, removed, loaded)
         for one in missing:
             self._tell_missing(one.topic_partition)
             try:
@@ -238,27 +256,70 @@ class LogManager:
         self._take(wanted.topic_partition, log, home)
         return log
 
-    def _set_strays_aside(
+    def _clear_unwanted(
         self,
         present: Mapping[TopicPartition, Sequence[LogDirectory]],
         wanted: Mapping[TopicPartition, WantedLog],
+        removed: RemovedTopics,
         loaded: LoadedLogs,
     ) -> None:
-        for topic_partition, homes in present.items():
-            if topic_partition.topic == CLUSTER_METADATA_TOPIC or topic_partition in loaded.failed:
+        """Rename what lies under partitions' names and is not theirs: to `-delete` or to `-stray`."""
+        unwanted = [
+            (topic_partition, home)
+            for topic_partition, homes in present.items()
+            for home in homes
+            if topic_partition.topic != CLUSTER_METADATA_TOPIC
+            and topic_partition not in loaded.failed
+            and self._homes.get(topic_partition) is not home
+            and not home.is_offline
+        ]
+        is_any_away = any(directory.is_offline for directory in self.directories)
+        gone = removed() if unwanted or is_any_away else {}
+        if is_any_away and gone:
+            self.deletions_are_settled = False
+        deleted: dict[LogDirectory, list[TopicPartition]] = {}
+        for one, home in unwanted:
+            if home.is_offline:
                 continue
-            for home in homes:
-                if self._homes.get(topic_partition) is home or home.is_offline:
-                    continue
-                reason = "it belongs to another topic id" if topic_partition in wanted else "no such partition is known"
-                try:
-                    stray = set_aside(self._files, home, topic_partition, reason)
-                    if self._homes.get(topic_partition) is None:
-                        home.checkpoints.forget([topic_partition])
-                except OSError as error:
-                    home.mark_failed(error)
-                    continue
-                loaded.strays.append(stray)
+            reason = OTHER_TOPIC if one in wanted else UNKNOWN
+            try:
+                if is_deleted(self._files, home.path / str(one), one.topic, gone):
+                    if not home.was_clean:
+                        self._removals.add(rename_deleted(self._files, home, one), self._when_deleted())
+                        deleted.setdefault(home, []).append(one)
+                        continue
+                    reason = PUT_BACK
+                loaded.strays.append(set_aside(self._files, home, one, reason))
+                if self._homes.get(one) is None:
+                    home.checkpoints.forget([one])
+            except OSError as error:
+                self.deletions_are_settled = False
+                home.mark_failed(error)
+        for home, partitions in deleted.items():
+            self._settle_deleted(home, partitions, loaded)
+
+    def _settle_deleted(self, home: LogDirectory, partitions: list[TopicPartition], loaded: LoadedLogs) -> None:
+        """The new names of deleted partitions, on the disk."""
+        try:
+            home.settle_names(home.name_made())
+            home.checkpoints.forget([one for one in partitions if self._homes.get(one) is None])
+        except OSError as error:
+            self.deletions_are_settled = False
+            home.mark_failed(error)
+            return
+        loaded.deleted.extend(partitions)
+        topics = sorted({one.topic for one in partitions})
+        names = ", ".join(topics[:MAX_NAMES_IN_A_LINE]) + (", ..." if len(topics) > MAX_NAMES_IN_A_LINE else "")
+        logger.info(
+            "%s: %d directories of deleted topics (%s) were left by the last stop, which came before they were removed:"
+            " they are removed now",
+            home.path,
+            len(partitions),
+            names,
+        )
+
+    def _when_deleted(self) -> int:
+        return self._clock.monotonic_ms() + self._config.log_segment_delete_delay_ms
 
     def _advice(self, reason: Exception) -> str:
         """What to do about a small file that does not read; what else keeps a log away says so itself."""
@@ -312,7 +373,7 @@ class LogManager:
         were deleted before it. Both raise OSError.
 
         The catalog's record of it is synced already. Does nothing for a log that is not open; in an offline directory
-        the files stay and are strays at the next start.
+        the files stay, and the next start that can removes them.
         """
         topic_partition = TopicPartition(topic, partition)
         log = self.logs.pop(topic_partition, None)
@@ -322,15 +383,37 @@ class LogManager:
         home = self._homes.pop(topic_partition)
         log.abandon()
         if home.is_offline:
+            self.deletions_are_settled = False
             return _nothing_to_settle
         doomed = home.path / delete_directory_name(topic, partition)
         try:
             self._files.rename(home.path / partition_directory_name(topic, partition), doomed)
         except OSError as error:
+            self.deletions_are_settled = False
             home.mark_offline(error)
             raise
         self._removals.add(doomed, self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
         return partial(_settle_deletion, home, home.name_made())
+
+    def delete_unopened(self, topic: str, topic_id: UUID, partitions: Iterable[int]) -> None:
+        """Rename the directories of partitions that could not be opened, and that are this topic's, to `-delete`.
+
+        Blocks: there are few of them. What cannot be renamed, or does not say whose it is, is left to the next start.
+        """
+        for partition in partitions:
+            one = TopicPartition(topic, partition)
+            self.checkpoints.log_deleted(one)
+            for home in self._not_offline():
+                try:
+                    path = home.path / str(one)
+                    if self._files.is_directory(path) and is_deleted(self._files, path, topic, {topic_id: topic}):
+                        self._removals.add(rename_deleted(self._files, home, one), self._when_deleted())
+                        home.settle_names(home.name_made())
+                except OSError as error:
+                    self.deletions_are_settled = False
+                    home.mark_failed(error)
+        if any(directory.is_offline for directory in self.directories):
+            self.deletions_are_settled = False
 
     def unlink_due(self, now_ms: int) -> int:
         """Remove deleted partitions whose delay is over; returns how many. `now_ms` is monotonic."""

@@ -86,6 +86,10 @@ class MetadataImage:
     partition_count: int = 0
     transaction: list[MetadataRecord] | None = None
     """Records of a transaction that has begun and not ended; a snapshot is not taken while there is one."""
+    removed_topics: dict[UUID, str] = field(default_factory=dict, compare=False)
+    """Names of topics that were removed behind the snapshot, by id: a crash may have left their directories. The
+    catalog forgets them when these are gone. No part of a snapshot.
+    """
 
     @property
     def next_producer_id(self) -> int:
@@ -243,6 +247,7 @@ def _remove_topic(image: MetadataImage, record: RemoveTopicRecord) -> None:
     del image.topics_by_id[topic.id]
     image.configs.pop((TOPIC_RESOURCE, topic.name), None)
     image.partition_count -= len(topic.partitions)
+    image.removed_topics[topic.id] = topic.name
 
 
 def _partition(image: MetadataImage, record: PartitionRecord) -> None:

@@ -18,8 +18,9 @@ it through the same `MetadataImage.replay`. Only the catalog and its change queu
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -39,7 +40,7 @@ from ottla.broker.metadata.snapshot import (
     list_snapshots,
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.stored.metadata import FeatureLevelRecord
+from ottla.protocol.stored.metadata import FeatureLevelRecord, RemoveTopicRecord
 from ottla.storage import layout
 from ottla.storage.checkpoint import BrokenFile, read_offsets
 from ottla.storage.errors import StorageError
@@ -57,6 +58,8 @@ logger = logging.getLogger(__name__)
 METADATA_DIRECTORY = partition_directory_name(CLUSTER_METADATA_TOPIC, 0)
 METADATA_TOPIC_ID = UUID(int=1)
 """Kafka's Uuid.METADATA_TOPIC_ID."""
+LONG_LOG_SNAPSHOTS = 4
+"""So many times the bytes between snapshots are a long log: it waits for nothing any more."""
 SNAPSHOTS_KEPT = 2
 """The newest, and the one before it for people who want to look at what changed."""
 
@@ -211,6 +214,20 @@ class Journal:
             interval_ms > 0 and self._clock.monotonic_ms() >= self._last_snapshot_ms + interval_ms
         )
 
+    @property
+    def is_long(self) -> bool:
+        """Whether the log behind the newest snapshot has grown so much that the next one may not wait."""
+        return self._bytes_since_snapshot >= LONG_LOG_SNAPSHOTS * self._settings.snapshot_max_bytes
+
+    def removed_topics(self) -> Mapping[UUID, str]:
+        """Ids of the topics whose removal the log knows, with their names where these are known, else empty.
+
+        Reads what is kept of the log before the newest snapshot, too: to be asked by a start that has found a directory
+        whose topic it does not know.
+        """
+        removed = dict.fromkeys(_removed_before(self._files, self.directory, self.image.end_offset), "")
+        return removed | self.image.removed_topics
+
     def begin_snapshot(self) -> Snapshot:
         """The image as a snapshot's bytes, not yet on disk. Until `end_snapshot` none is due."""
         snapshot_id = SnapshotId(self.image.end_offset, self.image.epoch)
@@ -328,6 +345,20 @@ def bootstrap_records(known: Collection[str] = ()) -> list[MetadataRecord]:
         for name, level in INITIAL_LEVELS.items()
         if name not in known
     ]
+
+
+def _removed_before(files: Files, directory: Path, end_offset: int) -> Iterator[UUID]:
+    """Ids of the topics that the log removes below `end_offset`, as far as it is kept and can be read."""
+    offsets = segment_offsets(files, directory)
+    if not offsets:
+        return
+    with contextlib.suppress(MetadataError, OSError):  # what a snapshot has replaced may be damaged
+        for header, batch in scan_log(files, directory, offsets[0]):
+            if header.base_offset >= end_offset:
+                return
+            if not header.is_control:
+                records = decode_data_batch(batch)
+                yield from (record.topic_id for record in records if isinstance(record, RemoveTopicRecord))
 
 
 def promised_end(files: Files, root: Path) -> int:

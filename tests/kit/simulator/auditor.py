@@ -19,6 +19,7 @@ from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response
 from ottla.protocol.records.batch import CorruptBatch, iter_batches
+from ottla.storage.layout import STRAY_DIRECTORY_SUFFIX
 
 if TYPE_CHECKING:
     from kit.simulator.clients import Line
@@ -41,6 +42,7 @@ class Auditor:
 
     def audit(self, loss: Loss) -> None:
         """After a start: topics, settings, every record of every partition, committed offsets."""
+        self._look_for_strays()
         found = self._topics()
         settings = self._settings(found)
         self._model.audit_topics({name: (topic_id, count, settings[name]) for name, (topic_id, count) in found.items()})
@@ -52,6 +54,13 @@ class Auditor:
             ask_for_offsets(self._line, self._model, group, list(places))
         self._node.settle()
         self._line.take()
+
+    def _look_for_strays(self) -> None:
+        """Nobody has put a directory here: what no topic wants is of one that was deleted, which the start knows."""
+        for directory in self._node.log_manager.directories:
+            for name in self._node.files.list_directory(directory.path):
+                if name.endswith(STRAY_DIRECTORY_SUFFIX):
+                    raise Violation(f"{name}: a start does not know of whose deletion it is a leftover")
 
     def _ask(self, request: Request, version: int, kind: type[R]) -> R:
         got: list[Response] = []
