@@ -18,6 +18,7 @@ from ottla.cli.log_operations import http_option
         "dump": ("ottla.cli.log:dump", "Print what is in a log, index, checkpoint or snapshot file."),
         "explain": ("ottla.cli.log:explain", "Tell every step by which a record is found."),
         "verify": ("ottla.cli.log_verify:verify", "Check every batch, index, checkpoint and snapshot."),
+        "strays": ("ottla.cli.log_strays:strays", "List what a start has set aside as -stray, and remove it."),
         "roll": ("ottla.cli.log_operations:roll", "Begin a new segment, on a running broker."),
         "retain": ("ottla.cli.log_operations:retain", "Delete now what retention would, on a running broker."),
         "clean": ("ottla.cli.log_housekeeping:clean", "Compact a topic now, on a running broker."),
@@ -27,8 +28,9 @@ from ottla.cli.log_operations import http_option
 def log() -> None:
     """Look into the files of a data directory.
 
-    dump, explain and verify need no broker and only read, so also beside a running one. roll, retain and clean ask a
-    running broker, at its ottla.http.listener, and so does explain with --retention or --compaction.
+    dump, explain, verify and strays need no broker and only read, so also beside a running one (with --repair or
+    --remove it must be stopped). roll, retain and clean ask a running broker, at its ottla.http.listener, and so does
+    explain with --retention or --compaction.
     """
 
 

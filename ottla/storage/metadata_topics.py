@@ -43,11 +43,14 @@ class PartitionPlace(NamedTuple):
 
 @dataclass(slots=True)
 class MetadataTopics:
-    """Topic ids by name, partitions by topic id and number, and the names of the compacted topics."""
+    """Topic ids by name, partitions by topic id and number, the names of the compacted topics, and the ids of topics
+    that were deleted, as far as the log is kept.
+    """
 
     ids: dict[str, UUID] = field(default_factory=dict)
     partitions: dict[UUID, dict[int, PartitionPlace]] = field(default_factory=dict)
     compacted: set[str] = field(default_factory=set)
+    removed: set[UUID] = field(default_factory=set)
 
 
 def metadata_topics(files: Files, log_directory: Path) -> MetadataTopics | None:
@@ -87,6 +90,7 @@ def _note(found: MetadataTopics, told: object) -> None:
     elif isinstance(told, RemoveTopicRecord):
         found.ids = {name: one for name, one in found.ids.items() if one != told.topic_id}
         found.partitions.pop(told.topic_id, None)
+        found.removed.add(told.topic_id)
     elif isinstance(told, PartitionRecord):
         place = PartitionPlace(tuple(told.replicas), dict(zip(told.replicas, told.directories, strict=False)))
         found.partitions.setdefault(told.topic_id, {})[told.partition_id] = place

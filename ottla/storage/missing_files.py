@@ -19,6 +19,7 @@ from ottla.storage import layout
 from ottla.storage.checkpoint import BrokenFile
 from ottla.storage.leader_epoch_checkpoint import read_leader_epochs
 from ottla.storage.meta_properties import read_meta_properties
+from ottla.storage.partition_metadata import read_partition_metadata
 from ottla.storage.verify_findings import Finding, Severity
 
 if TYPE_CHECKING:
@@ -31,7 +32,12 @@ _RESERVED_DIRECTORY_IDS = 100
 
 
 def strays(
-    files: Files, told: MetadataTopics, directory: Path, present: Collection[TopicPartition]
+    files: Files,
+    told: MetadataTopics,
+    directory: Path,
+    present: Collection[TopicPartition],
+    *,
+    was_clean: bool,
 ) -> Iterator[Finding]:
     """Folders of partitions that the metadata does not know. One of another topic id is `Verification`'s to tell.
 
@@ -42,12 +48,24 @@ def strays(
             continue
         topic_id = told.ids.get(one.topic)
         is_known = topic_id is not None and one.partition in told.partitions.get(topic_id, {})
-        if not is_known and files.is_directory(directory / str(one)):
+        if is_known or not files.is_directory(directory / str(one)):
+            continue
+        if not was_clean and _is_deleted(files, directory / str(one), told):
+            words = "its topic was deleted, and the stop came first: the next start removes it"
+            yield Finding(Severity.NOTE, directory / str(one), words)
+        else:
             words = (
                 "the metadata knows no such partition: the next start sets it aside as -stray and does not serve it;"
                 " remove it if nobody misses it (docs/cli.md says how its records can be served)"
             )
             yield Finding(Severity.NOTE, directory / str(one), words)
+
+
+def _is_deleted(files: Files, path: Path, told: MetadataTopics) -> bool:
+    try:
+        return read_partition_metadata(files, path) in told.removed
+    except BrokenFile:
+        return False
 
 
 def missing(

@@ -155,7 +155,7 @@ class Verification:
                 words = "a running broker has deleted it meanwhile: not looked at to its end"
                 yield Finding(Severity.NOTE, directory, words)
         if told is not None:
-            yield from strays(self._files, told, self._directory, self._partitions.keys())
+            yield from strays(self._files, told, self._directory, self._partitions.keys(), was_clean=was_clean)
         if self._is_whole:
             absent: set[TopicPartition] = set()
             if told is not None:
@@ -288,7 +288,7 @@ class Verification:
             not was_clean and where == self._directory / METADATA_DIRECTORY and not is_flipped(topic_id, known)
         )
         if is_leftover:  # of a topic that was deleted, or lived before under this name
-            yield Finding(Severity.UNSURE, path, f"{problem}: the next start sets the directory aside")
+            yield Finding(Severity.UNSURE, path, f"{problem}: the next start takes the directory out of the way")
         else:
             yield Finding(Severity.DAMAGE, path, problem)
 
@@ -309,7 +309,8 @@ class Verification:
                 yield Finding(Severity.NOTE, self._directory / name, f"a row for {topic_partition}, which is not here")
         for path in self._strays:
             words = (
-                "set aside by a start, since the metadata did not know it; not looked at: remove it if nobody misses it"
+                "set aside by a start, since the metadata did not know it; not looked at: `ottla log strays` says why,"
+                " and removes it"
             )
             yield Finding(Severity.NOTE, path, words)
 

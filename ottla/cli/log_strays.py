@@ -1,0 +1,151 @@
+"""`ottla log strays`: the directories that a start has set aside, why, and removing them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors
+from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY
+from ottla.cli.show import show_size, show_time
+from ottla.cli.tables import table_lines
+
+if TYPE_CHECKING:
+    from ottla.storage.strays import Stray
+
+
+@click.command(short_help="List what a start has set aside as -stray, and remove it.")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option(
+    "--log-dir",
+    type=click.Path(path_type=Path),
+    help="The data directory (one of log.dirs) to look into.  [default: ./data]",
+)
+@click.option(
+    "--also",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    multiple=True,
+    help="Another one of the broker's log.dirs, where the metadata log is.",
+)
+@click.option("--deleted", is_flag=True, help="Only directories of topics that are known to have been deleted.")
+@click.option("--remove", is_flag=True, help="Remove them, after a question; the broker must be stopped.")
+@click.option("--yes", is_flag=True, help="With --remove: do not ask.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per directory.")
+def strays(
+    names: tuple[str, ...],
+    log_dir: Path | None,
+    also: tuple[Path, ...],
+    *,
+    deleted: bool,
+    remove: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """List the -stray directories of a data directory: topic, partition, topic id, bytes, when a file in it was last
+    written to, and why no broker serves it. NAME is a directory's name or a topic's; without one all are meant.
+
+    A start sets aside what belongs to no partition that its metadata knows, and never removes it, since it may be
+    somebody's only copy. With --remove it goes for good.
+
+    \b
+    Examples:
+      ottla log strays
+      ottla log strays --deleted --remove --log-dir /var/lib/ottla/data
+      ottla log strays orders --remove --yes
+    """
+    from ottla.storage.files import OsFiles
+    from ottla.storage.layout import LOCK_FILE
+    from ottla.storage.strays import StrayReason, find_strays, remove_stray
+
+    if yes and not remove:
+        raise click.UsageError("--yes answers the question of --remove")
+    directory = log_dir or DEFAULT_LOG_DIRECTORY
+    files = OsFiles()
+    with file_errors(), closed_pipe_ends_quietly():
+        if not directory.is_dir():
+            raise Failure(f"{directory} is not a directory")
+        lock = None
+        if remove:
+            try:
+                lock = files.lock(directory / LOCK_FILE)
+            except BlockingIOError as error:
+                raise Failure(f"{directory} is in use by a broker ({error.strerror}): stop it first") from None
+        try:
+            found = [one for one in find_strays(files, directory, also) if _is_meant(one, names)]
+            if deleted:
+                found = [one for one in found if one.reason is StrayReason.DELETED]
+            _show(found, directory, as_json=as_json)
+            if not remove or not found:
+                return
+            if not yes:
+                _ask(found)
+            for one in found:
+                remove_stray(files, one)
+                if not as_json:
+                    click.echo(f"{click.style('removed', fg='green')}  {one.path.name}")
+        finally:
+            if lock is not None:
+                lock.release()
+
+
+def _is_meant(stray: Stray, names: tuple[str, ...]) -> bool:
+    told = (stray.path.name, stray.topic_partition.topic, str(stray.topic_partition))
+    return not names or any(name in told for name in names)
+
+
+def _show(found: list[Stray], directory: Path, *, as_json: bool) -> None:
+    from ottla.storage.kafka_uuid import uuid_to_text
+
+    if as_json:
+        for one in found:
+            row = {
+                "directory": str(one.path),
+                "topic": one.topic_partition.topic,
+                "partition": one.topic_partition.partition,
+                "topic_id": None if one.topic_id is None else uuid_to_text(one.topic_id),
+                "size_bytes": one.size_bytes,
+                "newest_ms": one.newest_ms,
+                "reason": one.reason.name.lower(),
+                "why": one.reason.value,
+            }
+            click.echo(json.dumps(row))
+        return
+    if not found:
+        click.echo(f"{directory}: no such directory has been set aside")
+        return
+    rows = [
+        (
+            one.topic_partition.topic,
+            one.topic_partition.partition,
+            "none" if one.topic_id is None else uuid_to_text(one.topic_id),
+            one.size_bytes,
+            "none" if one.newest_ms is None else show_time(one.newest_ms),
+            one.path.name,
+            one.reason.value,
+        )
+        for one in found
+    ]
+    for line in table_lines(rows, ("TOPIC", "PARTITION", "TOPIC ID", "BYTES", "LAST WRITTEN", "DIRECTORY", "WHY")):
+        click.echo(line)
+
+
+def _ask(found: list[Stray]) -> None:
+    """Raises Failure where nobody answers, SystemExit where the answer is no."""
+    if not _is_terminal():
+        raise Failure("nothing is removed: nobody is there to be asked; --yes removes them without a question")
+    size = show_size(sum(one.size_bytes for one in found))
+    question = f"Remove {_directories(len(found))} with {size} for good?"
+    if not click.confirm(question, err=True):
+        raise SystemExit(1)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _directories(count: int) -> str:
+    return "this directory" if count == 1 else f"these {count:,} directories"

@@ -1,0 +1,172 @@
+"""`ottla log strays`: what was set aside is listed with what can be known of it, and goes when a person says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+from unittest import mock
+from uuid import UUID
+
+import pytest
+from click.testing import CliRunner
+from kit.command import Said, run
+
+from ottla.broker.catalog import NewTopic
+from ottla.broker.node import Node
+from ottla.cli.main import main
+from ottla.config.broker import BrokerConfig
+from ottla.storage.files import OsFiles
+from ottla.storage.kafka_uuid import uuid_to_text
+from ottla.storage.layout import parse_partition_directory
+from ottla.storage.partition_metadata import write_partition_metadata
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A stopped broker's directory: `orders` is there, `gone` was deleted."""
+    directory = tmp_path / "data"
+    node = Node(BrokerConfig.of({"log.dirs": str(directory)}))
+    node.start()
+    node.catalog.create_topics([NewTopic("orders"), NewTopic("gone")], lambda _: None)
+    node.settle()
+    ids = {name: topic.id for name, topic in node.catalog.topics.items()}
+    node.catalog.delete_topics(["gone"], lambda _: None)
+    node.settle()
+    node.stop()
+    set_aside(directory, "gone-0", ids["gone"])
+    set_aside(directory, "orders-1", ids["orders"])
+    set_aside(directory, "orders-2", UUID(int=77))
+    set_aside(directory, "orders-3", None)
+    set_aside(directory, "else-0", UUID(int=78))
+    set_aside(directory, "__cluster_metadata-0", None)
+    return directory
+
+
+def set_aside(directory: Path, partition: str, topic_id: UUID | None) -> None:
+    path = directory / f"{partition}.9e107d9d372bb6826bd81d3542a419d6-stray"
+    path.mkdir()
+    if topic_id is not None:
+        write_partition_metadata(OsFiles(), path, topic_id)
+    (path / "00000000000000000000.log").write_bytes(b"x" * 100)
+    for file in path.iterdir():
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+
+
+def listed(*arguments: object) -> list[dict[str, Any]]:
+    said = run("log", "strays", *arguments, "--json")
+    assert said.status == 0, said
+    return [json.loads(line) for line in said.out.splitlines()]
+
+
+def left(directory: Path) -> set[str]:
+    return {path.name.partition(".")[0] for path in directory.iterdir() if path.name.endswith("-stray")}
+
+
+def test_each_is_listed_with_why_it_is_there(data: Path) -> None:
+    told = {(one["topic"], one["partition"]): one for one in listed("--log-dir", data)}
+    assert {place: one["reason"] for place, one in told.items()} == {
+        ("gone", 0): "deleted",
+        ("orders", 1): "same_topic",
+        ("orders", 2): "other_topic",
+        ("orders", 3): "name_only",
+        ("else", 0): "unknown",
+        ("__cluster_metadata", 0): "metadata_log",
+    }
+    one = told["else", 0]
+    assert (one["topic_id"], one["newest_ms"]) == (uuid_to_text(UUID(int=78)), 1_700_000_000_000)
+    assert one["size_bytes"] == 100 + (Path(one["directory"]) / "partition.metadata").stat().st_size
+    assert told["orders", 3]["topic_id"] is None
+    said = run("log", "strays", "--log-dir", data)
+    assert said.out.splitlines()[0].split("  ")[0] == "TOPIC"
+    assert "2023-11-14 22:13:20.000Z" in said.out
+    assert said.out.count("its topic was deleted") == 1
+
+
+def test_nothing_is_listed_where_nothing_was_set_aside(tmp_path: Path) -> None:
+    assert run("log", "strays", "--log-dir", tmp_path).out.endswith("no such directory has been set aside\n")
+    assert listed("--log-dir", tmp_path) == []
+    assert run("log", "strays", "--log-dir", tmp_path / "nothing").line.endswith("is not a directory")
+
+
+def test_another_log_directory_may_have_the_metadata(data: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (stray,) = data.glob("gone-0*-stray")
+    shutil.copytree(stray, other / stray.name)
+    assert [one["reason"] for one in listed("--log-dir", other)] == ["no_metadata"]
+    assert [one["reason"] for one in listed("--log-dir", other, "--also", data)] == ["deleted"]
+
+
+def asked(answer: str, *arguments: object) -> Said:
+    """With somebody at the terminal."""
+    with mock.patch("ottla.cli.log_strays._is_terminal", return_value=True):
+        result = CliRunner().invoke(main, ["log", "strays", *map(str, arguments)], input=answer)
+    return Said(result.exit_code, result.stdout, result.stderr)
+
+
+def test_nothing_goes_before_a_person_has_said_so(data: Path) -> None:
+    everything = left(data)
+    said = run("log", "strays", "--remove", "--log-dir", data)
+    assert said.status == 1
+    assert said.line == (
+        "ottla: nothing is removed: nobody is there to be asked; --yes removes them without a question"
+    )
+    assert asked("n\n", "--remove", "--log-dir", data).status == 1
+    assert left(data) == everything
+    said = asked("y\n", "--remove", "--log-dir", data)
+    assert "Remove these 6 directories with" in said.err
+    assert said.status == 0
+    assert left(data) == set()
+
+
+@pytest.mark.parametrize(
+    ("names", "gone"),
+    [
+        (["--deleted"], {"gone-0"}),
+        (["orders"], {"orders-1", "orders-2", "orders-3"}),
+        (["orders-2", "else"], {"orders-2", "else-0"}),
+        (["else-0.9e107d9d372bb6826bd81d3542a419d6-stray"], {"else-0"}),
+        (["nothing"], set()),
+    ],
+)
+def test_only_those_that_are_meant_go(data: Path, names: list[str], gone: set[str]) -> None:
+    everything = left(data)
+    before = {path.name for path in data.iterdir()}
+    said = run("log", "strays", *names, "--remove", "--yes", "--log-dir", data)
+    assert said.status == 0
+    assert everything - left(data) == gone
+    assert {path.name for path in data.iterdir()} == {
+        name for name in before if not (name.endswith("-stray") and name.partition(".")[0] in gone)
+    }
+    assert said.out.count("removed") == len(gone)
+
+
+def test_a_directory_whose_broker_runs_is_listed_and_not_touched(data: Path) -> None:
+    lock = OsFiles().lock(data / ".lock")
+    try:
+        said = run("log", "strays", "--remove", "--yes", "--log-dir", data)
+        assert said.status == 1
+        assert "is in use by a broker" in said.line
+        assert len(listed("--log-dir", data)) == 6
+    finally:
+        lock.release()
+
+
+def test_a_removal_that_is_cut_short_is_finished_by_the_next_start(data: Path) -> None:
+    (stray,) = data.glob("else-0*")
+    with mock.patch("ottla.storage.strays.remove_tree", side_effect=OSError(5, "Input/output error")):
+        said = run("log", "strays", "else", "--remove", "--yes", "--log-dir", data)
+    assert said.status == 1
+    assert "else-0" not in left(data)
+    (doomed,) = data.glob("else-0*")
+    parsed = parse_partition_directory(doomed.name)
+    assert parsed is not None
+    assert parsed.kind.value == "-delete"
+    assert stray.name != doomed.name
+    node = Node(BrokerConfig.of({"log.dirs": str(data)}))
+    node.start()
+    node.stop()
+    assert not list(data.glob("else-0*"))
