@@ -19,7 +19,7 @@ from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response
 from ottla.protocol.records.batch import CorruptBatch, iter_batches
-from ottla.storage.layout import STRAY_DIRECTORY_SUFFIX
+from ottla.storage.layout import PARTITION_METADATA_FILE, STRAY_DIRECTORY_SUFFIX
 
 if TYPE_CHECKING:
     from kit.simulator.clients import Line
@@ -56,10 +56,14 @@ class Auditor:
         self._line.take()
 
     def _look_for_strays(self) -> None:
-        """Nobody has put a directory here: what no topic wants is of one that was deleted, which the start knows."""
+        """Nobody has put a directory here: what no topic wants is of one that was deleted, which the start knows.
+
+        But for what a power cut left of a log that was never synced: its topic id may be lost, and its records not.
+        """
         for directory in self._node.log_manager.directories:
             for name in self._node.files.list_directory(directory.path):
-                if name.endswith(STRAY_DIRECTORY_SUFFIX):
+                has_id = self._node.files.exists(directory.path / name / PARTITION_METADATA_FILE)
+                if name.endswith(STRAY_DIRECTORY_SUFFIX) and has_id:
                     raise Violation(f"{name}: a start does not know of whose deletion it is a leftover")
 
     def _ask(self, request: Request, version: int, kind: type[R]) -> R:
