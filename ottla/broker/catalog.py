@@ -30,6 +30,7 @@ from ottla.broker.metadata.image import MetadataError, MetadataImage
 from ottla.broker.metadata.journal import Journal, Snapshot
 from ottla.broker.metadata.opening import (
     journal_settings,
+    look_at_metadata,
     metadata_home,
     open_metadata_log,
     refuse_orphans,
@@ -40,6 +41,7 @@ from ottla.broker.metadata.opening import (
 )
 from ottla.broker.metadata.placement import emptiest_directory, moved_partitions
 from ottla.broker.metadata.plans import Rules, TopicPlan, plan_partitions, plan_removal, plan_topics
+from ottla.broker.metadata.reading import MetadataReading
 from ottla.broker.metadata.registration import Registration
 from ottla.broker.metadata.wishes import NewPartitions, NewTopic, Outcomes, TopicOutcome, refused
 from ottla.broker.partition_creation import PartitionCreation
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from ottla.storage.clock import Clock
     from ottla.storage.files import Files
     from ottla.storage.log import Log
+    from ottla.storage.log_directory import LogDirectory
     from ottla.storage.manager import LogManager
 
 __all__ = ["Catalog", "NewPartitions", "NewTopic", "TopicOutcome"]
@@ -113,6 +116,7 @@ class Catalog:
         self._metrics = metrics
         self._new_id = new_id
         self._later = later
+        self._reading: MetadataReading | None = None
         self._removal = PartitionRemoval(log_manager, syncer, workers, later)
         self._rules = Rules(config, config.node_id, new_id, partial(emptiest_directory, log_manager))
         self.settings = Settings(self, config)
@@ -120,8 +124,16 @@ class Catalog:
 
     # --- life ----------------------------------------------------------------------------------------------------
 
+    def look(self, directories: Sequence[LogDirectory]) -> None:
+        """Read the metadata that lie in the directories, which are locked and not changed yet.
+
+        Blocks. Raises MetadataError, StorageError, one line for people, when a start cannot go on from them.
+        """
+        self._reading = look_at_metadata(self._files, self._config, directories)
+
     def open(self) -> None:
-        """Load (or found) the metadata, register this run, open every log. After `log_manager.open_directories()`.
+        """Take what `look` has read (or found the metadata), register this run, open every log. After
+        `log_manager.open_directories()`.
 
         Blocks; call before serving. Raises MetadataError (one line for people) when the metadata cannot be used.
         """
@@ -134,7 +146,8 @@ class Catalog:
         if self._journal.is_new:
             refuse_orphans(self._files, directories, self._journal)
         try:
-            self._journal.load()
+            self._journal.load(self._reading or MetadataReading())
+            self._reading = None
             self.settings.load()
             self._journal.begin_epoch()
             self.node_epoch = register(self._journal, self._config, directories, self._new_id())
@@ -312,7 +325,7 @@ class Catalog:
         for state in image.topics.values():
             self._topic_index.add(state, image.topic_configs(state.name))
         configs = {name: topic.config for name, topic in self.topics.items()}
-        loaded = self._log_manager.open_logs(wanted_logs(image, configs, self.node_id), self._journal.removed_topics)
+        loaded = self._log_manager.open_logs(wanted_logs(image, configs), self._journal.removed_topics)
         self._forget_removed()
         self.made_at_start = loaded.made
         write_partition_changes(self._journal, self._log_manager, self.node_id, new=set(loaded.made))

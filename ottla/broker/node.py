@@ -111,7 +111,7 @@ class Node:
 
         Raises what these raise, each with one line for people: StorageError, MetadataError, OSError; LoadInterrupted.
         """
-        self.log_manager.open_directories(self.config.ottla_cluster_id or None)
+        self.log_manager.open_directories(self.config.ottla_cluster_id or None, self.catalog.look)
         try:
             self.catalog.open()
         except BaseException:

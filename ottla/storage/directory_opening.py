@@ -6,9 +6,9 @@ Called by `manager.py` only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.storage.errors import StorageError
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ottla.storage.files import Files
 
 
+Look: TypeAlias = Callable[[Sequence[LogDirectory]], None]
+"""Looks at directories that nothing was written to yet, and raises what a start must not go on from."""
 METADATA_DIRECTORY: Final = partition_directory_name(CLUSTER_METADATA_TOPIC, 0)
 
 
@@ -39,11 +41,14 @@ class TakenDirectories(NamedTuple):
     cluster_id: str
 
 
-def take_directories(files: Files, config: BrokerConfig, cluster_id: str | None) -> TakenDirectories:
+def take_directories(
+    files: Files, config: BrokerConfig, cluster_id: str | None, look: Look | None = None
+) -> TakenDirectories:
     """Lock and check every directory of `log.dirs`, then begin in each of them.
 
     `cluster_id` is demanded of the directories if given; without it, theirs holds, or a new one is made. StorageError,
-    in one line, when the broker cannot start on them; their locks are given back then.
+    in one line, when the broker cannot start on them, or what `look` raises; their locks are given back then, and
+    nothing was written.
     """
     directories = [
         LogDirectory(files, path, lambda: config.ottla_log_dir_reserve_bytes) for path in _distinct(config.log_dirs)
@@ -60,6 +65,8 @@ def take_directories(files: Files, config: BrokerConfig, cluster_id: str | None)
         agreed = _check_identities(identities, config.node_id, cluster_id)
         _refuse_shared_ids(directories)
         _refuse_zookeeper(files, identities)
+        if look is not None:
+            look(directories)
         taken = TakenDirectories(directories, agreed or uuid_to_text(random_uuid()))
         for directory in directories:
             if directory.is_offline:

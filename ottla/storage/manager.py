@@ -32,7 +32,7 @@ from uuid import UUID
 
 from ottla.storage.checkpoint import BrokenFile
 from ottla.storage.delayed_removal import DelayedRemovals
-from ottla.storage.directory_opening import take_directories
+from ottla.storage.directory_opening import Look, take_directories
 from ottla.storage.directory_status import DirectoryState
 from ottla.storage.errors import StorageError
 from ottla.storage.layout import (
@@ -113,14 +113,15 @@ class LogManager:
 
     # -- directories
 
-    def open_directories(self, cluster_id: str | None = None) -> None:
+    def open_directories(self, cluster_id: str | None = None, look: Look | None = None) -> None:
         """Lock and check every directory of `log.dirs`, then take them (`directory_opening.py`).
 
         Nothing is changed before all of them agree. `cluster_id` is demanded of the directories if given; without it,
-        theirs holds, or a new one is made. A directory that the disk refuses is OFFLINE as long as another one works.
+        theirs holds, or a new one is made. `look` is given the directories when they are locked and agree, and may
+        refuse them by what it raises. A directory that the disk refuses is OFFLINE as long as another one works.
         StorageError, in one line, when the broker cannot start on them.
         """
-        taken = take_directories(self._files, self._config, cluster_id)
+        taken = take_directories(self._files, self._config, cluster_id, look)
         self.directories[:] = taken.directories
         self.cluster_id = taken.cluster_id
 

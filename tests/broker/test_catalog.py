@@ -11,7 +11,7 @@ from kit.nodes import DATA, pass_time, start_node
 from kit.topics import codes, create, delete, grow, record_names
 
 from ottla.broker.catalog import NewPartitions, NewTopic, TopicOutcome
-from ottla.broker.metadata.journal import METADATA_DIRECTORY
+from ottla.broker.metadata.reading import METADATA_DIRECTORY
 from ottla.protocol.errors import ErrorCode
 
 METADATA = DATA / METADATA_DIRECTORY

@@ -13,7 +13,7 @@ from kit.topics import codes, create, record_names
 from ottla.broker.catalog import NewTopic
 from ottla.broker.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
 from ottla.broker.metadata.image import MetadataError
-from ottla.broker.metadata.journal import METADATA_DIRECTORY
+from ottla.broker.metadata.reading import METADATA_DIRECTORY
 from ottla.broker.metadata.scan import scan_log
 from ottla.protocol.api.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.protocol.errors import ErrorCode

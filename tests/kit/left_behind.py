@@ -10,7 +10,7 @@ from kit.nodes import DATA, start_node
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.catalog import NewTopic
-from ottla.broker.metadata.journal import METADATA_DIRECTORY
+from ottla.broker.metadata.reading import METADATA_DIRECTORY
 from ottla.storage.append import AppendEntry
 from ottla.storage.layout import TopicPartition
 

@@ -8,7 +8,7 @@ from kit.nodes import DATA
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.catalog import NewPartitions, NewTopic, TopicOutcome
-from ottla.broker.metadata.journal import METADATA_DIRECTORY
+from ottla.broker.metadata.reading import METADATA_DIRECTORY
 from ottla.broker.metadata.scan import scan_log
 from ottla.broker.node import Node
 from ottla.protocol.errors import ErrorCode

@@ -26,7 +26,7 @@ from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.broker.catalog import NewTopic
 from ottla.broker.metadata.image import MetadataError
-from ottla.broker.metadata.journal import METADATA_DIRECTORY
+from ottla.broker.metadata.reading import METADATA_DIRECTORY
 from ottla.broker.metadata.rebuild import REBUILT, MetadataRebuild
 from ottla.broker.node import Node
 from ottla.protocol.records.batch import HEADER_BYTES
@@ -312,7 +312,7 @@ def test_a_metadata_log_that_has_lost_what_was_on_disk_refuses_the_start_and_is_
     file.truncate(positions[1] + (20 if cut_in == "a batch" else 0))
     file.fdatasync()
     before = files.written_state()
-    with pytest.raises(MetadataError, match=r"offsets below \d+ were on disk; `ottla log verify --repair`"):
+    with pytest.raises(MetadataError, match=r"offsets below \d+ were on disk; `ottla log verify --repair /data`"):
         started(files)
     changed = {name for name, data in files.written_state().items() if before.get(name) != data}
     assert not {name for name in changed if name.endswith((".log", "-stray")) or ".corrupt-" in name}

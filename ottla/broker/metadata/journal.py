@@ -29,22 +29,25 @@ from uuid import UUID
 from ottla.broker.metadata.batches import decode_data_batch, encode_data_batch, leader_change_batch, single_voter
 from ottla.broker.metadata.features import INITIAL_LEVELS
 from ottla.broker.metadata.image import MetadataError, MetadataImage
-from ottla.broker.metadata.quorum_state import QUORUM_STATE_FILE, QuorumState, load_quorum_state
-from ottla.broker.metadata.scan import ScannedBatch, scan_log, segment_offsets
+from ottla.broker.metadata.quorum_state import QUORUM_STATE_FILE, QuorumState
+from ottla.broker.metadata.reading import (
+    METADATA_DIRECTORY,
+    MetadataReading,
+    has_no_metadata,
+    refused,
+    unfinished_after_a_clean_stop,
+)
+from ottla.broker.metadata.scan import scan_log, segment_offsets
 from ottla.broker.metadata.snapshot import (
     BOOTSTRAP_FILE,
     VOTERS_SNAPSHOT,
     SnapshotId,
-    decode_snapshot,
     encode_snapshot,
     list_snapshots,
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import FeatureLevelRecord, RemoveTopicRecord
-from ottla.storage import layout
-from ottla.storage.checkpoint import BrokenFile, read_offsets
 from ottla.storage.errors import StorageError
-from ottla.storage.layout import CLUSTER_METADATA_TOPIC, TopicPartition, partition_directory_name
 
 if TYPE_CHECKING:
     from ottla.protocol.stored.control import VotersRecord
@@ -55,7 +58,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-METADATA_DIRECTORY = partition_directory_name(CLUSTER_METADATA_TOPIC, 0)
 METADATA_TOPIC_ID = UUID(int=1)
 """Kafka's Uuid.METADATA_TOPIC_ID."""
 LONG_LOG_SNAPSHOTS = 4
@@ -106,6 +108,7 @@ class Journal:
         self._open_log = open_log
         self._appended: list[MetadataRecord] = []
         self._last_timestamp = 0
+        self._quorum_epoch = 0
         self._bytes_since_snapshot = 0
         self._records_since_snapshot = 0
         self._last_snapshot_ms = clock.monotonic_ms()
@@ -113,36 +116,23 @@ class Journal:
     @property
     def is_new(self) -> bool:
         """Whether there is no metadata yet: no segment with a byte in it and no snapshot."""
-        if not self._files.exists(self.directory):
-            return True
-        if list_snapshots(self._files, self.directory):
-            return False
-        names = (f"{offset:020d}.log" for offset in segment_offsets(self._files, self.directory))
-        return not any(self._files.size(self.directory / name) for name in names)
+        return has_no_metadata(self._files, self._settings.root)
 
-    def load(self) -> None:
-        """Replay the newest snapshot and the log behind it, then open the log for appending.
+    def load(self, reading: MetadataReading) -> None:
+        """Take what was read of the directory, found it where it is new, and open the log for appending.
 
-        Raises MetadataError, one line for people, for anything that cannot be read or makes no sense.
+        Raises MetadataError, one line for people, for a log that cannot be opened where it was read to.
         """
+        self.image = reading.image
+        self._last_timestamp = reading.last_timestamp
+        self._records_since_snapshot = reading.records_since_snapshot
+        self._bytes_since_snapshot = reading.bytes_since_snapshot
+        self._quorum_epoch = reading.quorum_epoch
         try:
-            was_new = self.is_new
             self._found()
-            newest = self._load_snapshot()
-            torn = self._replay_log(newest)
-            promised_offset = 0 if was_new else promised_end(self._files, self._settings.root)
-            if self.image.end_offset < promised_offset:
-                # Before anything is cut: with fewer topics than there are, their partitions would be set aside.
-                raise MetadataError(ends_early(self.image.end_offset, promised_offset))
             self.log = self._open_log()
-            if torn is not None and not self.log.recovery.truncated_bytes and not self.log.recovery.kept_aside:
-                # Written to as it is, it would not be read again. After a clean stop nothing is left unfinished.
-                raise MetadataError(f"{torn}, and it was stopped cleanly")
-        except MetadataError as error:
-            raise MetadataError(
-                f"the metadata log {self.directory} cannot be used: {error};"
-                " `ottla log verify --repair` can rebuild topics from the partitions' own files"
-            ) from error
+            if reading.torn is not None and not self.log.recovery.truncated_bytes and not self.log.recovery.kept_aside:
+                raise refused(self.directory, unfinished_after_a_clean_stop(reading.torn))
         except StorageError as error:
             raise MetadataError(
                 f"the metadata log {self.directory} cannot be read: {error};"
@@ -158,7 +148,7 @@ class Journal:
 
     def begin_epoch(self) -> None:
         """Start this run's raft epoch: `quorum-state`, then the LeaderChange batch, synced. Raises OSError."""
-        self.epoch = max(self.image.epoch, load_quorum_state(self._files, self.directory).leader_epoch) + 1
+        self.epoch = max(self.image.epoch, self._quorum_epoch) + 1
         state = QuorumState(self._settings.node_id, self.epoch)
         self._files.write_atomically(self.directory / QUORUM_STATE_FILE, state.encode())
         self.log.start_leader_epoch(self.epoch)
@@ -280,40 +270,6 @@ class Journal:
         settings = self._settings
         return single_voter(settings.node_id, settings.directory_id, settings.voter_endpoints)
 
-    def _load_snapshot(self) -> SnapshotId:
-        snapshots = list_snapshots(self._files, self.directory)
-        if not snapshots:
-            return VOTERS_SNAPSHOT
-        newest = snapshots[-1]
-        content = self._files.read_bytes(self.directory / newest.file_name)
-        for record in decode_snapshot(content, newest.file_name):
-            self.image.replay(record)
-        self.image.end_offset, self.image.epoch = newest
-        return newest
-
-    def _replay_log(self, snapshot: SnapshotId) -> str | None:
-        """Replay what stands behind the snapshot; where the log's end is torn."""
-        batches = scan_log(self._files, self.directory, snapshot.end_offset)
-        torn: str | None = None
-
-        def until_torn() -> Iterator[ScannedBatch]:
-            nonlocal torn
-            torn = yield from batches
-
-        for header, batch in until_torn():
-            if header.base_offset < snapshot.end_offset:
-                raise MetadataError(f"the snapshot {snapshot.file_name} ends inside of a batch")
-            if not header.is_control:
-                records = decode_data_batch(batch)
-                for record in records:
-                    self.image.replay(record)
-                self._records_since_snapshot += len(records)
-            self.image.end_offset = header.next_offset
-            self.image.epoch = max(self.image.epoch, header.partition_leader_epoch)
-            self._last_timestamp = header.max_timestamp
-            self._bytes_since_snapshot += header.size_bytes
-        return torn
-
     def _write(self, batch: bytearray) -> None:
         now_ms = self._clock.wall_ms()
         result = self.log.append_internal(batch, now_ms)
@@ -359,19 +315,3 @@ def _removed_before(files: Files, directory: Path, end_offset: int) -> Iterator[
             if not header.is_control:
                 records = decode_data_batch(batch)
                 yield from (record.topic_id for record in records if isinstance(record, RemoveTopicRecord))
-
-
-def promised_end(files: Files, root: Path) -> int:
-    """Below which offset the metadata log is known to be on disk, by the recovery point in its directory; 0 where
-    nothing says so.
-    """
-    try:
-        rows = read_offsets(files, root / layout.RECOVERY_POINT_CHECKPOINT_FILE)
-    except BrokenFile:
-        return 0
-    return rows.get(TopicPartition(CLUSTER_METADATA_TOPIC, 0), 0)
-
-
-def ends_early(end_offset: int, promised_offset: int) -> str:
-    """What is wrong with a metadata log of which promised records are gone."""
-    return f"it ends at offset {end_offset}, and offsets below {promised_offset} were on disk"

@@ -13,20 +13,16 @@ from uuid import UUID
 
 from ottla.broker.metadata.features import FIRST_METADATA_VERSION_WITH_GROUP_VERSION, GROUP_VERSION_FEATURE
 from ottla.broker.metadata.image import MetadataError, MetadataImage
-from ottla.broker.metadata.journal import (
-    METADATA_DIRECTORY,
-    METADATA_TOPIC_ID,
-    Journal,
-    JournalSettings,
-    bootstrap_records,
-)
+from ottla.broker.metadata.journal import METADATA_TOPIC_ID, Journal, JournalSettings, bootstrap_records
 from ottla.broker.metadata.metadata_version import METADATA_VERSION, METADATA_VERSION_FEATURE
 from ottla.broker.metadata.placement import opened_partitions
+from ottla.broker.metadata.reading import METADATA_DIRECTORY, MetadataReading, read_metadata, refuse_larger_clusters
 from ottla.broker.metadata.registration import Registration, partition_change
 from ottla.config.topic import TopicConfig
 from ottla.protocol.stored.metadata import AbortTransactionRecord, MetadataRecord
+from ottla.storage.checkpoint import BrokenFile
 from ottla.storage.layout import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_partition_directory
-from ottla.storage.log_homes import WantedLog
+from ottla.storage.log_homes import WantedLog, choose_home
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
@@ -53,6 +49,25 @@ METADATA_LOG_OVERRIDES = {
     "ottla.acks.all": "sync",
 }
 """The metadata log's own configuration, whatever the broker's defaults are: it is cut by snapshots only."""
+
+
+def look_at_metadata(files: Files, config: BrokerConfig, directories: Sequence[LogDirectory]) -> MetadataReading | None:
+    """What the directories hold of metadata, before they are changed; None where none of them has a metadata log.
+
+    Raises MetadataError, StorageError: a start cannot go on from what is there, and has written nothing.
+    """
+    homes = [one for one in directories if not one.is_offline and files.is_directory(one.path / METADATA_DIRECTORY)]
+    if not homes:
+        return None
+    wanted = WantedLog(CLUSTER_METADATA_TOPIC, 0, METADATA_TOPIC_ID, _metadata_config(config))
+    try:
+        choose_home(files, wanted, homes)
+    except BrokenFile as error:
+        path = homes[0].path
+        raise MetadataError(f"{error}; `ottla log verify --repair {path}` says and does what can be done") from error
+    reading = read_metadata(files, homes[0].path, was_clean=homes[0].was_clean)
+    refuse_larger_clusters(reading.image, config.node_id)
+    return reading
 
 
 def metadata_home(files: Files, directories: Sequence[LogDirectory]) -> LogDirectory:
@@ -101,8 +116,11 @@ def refuse_orphans(files: Files, directories: Sequence[LogDirectory], journal: J
 
 def open_metadata_log(log_manager: LogManager, config: BrokerConfig) -> Log:
     """The log behind the image, for appending. Raises OSError, StorageError."""
-    log_config = TopicConfig.resolve(METADATA_LOG_OVERRIDES, config)
-    return log_manager.open_log(CLUSTER_METADATA_TOPIC, 0, METADATA_TOPIC_ID, log_config)
+    return log_manager.open_log(CLUSTER_METADATA_TOPIC, 0, METADATA_TOPIC_ID, _metadata_config(config))
+
+
+def _metadata_config(config: BrokerConfig) -> TopicConfig:
+    return TopicConfig.resolve(METADATA_LOG_OVERRIDES, config)
 
 
 def register(journal: Journal, config: BrokerConfig, directories: Sequence[LogDirectory], incarnation: UUID) -> int:
@@ -140,17 +158,10 @@ def warn_about_carried_records(image: MetadataImage) -> None:
         logger.warning("the metadata holds %d %s, which this version keeps and does not act on", count, kind)
 
 
-def wanted_logs(image: MetadataImage, configs: Mapping[str, TopicConfig], node_id: int) -> Iterator[WantedLog]:
-    """Every partition of the image. Raises MetadataError for partitions that one broker cannot have."""
+def wanted_logs(image: MetadataImage, configs: Mapping[str, TopicConfig]) -> Iterator[WantedLog]:
+    """Every partition of the image."""
     for state in image.topics.values():
-        if sorted(state.partitions) != list(range(len(state.partitions))):
-            raise MetadataError(f"the partitions of {state.name} are not 0 to {len(state.partitions) - 1}")
         for index, partition in state.partitions.items():
-            if partition.replicas != (node_id,):
-                raise MetadataError(
-                    f"{state.name}-{index} has its replicas on brokers {list(partition.replicas)}, and this is"
-                    f" broker {node_id} alone: directories of a larger cluster cannot be served"
-                )
             directory_id = partition.directories[0] if partition.directories else None
             yield WantedLog(state.name, index, state.id, configs[state.name], directory_id)
 

@@ -19,9 +19,10 @@ from uuid import UUID
 from ottla.broker.metadata.batches import single_voter
 from ottla.broker.metadata.found_topics import reconcile
 from ottla.broker.metadata.image import MetadataError
-from ottla.broker.metadata.journal import METADATA_DIRECTORY, METADATA_TOPIC_ID, bootstrap_records
+from ottla.broker.metadata.journal import METADATA_TOPIC_ID, bootstrap_records
 from ottla.broker.metadata.opening import DEFAULT_CONTROLLER
 from ottla.broker.metadata.quorum_state import QUORUM_STATE_FILE, QuorumState, read_quorum_state
+from ottla.broker.metadata.reading import METADATA_DIRECTORY
 from ottla.broker.metadata.remains import MetadataRemains
 from ottla.broker.metadata.snapshot import (
     BOOTSTRAP_FILE,

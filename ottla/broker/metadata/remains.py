@@ -14,8 +14,9 @@ from uuid import UUID
 
 from ottla.broker.metadata.batches import decode_data_batch
 from ottla.broker.metadata.image import MetadataError, MetadataImage
-from ottla.broker.metadata.journal import METADATA_DIRECTORY, METADATA_TOPIC_ID, ends_early, promised_end
+from ottla.broker.metadata.journal import METADATA_TOPIC_ID
 from ottla.broker.metadata.quorum_state import load_quorum_state
+from ottla.broker.metadata.reading import METADATA_DIRECTORY, ends_early, promised_end
 from ottla.broker.metadata.scan import scan_log, segment_offsets
 from ottla.broker.metadata.snapshot import decode_snapshot, list_snapshots
 from ottla.protocol.records.batch import CorruptBatch

@@ -13,7 +13,7 @@ from kit.topics import create, delete
 
 from ottla.broker.catalog import NewTopic
 from ottla.broker.metadata.image import MetadataImage
-from ottla.broker.metadata.journal import METADATA_DIRECTORY
+from ottla.broker.metadata.reading import METADATA_DIRECTORY
 
 METADATA = DATA / METADATA_DIRECTORY
 

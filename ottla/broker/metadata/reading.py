@@ -1,0 +1,150 @@
+"""The metadata as they lie on the disk, read before anything is written: newest snapshot, and the log behind it.
+
+A start reads first and takes the directories then, so that what it refuses is as it was: the mark of a clean stop above
+all, without which the next attempt would take damage at the end of the log for a torn write. Reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.broker.metadata.batches import decode_data_batch
+from ottla.broker.metadata.image import MetadataError, MetadataImage
+from ottla.broker.metadata.quorum_state import load_quorum_state
+from ottla.broker.metadata.scan import ScannedBatch, scan_log, segment_offsets
+from ottla.broker.metadata.snapshot import VOTERS_SNAPSHOT, SnapshotId, decode_snapshot, list_snapshots
+from ottla.storage import layout
+from ottla.storage.checkpoint import BrokenFile, read_offsets
+from ottla.storage.layout import CLUSTER_METADATA_TOPIC, TopicPartition, partition_directory_name
+
+if TYPE_CHECKING:
+    from ottla.storage.files import Files
+
+METADATA_DIRECTORY = partition_directory_name(CLUSTER_METADATA_TOPIC, 0)
+
+
+@dataclass(slots=True)
+class MetadataReading:
+    """What was read. The counts are of what lies behind the snapshot, `quorum_epoch` is that of `quorum-state`; `torn`
+    says where the log ends torn, if it does.
+    """
+
+    image: MetadataImage = field(default_factory=MetadataImage)
+    last_timestamp: int = 0
+    records_since_snapshot: int = 0
+    bytes_since_snapshot: int = 0
+    torn: str | None = None
+    quorum_epoch: int = 0
+
+
+def has_no_metadata(files: Files, root: Path) -> bool:
+    """Whether a log directory has no metadata log: no segment with a byte in it and no snapshot. Raises OSError."""
+    directory = root / METADATA_DIRECTORY
+    if not files.is_directory(directory):
+        return True
+    if list_snapshots(files, directory):
+        return False
+    return not any(files.size(layout.log_file(directory, offset)) for offset in segment_offsets(files, directory))
+
+
+def read_metadata(files: Files, root: Path, *, was_clean: bool) -> MetadataReading:
+    """Replay what lies in `root`; nothing where it has no metadata log. `was_clean`: it was stopped cleanly.
+
+    Raises MetadataError, one line for people, for anything that cannot be read or makes no sense.
+    """
+    reading = MetadataReading()
+    if has_no_metadata(files, root):
+        return reading
+    directory = root / METADATA_DIRECTORY
+    try:
+        _replay_log(files, directory, reading, _load_snapshot(files, directory, reading.image))
+        promised_offset = promised_end(files, root)
+        if reading.image.end_offset < promised_offset:
+            # Before anything is cut: with fewer topics than there are, their partitions would be set aside.
+            raise MetadataError(ends_early(reading.image.end_offset, promised_offset))
+        if reading.torn is not None and was_clean:
+            raise unfinished_after_a_clean_stop(reading.torn)
+    except MetadataError as error:
+        raise refused(directory, error) from error
+    except OSError as error:
+        raise MetadataError(f"the metadata log {directory} cannot be read: {error}") from error
+    reading.quorum_epoch = load_quorum_state(files, directory).leader_epoch
+    return reading
+
+
+def refused(directory: Path, error: MetadataError) -> MetadataError:
+    """The same, with where it is and what can be done."""
+    return MetadataError(
+        f"the metadata log {directory} cannot be used: {error};"
+        f" `ottla log verify --repair {directory.parent}` can rebuild topics from the partitions' own files"
+    )
+
+
+def unfinished_after_a_clean_stop(torn: str) -> MetadataError:
+    """Nothing is left unfinished by a clean stop; written to as it is, the log would not be read again."""
+    return MetadataError(f"{torn}, and it was stopped cleanly")
+
+
+def refuse_larger_clusters(image: MetadataImage, node_id: int) -> None:
+    """Raise MetadataError for partitions that one broker cannot have."""
+    for state in image.topics.values():
+        if sorted(state.partitions) != list(range(len(state.partitions))):
+            raise MetadataError(f"the partitions of {state.name} are not 0 to {len(state.partitions) - 1}")
+        for index, partition in state.partitions.items():
+            if partition.replicas != (node_id,):
+                raise MetadataError(
+                    f"{state.name}-{index} has its replicas on brokers {list(partition.replicas)}, and this is"
+                    f" broker {node_id} alone: directories of a larger cluster cannot be served"
+                )
+
+
+def promised_end(files: Files, root: Path) -> int:
+    """Below which offset the metadata log is known to be on disk, by the recovery point in its directory; 0 where
+    nothing says so.
+    """
+    try:
+        rows = read_offsets(files, root / layout.RECOVERY_POINT_CHECKPOINT_FILE)
+    except BrokenFile:
+        return 0
+    return rows.get(TopicPartition(CLUSTER_METADATA_TOPIC, 0), 0)
+
+
+def ends_early(end_offset: int, promised_offset: int) -> str:
+    """What is wrong with a metadata log of which promised records are gone."""
+    return f"it ends at offset {end_offset}, and offsets below {promised_offset} were on disk"
+
+
+def _load_snapshot(files: Files, directory: Path, image: MetadataImage) -> SnapshotId:
+    snapshots: Sequence[SnapshotId] = list_snapshots(files, directory)
+    if not snapshots:
+        return VOTERS_SNAPSHOT
+    newest = snapshots[-1]
+    for record in decode_snapshot(files.read_bytes(directory / newest.file_name), newest.file_name):
+        image.replay(record)
+    image.end_offset, image.epoch = newest
+    return newest
+
+
+def _replay_log(files: Files, directory: Path, reading: MetadataReading, snapshot: SnapshotId) -> None:
+    """Replay what stands behind the snapshot."""
+    batches = scan_log(files, directory, snapshot.end_offset)
+
+    def until_torn() -> Iterator[ScannedBatch]:
+        reading.torn = yield from batches
+
+    image = reading.image
+    for header, batch in until_torn():
+        if header.base_offset < snapshot.end_offset:
+            raise MetadataError(f"the snapshot {snapshot.file_name} ends inside of a batch")
+        if not header.is_control:
+            records = decode_data_batch(batch)
+            for record in records:
+                image.replay(record)
+            reading.records_since_snapshot += len(records)
+        image.end_offset = header.next_offset
+        image.epoch = max(image.epoch, header.partition_leader_epoch)
+        reading.last_timestamp = header.max_timestamp
+        reading.bytes_since_snapshot += header.size_bytes
