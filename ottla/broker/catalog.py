@@ -33,7 +33,6 @@ from ottla.broker.metadata.opening import (
     look_at_metadata,
     metadata_home,
     open_metadata_log,
-    refuse_orphans,
     register,
     wanted_logs,
     warn_about_carried_records,
@@ -143,8 +142,6 @@ class Catalog:
         settings = journal_settings(self._config, home)
         open_log = partial(open_metadata_log, self._log_manager, self._config)
         self._journal = Journal(self._files, self._clock, settings, open_log)
-        if self._journal.is_new:
-            refuse_orphans(self._files, directories, self._journal)
         try:
             self._journal.load(self._reading or MetadataReading())
             self._reading = None

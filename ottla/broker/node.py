@@ -26,6 +26,7 @@ from ottla.broker.turn import Turn
 from ottla.broker.workers import InlineWorkers, ThreadedWorkers
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.clock import SystemClock
+from ottla.storage.directory_shapes import refuse_partitions_without_metadata
 from ottla.storage.disk_errors import level_of
 from ottla.storage.layout import OFFSETS_TOPIC
 from ottla.storage.manager import LogManager
@@ -111,6 +112,7 @@ class Node:
 
         Raises what these raise, each with one line for people: StorageError, MetadataError, OSError; LoadInterrupted.
         """
+        refuse_partitions_without_metadata(self.files, self.log_manager.paths)
         self.log_manager.open_directories(self.config.ottla_cluster_id or None, self.catalog.look)
         try:
             self.catalog.open()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import shlex
+import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from ottla.storage.layout import TopicPartition
     from ottla.storage.verify import Counts, Finding
 
+STATUS_UNSURE = 3
+"""Something was found that the next start looks at and mends, and no damage."""
 _COLOURS = {"damage": "red", "unsure": "yellow", "note": "cyan"}
 
 
@@ -33,6 +37,12 @@ _COLOURS = {"damage": "red", "unsure": "yellow", "note": "cyan"}
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per finding, and one for the end.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar, no notes, no closing line.")
 @click.option("--repair", is_flag=True, help="Mend what is found, instead of saying what would be done.")
+@click.option("--yes", is_flag=True, help="With --repair: agree to what it would ask, for scripts.")
+@click.option(
+    "--node-id",
+    type=click.IntRange(0, 2**31 - 1),
+    help="With --repair: the broker's node.id, where nothing in the directory says it.  [default: 1]",
+)
 @click.option(
     "--also",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -40,7 +50,15 @@ _COLOURS = {"damage": "red", "unsure": "yellow", "note": "cyan"}
     help="Another one of the broker's log.dirs, where the metadata log has to be rebuilt.",
 )
 def verify(
-    what: str | None, log_dir: Path | None, as_json: bool, quiet: bool, repair: bool, also: tuple[Path, ...]
+    what: str | None,
+    log_dir: Path | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+    repair: bool,
+    yes: bool,
+    node_id: int | None,
+    also: tuple[Path, ...],
 ) -> None:
     """Check every batch of a data directory, or of one partition: headers, checksums, offsets, both indexes, leader
     epochs, producer snapshots and checkpoints. No broker is needed. Nothing is changed without --repair; what it would
@@ -48,10 +66,12 @@ def verify(
 
     A broker checks at its start what it has not promised yet (past the recovery point); this is for the rest. Each
     finding names file, byte position and offset, and how bad it is: `damage`; `unsure`, what the next start will mend;
-    `note`, what a person may want to know. Exit status 1 when there is damage.
+    `note`, what a person may want to know. Exit status 0 when nothing but notes was found, 1 when there is damage, 3
+    when something is unsure and nothing is damage.
 
     With --repair everything that can be mended is, a line for each thing, and what could not be is found again: exit
     status 1 then, 0 when all is sound. The broker must be stopped. Batches behind damage are kept aside, never removed.
+    Where partitions are all there is, it asks whether topics shall be made of them.
 
     \b
     Examples:
@@ -65,18 +85,21 @@ def verify(
     from ottla.storage.repair import DirectoryInUse, Repair
     from ottla.storage.verify import NothingToVerify, Severity, Verification
 
+    if not repair and (yes or node_id is not None):
+        raise click.UsageError("--yes and --node-id are for --repair")
     directory, partition = _find(what, log_dir)
     files, now_ms = OsFiles(), time.time_ns() // 1_000_000
+    agrees = partial(_agrees, is_agreed=yes)
     with file_errors(), closed_pipe_ends_quietly():
         try:
             Verification(files, directory, partition)
-            metadata = MetadataRebuild(files, directory, now_ms, also)
+            metadata = MetadataRebuild(files, directory, now_ms, also, node_id)
             if repair:
                 # What recovery logs is told by the lines of the repair.
                 logging.getLogger("ottla").addHandler(logging.NullHandler())
-                for path, line in Repair(files, directory, now_ms, partition, metadata).run():
+                for path, line in Repair(files, directory, now_ms, partition, metadata, agrees).run():
                     _tell("mended", path, line, directory, as_json=as_json)
-                metadata = MetadataRebuild(files, directory, now_ms, also)
+                metadata = MetadataRebuild(files, directory, now_ms, also, node_id)
             going = Repair(files, directory, now_ms, partition, metadata)
         except (NothingToVerify, DirectoryInUse) as error:
             raise Failure(str(error)) from None
@@ -92,7 +115,7 @@ def verify(
         finally:
             bar.end()
         counts = going.verification.counts
-        left = going.plan()
+        left = [mend for mend in going.plan() if not mend.is_optional]
         if not quiet:
             for mend in left:
                 _tell("left" if repair else "would", mend.path, mend.plan, directory, as_json=as_json)
@@ -102,6 +125,18 @@ def verify(
             click.echo(json.dumps(_counts_to_json(counts)) if as_json else _closing(counts))
     if counts.findings[Severity.DAMAGE] or (repair and left):
         raise SystemExit(1)
+    if counts.findings[Severity.UNSURE]:
+        raise SystemExit(STATUS_UNSURE)
+
+
+def _agrees(question: str, *, is_agreed: bool) -> bool:
+    """Whether a person wants that; nothing is done where nobody can be asked."""
+    if is_agreed:
+        return True
+    if not sys.stdin.isatty():
+        click.echo(f"not done, for nobody is there to be asked (--yes does it): {question}", err=True)
+        return False
+    return click.confirm(question, err=True)
 
 
 def _tell(word: str, path: Path, line: str, directory: Path, *, as_json: bool) -> None:

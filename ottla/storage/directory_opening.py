@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.storage.errors import StorageError
 from ottla.storage.kafka_uuid import random_uuid, uuid_to_text
 from ottla.storage.layout import (
-    CLUSTER_METADATA_TOPIC,
     META_PROPERTIES_FILE,
-    DirectoryKind,
-    parse_partition_directory,
-    partition_directory_name,
 )
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.log_homes import remove_leftovers
@@ -31,7 +27,6 @@ if TYPE_CHECKING:
 
 Look: TypeAlias = Callable[[Sequence[LogDirectory]], None]
 """Looks at directories that nothing was written to yet, and raises what a start must not go on from."""
-METADATA_DIRECTORY: Final = partition_directory_name(CLUSTER_METADATA_TOPIC, 0)
 
 
 class TakenDirectories(NamedTuple):
@@ -64,7 +59,6 @@ def take_directories(
         identities = {path: properties for path, properties in found.items() if properties is not None}
         agreed = _check_identities(identities, config.node_id, cluster_id)
         _refuse_shared_ids(directories)
-        _refuse_zookeeper(files, identities)
         if look is not None:
             look(directories)
         taken = TakenDirectories(directories, agreed or uuid_to_text(random_uuid()))
@@ -114,32 +108,13 @@ def _check_identities(found: Mapping[Path, MetaProperties], node_id: int, wanted
         file = path / META_PROPERTIES_FILE
         if properties.node_id != node_id:
             raise StorageError(f"{file} belongs to node.id {properties.node_id}, this broker is node.id {node_id}")
+        if not properties.cluster_id:
+            continue  # Kafka before 0.10.1
         if cluster_id is None:
             cluster_id, said_by = properties.cluster_id, str(file)
         elif properties.cluster_id != cluster_id:
             raise StorageError(f"{file} says cluster.id {properties.cluster_id}, {said_by} says {cluster_id}")
     return cluster_id
-
-
-def _refuse_zookeeper(files: Files, found: Mapping[Path, MetaProperties]) -> None:
-    """Partitions whose topics stand in a ZooKeeper, which nobody asks. Kafka before 4.0 may still want the directory,
-    and would not take it any more once `begin` has written to it.
-    """
-    if any(files.is_directory(path / METADATA_DIRECTORY) for path in found):
-        return
-    for path, properties in found.items():
-        if properties.version == 0 and has_partitions(files, path):
-            raise StorageError(
-                f"{path} is of an Apache Kafka with ZooKeeper, where its topics stand;"
-                f" `ottla log verify --repair {path}` (and --also for each further one of log.dirs) makes a metadata"
-                " log of what the partitions' directories tell, which is not the topics' configurations"
-            )
-
-
-def has_partitions(files: Files, path: Path) -> bool:
-    """Whether there are partitions' directories in `path`."""
-    parsed = map(parse_partition_directory, files.list_directory(path))
-    return any(one is not None and one.kind is DirectoryKind.PARTITION for one in parsed)
 
 
 def _refuse_shared_ids(directories: Sequence[LogDirectory]) -> None:

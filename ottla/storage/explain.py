@@ -22,6 +22,7 @@ from ottla.protocol.records.batch import BatchHeader, CorruptBatch, Record
 from ottla.protocol.records.formats import HEADER_BYTES_BY_MAGIC, any_crc_matches, decode_any
 from ottla.storage import layout
 from ottla.storage.checkpoint import BrokenFile, read_offsets
+from ottla.storage.directory_shapes import segment_of_0_7, words_of_0_7
 from ottla.storage.files import File, Files
 from ottla.storage.index_reading import OFFSET_ENTRY, TIME_ENTRY, IndexStep, floor_entry
 from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk, with_inner_offsets
@@ -193,6 +194,9 @@ class _Looking:
         names = map(layout.parse_offset_file, files.list_directory(self.directory))
         self.base_offsets = sorted(name.offset for name in names if name and name.suffix == layout.LOG_SUFFIX)
         if not self.base_offsets:
+            segment = segment_of_0_7(files, self.directory)
+            if segment is not None:
+                raise NoSuchPartition(words_of_0_7(self.directory / segment))
             raise NoSuchPartition(f"{self.directory} holds no segment (no .log file)")
         self.log_start_offset = self._log_start_offset(log_directory)
 

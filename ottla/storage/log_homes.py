@@ -106,7 +106,7 @@ def choose_home(files: Files, wanted: WantedLog, homes: Sequence[LogDirectory]) 
         mine = [one for one in mine if holds_records(files, one.directory.path / name)] or mine
     if len(mine) > 1:
         named = [home for home in mine if home.directory.id == wanted.directory_id]
-        if len(named) != 1:
+        if len(named) != 1 or wanted.directory_id is None:
             places = " and ".join(str(home.directory.path / name) for home in mine)
             raise StorageError(f"{name} is in {places}: move one of them away")
         return named[0]

@@ -126,6 +126,11 @@ class LogManager:
         self.cluster_id = taken.cluster_id
 
     @property
+    def paths(self) -> list[Path]:
+        """The entries of `log.dirs`."""
+        return [Path(path).absolute() for path in self._config.log_dirs]
+
+    @property
     def was_clean(self) -> bool:
         """Whether the last stop was clean in every directory that is here; a new directory does not count as clean."""
         return all(directory.was_clean for directory in self.directories)

@@ -7,7 +7,8 @@ Version 1 (KRaft; written by us) and 0 (ZooKeeper's time; read), in the syntax o
     node.id=1                                   broker.id=1
     directory.id=4kCDYg5FQ4Cl4NjE0pOq6w
 
-Keys that are not known are kept when the file is written again.
+Kafka before 0.10.1 had no `cluster.id`: it is empty here. Keys that are not known are kept when the file is written
+again.
 
 What Kafka and we write is plain lines, which are read and written here; only a file with more of Java's syntax in it
 (escapes, other separators, continued lines) is left to `javaproperties`, which brings xml, http and more along.
@@ -35,7 +36,9 @@ _KNOWN: Final = frozenset({"version", "cluster.id", "node.id", "broker.id", "dir
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """What the file says. A directory written before Kafka 3.7 has no `directory_id`."""
+    """What the file says. A directory written before Kafka 3.7 has no `directory_id`, before 0.10.1 an empty
+    `cluster_id`.
+    """
 
     cluster_id: str
     node_id: int
@@ -55,10 +58,11 @@ def read_meta_properties(files: Files, directory: Path) -> MetaProperties | None
         values = _parse(text)
     except ValueError as error:
         raise BrokenFile(path, 1, f"a property file expected: {error}") from error
-    version = _number(path, text, values, "version", 1)
+    is_of_old_kafka = "broker.id" in values and "node.id" not in values
+    version = 0 if is_of_old_kafka and "version" not in values else _number(path, text, values, "version", 1)
     node_id = _number(path, text, values, "node.id" if version else "broker.id", MAX_NODE_ID)
     cluster_id = values.get("cluster.id", "")
-    if not cluster_id:
+    if not cluster_id and version:
         raise BrokenFile(path, _line_of(text, "cluster.id"), "'cluster.id=<id>' expected")
     directory_id = None
     if "directory.id" in values:

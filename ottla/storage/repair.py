@@ -44,11 +44,16 @@ class DirectoryInUse(Exception):
 
 
 class Mend(NamedTuple):
-    """One thing to mend: where, what will be done, and doing it, which returns what came of it, line by line."""
+    """One thing to mend: where, what will be done, and doing it, which returns what came of it, line by line.
+
+    `question`: a person has to agree first. `is_optional`: nobody knows whether anything is wrong.
+    """
 
     path: Path
     plan: str
     do: Callable[[], list[str]]
+    question: str | None = None
+    is_optional: bool = False
 
 
 class MetadataMender(Protocol):
@@ -63,7 +68,7 @@ class MetadataMender(Protocol):
     def mends(self, has_damage: bool) -> list[Mend]:
         """What has to be done to the metadata log; `has_damage`: there is some in its batches."""
 
-    def problems(self, has_damage: bool) -> list[tuple[Path, str]]:
+    def problems(self, has_damage: bool) -> list[Finding]:
         """What a start would refuse, that is in no batch's checksum: which file, and why."""
 
     def is_readable(self, has_damage: bool) -> bool:
@@ -93,14 +98,16 @@ class Repair:
         now_ms: int,
         only: TopicPartition | None = None,
         metadata: MetadataMender | None = None,
+        agrees: Callable[[str], bool] = lambda question: False,
     ) -> None:
-        """Raises NothingToVerify, OSError."""
+        """`agrees(question)`: whether a person wants what nobody else can decide. Raises NothingToVerify, OSError."""
         self.verification = Verification(files, directory, only)
         self._files = files
         self._directory = directory
         self._now_ms = now_ms
         self._only = only
         self._metadata = metadata
+        self._agrees = agrees
         self._found: dict[TopicPartition, _Found] = {}
         self._broken: dict[str, bool] = {}
 
@@ -111,9 +118,9 @@ class Repair:
                 self._remember(finding)
             yield finding
         if self._metadata is not None and self._only is None:
-            for path, problem in self._metadata.problems(self._found.get(METADATA, _Found()).has_damaged_batches):
-                self.verification.counts.findings[Severity.DAMAGE] += 1
-                yield Finding(Severity.DAMAGE, path, problem)
+            for finding in self._metadata.problems(self._found.get(METADATA, _Found()).has_damaged_batches):
+                self.verification.counts.findings[finding.severity] += 1
+                yield finding
 
     def plan(self) -> list[Mend]:
         """What `run` would do, after `look`. Raises OSError."""
@@ -147,6 +154,7 @@ class Repair:
             ) from error
 
     def _carry_out(self, mends: list[Mend]) -> Iterator[tuple[Path, str]]:
+        mends = [one for one in mends if one.question is None or self._agrees(one.question)]
         if mends and self._files.exists(self._directory / layout.CLEAN_SHUTDOWN_FILE):
             remove_clean_shutdown(self._files, self._directory)
             yield self._directory / layout.CLEAN_SHUTDOWN_FILE, "removed: the next start counts as one after a crash"

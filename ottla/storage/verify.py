@@ -19,6 +19,7 @@ from ottla.storage import layout
 from ottla.storage.blank_checkpoints import CONSEQUENCES, STARTS_LOST, Blank, meaning_of
 from ottla.storage.checkpoint import BlankFile, BrokenFile, read_offsets
 from ottla.storage.directory_format import FORMAT_VERSION, read_clean_shutdown, read_format
+from ottla.storage.directory_shapes import has_metadata_log, segment_of_0_7, words_of_0_7
 from ottla.storage.files import Files
 from ottla.storage.kafka_uuid import uuid_to_text
 from ottla.storage.layout import DirectoryKind, TopicPartition
@@ -77,9 +78,9 @@ class Verification:
                 raise NothingToVerify(f"{directory / str(only)} is not there")
             self._partitions = {only: self._partitions[only]}
             self._strays = []
-        elif not files.exists(directory / layout.META_PROPERTIES_FILE) and not any(
-            map(self._has_log, self._partitions)
-        ):
+        self._refuse_0_7()
+        has_properties = files.exists(directory / layout.META_PROPERTIES_FILE)
+        if only is None and not has_properties and not any(map(self._has_log, self._partitions)):
             raise NothingToVerify(f"{directory} holds no partition and no {layout.META_PROPERTIES_FILE}")
         self._is_whole = only is None
         self.log_end_offsets: dict[TopicPartition, int] = {}
@@ -89,6 +90,14 @@ class Verification:
         self.begin_late: set[TopicPartition] = set()
         """Logs that lack their first segments, and that nobody deleted."""
         self._with_gaps: set[TopicPartition] = set()
+
+    def _refuse_0_7(self) -> None:
+        if has_metadata_log(self._files, self._directory):
+            return  # a start looks at no other partition than its own
+        for path in self._partitions.values():
+            segment = segment_of_0_7(self._files, path)
+            if segment is not None:
+                raise NothingToVerify(words_of_0_7(path / segment))
 
     def partition_directories(self) -> list[Path]:
         """Where the partitions lie that are looked at, as far as they are still there."""

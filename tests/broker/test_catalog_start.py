@@ -83,7 +83,7 @@ def test_partitions_without_a_metadata_log_refuse_to_start() -> None:
     for path in list(files.written_state()):
         if "__cluster_metadata" in path:
             files.unlink(Path(path))
-    with pytest.raises(MetadataError, match="orders-0 is there"):
+    with pytest.raises(StorageError, match="orders-0 is there"):
         start_node(files, clock)
     assert files.exists(DATA / "orders-0")
 

@@ -11,11 +11,9 @@ from kit.directory_damages import (
     DAMAGES,
     bad_batch,
     bad_epochs,
-    bad_index,
     bad_last_batch,
     flipped_identity,
     metadata_damage,
-    metadata_gone,
     metadata_without_a_byte,
     unreadable_recovery_points,
 )
@@ -42,7 +40,8 @@ LATER_MS = NOW_MS + 1_000_000
 
 
 def repair(files: SimulatedFiles, only: TopicPartition | None = None) -> list[tuple[Path, str]]:
-    return list(Repair(files, DATA, LATER_MS, only, MetadataRebuild(files, DATA, LATER_MS)).run())
+    metadata = MetadataRebuild(files, DATA, LATER_MS)
+    return list(Repair(files, DATA, LATER_MS, only, metadata, lambda question: True).run())
 
 
 def findings(files: SimulatedFiles) -> list[object]:
@@ -225,13 +224,32 @@ def test_producer_ids_are_not_given_out_twice_after_a_rebuild() -> None:
     node.stop()
 
 
-def test_a_second_log_directory_is_not_given_a_metadata_log() -> None:
-    files = left_behind()
-    metadata_gone(files)
-    files.unlink(DATA / "bootstrap.checkpoint")
-    bad_index(files)
-    repair(files)
-    assert not files.exists(METADATA)
+def test_a_second_log_directory_is_not_given_a_metadata_log_unless_a_person_wants_that() -> None:
+    other = Path("/other")
+    node, files, _ = start_node(log_dirs=f"{DATA},{other}")
+    node.catalog.create_topics([NewTopic("orders", partitions=4)], lambda outcomes: None)
+    node.settle()
+    node.stop()
+    questions: list[str] = []
+
+    def refuses(question: str) -> bool:
+        questions.append(question)
+        return False
+
+    def mending(*others: Path) -> Repair:
+        return Repair(files, other, LATER_MS, None, MetadataRebuild(files, other, LATER_MS, others), refuses)
+
+    assert [one.severity for one in mending().look()] == [Severity.NOTE]
+    assert list(mending().run()) == []
+    assert not files.exists(other / METADATA_DIRECTORY)
+    (question,) = questions
+    assert question == (
+        "Make a metadata log in /other, with topics of the 2 partitions that lie there (orders)?"
+        " Not where another log directory of this broker has it."
+    )
+    assert list(mending(DATA).look()) == []
+    assert list(mending(DATA).run()) == []
+    assert len(questions) == 1, "the other directory has it"
 
 
 def test_partitions_in_other_log_directories_are_found_where_they_are_named() -> None:
@@ -243,7 +261,8 @@ def test_partitions_in_other_log_directories_are_found_where_they_are_named() ->
     homes = [sum(name.startswith("orders-") for name in files.list_directory(place)) for place in (DATA, other)]
     assert all(homes), "both directories have partitions"
     metadata_without_a_byte(files)
-    told = list(Repair(files, DATA, LATER_MS, None, MetadataRebuild(files, DATA, LATER_MS, [other])).run())
+    metadata = MetadataRebuild(files, DATA, LATER_MS, [other])
+    told = list(Repair(files, DATA, LATER_MS, None, metadata, lambda question: True).run())
     assert any("/data, /other" in line for _, line in told)
     node, _, _ = start_node(files, log_dirs=f"{DATA},{other}")
     assert len(node.catalog.topics["orders"].partitions) == 4

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 PRODUCER_IDS_LEFT_OUT: Final = 1_000_000
 """Producer ids above the last one that is known: so many may have been handed out behind the damage."""
+MOST_MADE_UP: Final = 10_000
+"""So many partitions of a topic are made where none was found; a folder may be called `x-2000000000`."""
 CONFIGURATION_IS_LOST: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 OFFSETS_CONFIGURATION: Final = {
     "cleanup.policy": "compact",
@@ -61,7 +63,10 @@ def reconcile(remains: MetadataRemains) -> Iterator[str]:
             _add(image, name, ids.get(name) or uuid4())
             overrides = ", ".join(f"{k}={v}" for k, v in image.topic_configs(name).items())
             yield f"topic {name}: its configuration is lost; {overrides} until somebody sets another"
-        _add_partitions(remains, image.topics[name], directories)
+        taken, left_out = _within_reason(directories, len(image.topics[name].partitions))
+        for path in left_out:
+            yield f"{path.name}: left out, since too many partitions before it are not there: it becomes -stray"
+        _add_partitions(remains, image.topics[name], taken)
     image.producer_ids = ProducerIdsRecord(
         broker_id=remains.node_id(),
         next_producer_id=max(image.next_producer_id, _largest_producer_id(remains.files, found) + 1)
@@ -82,9 +87,19 @@ def _add(image: MetadataImage, name: str, topic_id: UUID) -> None:
     image.configs[TOPIC_RESOURCE, name] = dict(overrides)
 
 
+def _within_reason(directories: Mapping[int, Path], known: int) -> tuple[dict[int, Path], list[Path]]:
+    """What is found of a topic, without the partitions that have too many missing ones before them."""
+    taken: dict[int, Path] = {}
+    for number, (index, path) in enumerate(sorted(directories.items())):
+        if index >= known and index - number > MOST_MADE_UP:
+            return taken, [path for index, path in sorted(directories.items()) if index not in taken]
+        taken[index] = path
+    return taken, []
+
+
 def _add_partitions(remains: MetadataRemains, topic: TopicState, directories: Mapping[int, Path]) -> None:
     node_id = remains.node_id()
-    for index in range(max([*directories, *topic.partitions]) + 1):
+    for index in range(max([*directories, *topic.partitions], default=0) + 1):
         path = directories.get(index)
         epoch = 0 if path is None else _last_epoch(remains.files, path)
         known = topic.partitions.get(index)

@@ -21,7 +21,8 @@ from ottla.broker.metadata.registration import Registration, partition_change
 from ottla.config.topic import TopicConfig
 from ottla.protocol.stored.metadata import AbortTransactionRecord, MetadataRecord
 from ottla.storage.checkpoint import BrokenFile
-from ottla.storage.layout import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_partition_directory
+from ottla.storage.directory_shapes import refuse_partitions_without_metadata
+from ottla.storage.layout import CLUSTER_METADATA_TOPIC, TopicPartition
 from ottla.storage.log_homes import WantedLog, choose_home
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def look_at_metadata(files: Files, config: BrokerConfig, directories: Sequence[L
     """
     homes = [one for one in directories if not one.is_offline and files.is_directory(one.path / METADATA_DIRECTORY)]
     if not homes:
+        refuse_partitions_without_metadata(files, [one.path for one in directories])  # once more, under the locks
         return None
     wanted = WantedLog(CLUSTER_METADATA_TOPIC, 0, METADATA_TOPIC_ID, _metadata_config(config))
     try:
@@ -94,24 +96,6 @@ def journal_settings(config: BrokerConfig, home: LogDirectory) -> JournalSetting
         snapshot_max_interval_ms=config.metadata_log_max_snapshot_interval_ms,
         voter_endpoints=tuple(controllers) or (DEFAULT_CONTROLLER,),
     )
-
-
-def refuse_orphans(files: Files, directories: Sequence[LogDirectory], journal: Journal) -> None:
-    """Raise MetadataError for partitions without metadata: each would be a stray, so somebody has to look first."""
-    for directory in directories:
-        if directory.is_offline:
-            continue
-        for name in files.list_directory(directory.path):
-            parsed = parse_partition_directory(name)
-            if (
-                parsed is not None
-                and parsed.kind is DirectoryKind.PARTITION
-                and parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC
-            ):
-                raise MetadataError(
-                    f"{directory.path / name} is there, and the metadata log {journal.directory} is missing or"
-                    " empty; `ottla log verify --repair` can rebuild topics from the partitions' own files"
-                )
 
 
 def open_metadata_log(log_manager: LogManager, config: BrokerConfig) -> Log:

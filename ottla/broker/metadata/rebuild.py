@@ -10,7 +10,8 @@ next repair. Called by the command line only, through `ottla.storage.repair`, un
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -32,14 +33,18 @@ from ottla.broker.metadata.snapshot import (
     encode_snapshot,
 )
 from ottla.storage import layout
-from ottla.storage.checkpoint import BrokenFile
+from ottla.storage.checkpoint import BlankFile, BrokenFile
 from ottla.storage.delayed_removal import remove_tree
 from ottla.storage.directory_format import read_clean_shutdown
-from ottla.storage.directory_opening import has_partitions
+from ottla.storage.directory_shapes import Shape, has_metadata_log, shape_of
 from ottla.storage.files import Files
-from ottla.storage.meta_properties import read_meta_properties
-from ottla.storage.partition_metadata import write_partition_metadata
+from ottla.storage.kafka_uuid import random_uuid, uuid_to_text
+from ottla.storage.manager import MAX_NAMES_IN_A_LINE
+from ottla.storage.meta_properties import MetaProperties, write_meta_properties
+from ottla.storage.partition_metadata import read_partition_metadata, write_partition_metadata
 from ottla.storage.repair import Mend
+from ottla.storage.unfinished_deletions import is_deleted
+from ottla.storage.verify_findings import Finding, Severity
 
 BUILDING: Final = METADATA_DIRECTORY + ".building"
 REBUILT: Final = METADATA_DIRECTORY + ".rebuilt"
@@ -48,24 +53,33 @@ REBUILT: Final = METADATA_DIRECTORY + ".rebuilt"
 class MetadataRebuild:
     """See the module; `ottla.storage.repair.MetadataMender`. `others`: further log directories of the same broker."""
 
-    def __init__(self, files: Files, root: Path, now_ms: int, others: Sequence[Path] = ()) -> None:
-        """Reads what can be read. Raises OSError."""
+    def __init__(
+        self, files: Files, root: Path, now_ms: int, others: Sequence[Path] = (), node_id: int | None = None
+    ) -> None:
+        """Reads what can be read. `node_id`: the broker's, where nothing in the directories says it. Raises OSError."""
         self._files = files
         self._root = root
         self._directory = root / METADATA_DIRECTORY
         self._now_ms = now_ms
-        self._remains = MetadataRemains(files, [root, *others])
-        has_zookeeper = is_of_zookeeper(files, [root, *others])
-        self._is_here = has_zookeeper or files.exists(root / BOOTSTRAP_FILE) or files.is_directory(self._directory)
+        self._remains = MetadataRemains(files, [root, *others], node_id)
+        self._shape = shape_of(files, root, others)
+        is_elsewhere = any(has_metadata_log(files, other) for other in others)
+        has_traces = files.is_directory(self._directory) or (files.exists(root / BOOTSTRAP_FILE) and not is_elsewhere)
+        self._is_here = self._shape is not None or has_traces
         self._was_clean = read_clean_shutdown(files, root) is not None
         if self._is_here and not files.is_directory(root / REBUILT):
             self._remains.read()
-            if has_zookeeper:
+            if self._shape is Shape.ZOOKEEPER:
                 self._remains.problem = "its topics stand in the ZooKeeper of an Apache Kafka"
 
     def topic_ids(self) -> Mapping[str, UUID]:
         """Ids of the topics, as far as anything tells them; none where there is no metadata log and none is missing."""
-        return self._remains.topic_ids() if self._is_here else {}
+        return self._remains.topic_ids() if self._is_here and not self._may_be_elsewhere else {}
+
+    @property
+    def _may_be_elsewhere(self) -> bool:
+        """Whether another one of `log.dirs`, which was not named, may have the metadata log."""
+        return self._shape is Shape.ONE_OF_SEVERAL
 
     def is_readable(self, has_damage: bool) -> bool:
         """Whether the log can stay: it can be read, and any damage in it is the torn tail of a crash."""
@@ -73,13 +87,19 @@ class MetadataRebuild:
             return False
         return not has_damage or not (self._was_clean or self._remains.has_damage_inside())
 
-    def problems(self, has_damage: bool) -> list[tuple[Path, str]]:
+    def problems(self, has_damage: bool) -> list[Finding]:
         """What a start would refuse, Ottla's or Kafka's, and no checksum of a batch tells: which file, and why."""
         if not self._is_here:
             return []
-        found = self._unreadable_files()
+        if self._may_be_elsewhere:
+            words = (
+                "it is not here, and nothing tells whether it was: name the log directory that has it with --also; a"
+                " start on this one alone is refused, until --repair makes topics of what is there"
+            )
+            return [Finding(Severity.NOTE, self._directory, words)]
+        found = [Finding(Severity.DAMAGE, path, problem) for path, problem in self._unreadable_files()]
         if self._remains.problem is not None and not has_damage:
-            found.insert(0, (self._directory, self._remains.problem))
+            found.insert(0, Finding(Severity.DAMAGE, self._directory, self._remains.problem))
         return found
 
     def _unreadable_files(self) -> list[tuple[Path, str]]:
@@ -130,9 +150,22 @@ class MetadataRebuild:
                 " name the others with --also"
             )
             return [Mend(self._directory, plan, lambda: [plan])]
-        plan = f"written anew from what can be read of it and from the partitions' directories ({reason})"
         bootstrap = [mend for mend in small if mend.path.name == BOOTSTRAP_FILE]  # the other one comes with the log
+        if self._shape is not None:
+            return [*bootstrap, self._making(reason)]
+        plan = f"written anew from what can be read of it and from the partitions' directories ({reason})"
         return [*bootstrap, Mend(self._directory, plan, self._rebuild)]
+
+    def _making(self, reason: str) -> Mend:
+        """Topics of partitions' directories alone: not for a program to decide."""
+        found = Counter(one.topic for one, _ in self._remains.partition_directories())
+        topics = ", ".join(sorted(found)[:MAX_NAMES_IN_A_LINE]) + (", ..." if len(found) > MAX_NAMES_IN_A_LINE else "")
+        count = f"{found.total():,} partition{'s' if found.total() != 1 else ''}"
+        plan = f"a metadata log is made with topics as the partitions' directories say ({reason}), once you agree to it"
+        question = f"Make a metadata log in {self._root}, with topics of the {count} that lie there ({topics})?"
+        if self._may_be_elsewhere:
+            question = f"{question} Not where another log directory of this broker has it."
+        return Mend(self._directory, plan, self._rebuild, question, self._may_be_elsewhere)
 
     def _write_small_file(self, path: Path) -> list[str]:
         if path.name == BOOTSTRAP_FILE:
@@ -160,7 +193,7 @@ class MetadataRebuild:
         return ["removed"]
 
     def _rebuild(self) -> list[str]:
-        lines: list[str] = []
+        lines = self._write_properties()
         remains, image = self._remains, self._remains.image
         end_offset, epoch = remains.highest()
         if not remains.is_complete:
@@ -170,7 +203,9 @@ class MetadataRebuild:
             )
             looked_at = ", ".join(map(str, remains.roots))
             lines.append(f"partitions were looked for in {looked_at}: those elsewhere become -stray at the next start")
+            lines.extend(self._finish_deletions())
             lines.extend(reconcile(remains))
+            lines.extend(self._write_identities())
         if image.transaction is not None:
             image.transaction = None
         for record in bootstrap_records(image.features):
@@ -183,6 +218,40 @@ class MetadataRebuild:
             f" {max(end_offset, 1)} on"
         )
         return lines
+
+    def _write_properties(self) -> list[str]:
+        """A directory without them would be taken for a new one by the next start, with nothing in it to recover."""
+        files, root = self._files, self._root
+        if files.exists(root / layout.META_PROPERTIES_FILE):
+            return []
+        node_id = self._remains.node_id()
+        write_meta_properties(files, root, MetaProperties(uuid_to_text(random_uuid()), node_id, random_uuid()))
+        return [f"{layout.META_PROPERTIES_FILE} is written: node.id {node_id}, and a new cluster.id"]
+
+    def _finish_deletions(self) -> Iterator[str]:
+        """What a crash left of topics whose removal can still be read is no topic."""
+        removed = self._remains.image.removed_topics
+        for one, path in list(self._remains.partition_directories()):
+            if one.topic not in self._remains.image.topics and is_deleted(self._files, path, one.topic, removed):
+                self._files.rename(path, path.with_name(layout.delete_directory_name(*one)))
+                self._files.sync_directory(path.parent)
+                yield f"{path.name}: its topic was deleted; the next start removes it"
+
+    def _write_identities(self) -> Iterator[str]:
+        """`partition.metadata` where there is none, or nothing in it."""
+        for one, path in self._remains.partition_directories():
+            topic = self._remains.image.topics.get(one.topic)
+            if topic is None or path.parent != self._root:
+                continue  # the next start writes it, in a directory that is locked then
+            try:
+                is_missing = read_partition_metadata(self._files, path) is None
+            except BlankFile:
+                is_missing = True
+            except BrokenFile:
+                continue  # mended before
+            if is_missing:
+                write_partition_metadata(self._files, path, topic.id)
+                yield f"{path.name}/{layout.PARTITION_METADATA_FILE}: written, topic id {uuid_to_text(topic.id)}"
 
     def _build(self, end_offset: int, epoch: int) -> None:
         """The new directory, whole and synced, under the name that says so."""
@@ -221,19 +290,6 @@ class MetadataRebuild:
             lines.append(f"the old one is kept as {stray}")
         self._files.rename(self._root / REBUILT, self._directory)
         self._files.sync_directory(self._root)
-        self._remains = MetadataRemains(self._files, self._remains.roots)
+        self._remains = MetadataRemains(self._files, self._remains.roots, self._remains.given_node_id)
         self._remains.read()
         return [*lines, "the rebuilt metadata log is in its place"]
-
-
-def is_of_zookeeper(files: Files, roots: Sequence[Path]) -> bool:
-    """Whether the first of `roots` holds partitions of a Kafka whose topics stood in ZooKeeper (`meta.properties` of
-    version 0), and none of them has been given a metadata log. Raises OSError.
-    """
-    if any(files.is_directory(root / METADATA_DIRECTORY) for root in roots):
-        return False
-    try:
-        properties = read_meta_properties(files, roots[0])
-    except BrokenFile:
-        return False
-    return properties is not None and properties.version == 0 and has_partitions(files, roots[0])

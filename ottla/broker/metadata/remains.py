@@ -31,9 +31,12 @@ from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
 
 
 class MetadataRemains:
-    """See the module's text. `roots` are the log directories, the one with the metadata log first."""
+    """See the module's text. `roots` are the log directories, the one with the metadata log first; `given_node_id` is
+    the broker's where nothing in them says it.
+    """
 
-    def __init__(self, files: Files, roots: Sequence[Path]) -> None:
+    def __init__(self, files: Files, roots: Sequence[Path], given_node_id: int | None = None) -> None:
+        self.given_node_id = given_node_id
         self.files = files
         self.roots = roots
         self.image = MetadataImage()
@@ -146,14 +149,14 @@ class MetadataRemains:
         return False
 
     def node_id(self) -> int:
-        """By the directory's `meta.properties`; where that says nothing, by the metadata."""
+        """By the directory's `meta.properties`; where that says nothing, by the metadata; then as was given, else 1."""
         try:
             properties = read_meta_properties(self.files, self.roots[0])
         except BrokenFile:
             properties = None
         if properties is not None:
             return properties.node_id
-        return next(iter(self.image.brokers), 1)
+        return next(iter(self.image.brokers), 1 if self.given_node_id is None else self.given_node_id)
 
     def directory_id(self, root: Path) -> UUID:
         """By its `meta.properties`; zero where that says nothing."""
