@@ -26,7 +26,6 @@ from ottla.broker.turn import Turn
 from ottla.broker.workers import InlineWorkers, ThreadedWorkers
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.clock import SystemClock
-from ottla.storage.directory_shapes import refuse_partitions_without_metadata
 from ottla.storage.disk_errors import level_of
 from ottla.storage.layout import OFFSETS_TOPIC
 from ottla.storage.manager import LogManager
@@ -98,6 +97,7 @@ class Node:
         self.chores = Chores(self)
         self.catalog.settings.on_broker_changed = self.chores.configuration_changed
         self.dispatcher = RequestDispatcher(self)
+        self._is_claimed = False
         self.bound_listeners: dict[str, tuple[str, int]] = {}
         """The address that each listener is bound to, by its name, once it is."""
 
@@ -106,13 +106,27 @@ class Node:
         self.open()
         self.begin()
 
+    def claim(self) -> None:
+        """Lock the log directories before anything else is taken, such as ports: a second broker on them shall be told
+        of the lock. `open` or `release` comes next. Raises StorageError, one line for people.
+        """
+        self.log_manager.claim_directories()
+        self._is_claimed = True
+
+    def release(self) -> None:
+        """Give back what `claim` took; does nothing after `open`."""
+        self._is_claimed = False
+        self.log_manager.release()
+
     def open(self) -> None:
         """Open directories, catalog and logs, and recover what needs it. Blocks, and may run in another thread than the
         broker's as long as nobody else looks at the node; only `log_manager.loading` may be asked, and told to stop.
 
         Raises what these raise, each with one line for people: StorageError, MetadataError, OSError; LoadInterrupted.
         """
-        refuse_partitions_without_metadata(self.files, self.log_manager.paths)
+        if not self._is_claimed:
+            self.claim()
+        self._is_claimed = False
         self.log_manager.open_directories(self.config.ottla_cluster_id or None, self.catalog.look)
         try:
             self.catalog.open()

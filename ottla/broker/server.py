@@ -1,6 +1,7 @@
 """A node under an event loop: listeners, timers, start-up summary, drain (the shell around `Node`).
 
-    start:  ports are bound, HTTP answers  ->  directories, catalog, logs (in a thread)  ->  listeners accept
+    start:  directories are locked  ->  ports are bound, HTTP answers  ->  directories, catalog, logs (in a thread)
+            ->  listeners accept
     stop:   no new connections  ->  started requests are answered  ->  connections end  ->  logs are synced and closed
 
 `process.py` calls `stop` at a signal; `interrupt_start` ends a recovery: the next start goes on with what is left of
@@ -122,11 +123,14 @@ class Server:
         loop = asyncio.get_running_loop()
         raise_file_limit()
         self._is_open = False
-        sockets = [(listener, bind(listener, self.config)) for listener in self.config.listeners]
+        node = self._node = Node(
+            self.config, clock=self._clock, files=self._files, post=lambda step: self._post(loop, step)
+        )
+        sockets: list[tuple[Listener, socket.socket]] = []
         try:
-            node = self._node = Node(
-                self.config, clock=self._clock, files=self._files, post=lambda step: self._post(loop, step)
-            )
+            node.claim()
+            for listener in self.config.listeners:
+                sockets.append((listener, bind(listener, self.config)))
             # After every socket that is ready now has been read.
             node.turn.on_work = functools.partial(loop.call_soon, node.turn.looked)
             self._timers = LoopTimers(node, loop)
@@ -142,6 +146,8 @@ class Server:
             if self._is_open:  # cancelled, say, when the logs were just opened: somebody may want to start again
                 self.node.stop()
                 self._node = None
+            else:
+                node.release()
             if self._http is not None:
                 await self._http.stop()
             raise

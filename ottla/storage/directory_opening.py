@@ -36,18 +36,41 @@ class TakenDirectories(NamedTuple):
     cluster_id: str
 
 
+def claim_directories(files: Files, config: BrokerConfig) -> list[LogDirectory]:
+    """The entries of `log.dirs`, locked where anybody has ever locked them. Makes and changes nothing. StorageError, in
+    one line, when somebody else has one; the locks of the others are given back then.
+    """
+    directories = [
+        LogDirectory(files, path, lambda: config.ottla_log_dir_reserve_bytes) for path in _distinct(config.log_dirs)
+    ]
+    try:
+        for directory in directories:
+            directory.claim()
+    except BaseException:
+        release_directories(directories)
+        raise
+    return directories
+
+
+def release_directories(directories: Sequence[LogDirectory]) -> None:
+    """Give the locks back."""
+    for directory in directories:
+        directory.release()
+
+
 def take_directories(
-    files: Files, config: BrokerConfig, cluster_id: str | None, look: Look | None = None
+    files: Files,
+    config: BrokerConfig,
+    directories: list[LogDirectory],
+    cluster_id: str | None,
+    look: Look | None = None,
 ) -> TakenDirectories:
-    """Lock and check every directory of `log.dirs`, then begin in each of them.
+    """Lock and check every directory of `log.dirs` (`claim_directories`), then begin in each of them.
 
     `cluster_id` is demanded of the directories if given; without it, theirs holds, or a new one is made. StorageError,
     in one line, when the broker cannot start on them, or what `look` raises; their locks are given back then, and
     nothing was written.
     """
-    directories = [
-        LogDirectory(files, path, lambda: config.ottla_log_dir_reserve_bytes) for path in _distinct(config.log_dirs)
-    ]
     found: dict[Path, MetaProperties | None] = {}
     try:
         for directory in directories:
@@ -76,8 +99,7 @@ def take_directories(
             if directory.is_offline:
                 directory.tell_offline()
     except BaseException:
-        for directory in directories:
-            directory.release()
+        release_directories(directories)
         raise
     return taken
 

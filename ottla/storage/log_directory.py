@@ -66,6 +66,25 @@ class LogDirectory(DirectoryStatus):
 
     # -- life
 
+    def claim(self) -> None:
+        """Lock the directory if anybody has ever locked it, so that a broker that has it is named before all else.
+
+        Makes nothing. Raises StorageError when somebody else has it; `open` meets what the disk says.
+        """
+        try:
+            is_known = self._files.exists(self.path / LOCK_FILE)
+        except OSError:
+            return
+        if is_known:
+            with contextlib.suppress(OSError):
+                self._take_lock()
+
+    def _take_lock(self) -> None:
+        try:
+            self._lock = self._files.lock(self.path / LOCK_FILE)
+        except BlockingIOError as error:
+            raise StorageError(f"{self.path} is in use by another broker ({error.strerror})") from error
+
     def open(self) -> MetaProperties | None:
         """Make the directory when missing, lock it, and read what it says of itself without changing anything.
 
@@ -73,10 +92,8 @@ class LogDirectory(DirectoryStatus):
         newer Ottla wrote it or a file in it is broken, OSError when the disk does not let us.
         """
         self._files.make_directory(self.path, parents=True)
-        try:
-            self._lock = self._files.lock(self.path / LOCK_FILE)
-        except BlockingIOError as error:
-            raise StorageError(f"{self.path} is in use by another broker ({error.strerror})") from error
+        if self._lock is None:
+            self._take_lock()
         try:
             return self._read_identity()
         except BaseException:

@@ -32,7 +32,8 @@ from uuid import UUID
 
 from ottla.storage.checkpoint import BrokenFile
 from ottla.storage.delayed_removal import DelayedRemovals
-from ottla.storage.directory_opening import Look, take_directories
+from ottla.storage.directory_opening import Look, claim_directories, release_directories, take_directories
+from ottla.storage.directory_shapes import refuse_partitions_without_metadata
 from ottla.storage.directory_status import DirectoryState
 from ottla.storage.errors import StorageError
 from ottla.storage.layout import (
@@ -104,6 +105,7 @@ class LogManager:
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self.checkpoints = LogCheckpoints(self.directories, self.logs, self._homes)
         """Writes which offsets of the logs are on disk; any thread may ask it to."""
+        self._claimed: list[LogDirectory] = []
         self._removals = DelayedRemovals(files)
         self.deletions_are_settled = True
         """Whether no directory of a deleted topic was left under its name, nor may be in a directory that is away."""
@@ -113,6 +115,20 @@ class LogManager:
 
     # -- directories
 
+    def claim_directories(self) -> None:
+        """Lock the directories of `log.dirs` that anybody has ever locked; `open_directories` or `release` comes next.
+
+        Makes and changes nothing. StorageError, in one line, when somebody else has one, or a start on what is in them
+        would set every partition aside.
+        """
+        refuse_partitions_without_metadata(self._files, [Path(path).absolute() for path in self._config.log_dirs])
+        self._claimed = claim_directories(self._files, self._config)
+
+    def release(self) -> None:
+        """Give back what `claim_directories` locked, before `open_directories`."""
+        release_directories(self._claimed)
+        self._claimed = []
+
     def open_directories(self, cluster_id: str | None = None, look: Look | None = None) -> None:
         """Lock and check every directory of `log.dirs`, then take them (`directory_opening.py`).
 
@@ -121,14 +137,10 @@ class LogManager:
         refuse them by what it raises. A directory that the disk refuses is OFFLINE as long as another one works.
         StorageError, in one line, when the broker cannot start on them.
         """
-        taken = take_directories(self._files, self._config, cluster_id, look)
+        claimed, self._claimed = self._claimed or claim_directories(self._files, self._config), []
+        taken = take_directories(self._files, self._config, claimed, cluster_id, look)
         self.directories[:] = taken.directories
         self.cluster_id = taken.cluster_id
-
-    @property
-    def paths(self) -> list[Path]:
-        """The entries of `log.dirs`."""
-        return [Path(path).absolute() for path in self._config.log_dirs]
 
     @property
     def was_clean(self) -> bool:

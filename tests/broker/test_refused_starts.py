@@ -97,6 +97,7 @@ def test_a_refused_start_changes_nothing_and_the_next_is_refused_in_the_same_wor
 
 def test_two_directories_with_a_metadata_log_are_refused_and_unchanged() -> None:
     files = two_metadata_logs()
+    files.write_atomically(Path("/other/.lock"), b"")  # the lock that a start takes stays
     before = files.written_state()
     with pytest.raises(StorageError, match=r"__cluster_metadata-0 is in /data/.* and /other/.*: move one of them away"):
         start_node(files, log_dirs="/data,/other")

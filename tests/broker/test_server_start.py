@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +13,15 @@ from unittest import mock
 
 import pytest
 from kit.exchange import batch
+from kit.old_directories import tree
 
 from ottla.broker.catalog import Catalog, NewTopic, TopicOutcome
+from ottla.broker.listening import StartError
 from ottla.broker.node import Node
 from ottla.broker.server import Server
 from ottla.config.broker import BrokerConfig
+from ottla.storage.errors import StorageError
+from ottla.storage.files import OsFiles
 from ottla.storage.load_progress import LoadInterrupted
 
 
@@ -146,3 +151,39 @@ async def stopped(settings: BrokerConfig) -> None:
     server = Server(settings)
     await server.start()
     await server.stop()
+
+
+async def test_a_second_broker_is_told_of_the_lock_before_any_port(tmp_path: Path) -> None:
+    """On the same directory and the same ports: that one runs already is what its owner has to know."""
+    first = Server(config(tmp_path / "data"))
+    await first.start()
+    try:
+        assert first.http_address is not None
+        keys = {
+            "listeners": f"PLAINTEXT://{first.bootstrap}",
+            "ottla.http.listener": f"127.0.0.1:{first.http_address[1]}",
+            "log.dirs": str(tmp_path / "data"),
+        }
+        with pytest.raises(StorageError, match="data is in use by another broker"):
+            await Server(BrokerConfig.of(keys)).start()
+        with pytest.raises(StartError, match="listeners="):
+            await Server(BrokerConfig.of(keys | {"log.dirs": str(tmp_path / "other")})).start()
+    finally:
+        await first.stop()
+
+
+@pytest.mark.parametrize("taken", ["listeners", "ottla.http.listener"])
+async def test_a_start_that_gets_no_port_gives_the_lock_back_and_makes_nothing(tmp_path: Path, taken: str) -> None:
+    crashed_broker(tmp_path / "data")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        keys = {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": f"{tmp_path / 'data'},{tmp_path / 'new'}",
+            taken: f"PLAINTEXT://{address}" if taken == "listeners" else address,
+        }
+        before = tree(tmp_path)
+        with pytest.raises(StartError, match=taken):
+            await Server(BrokerConfig.of(keys)).start()
+        assert tree(tmp_path) == before
+    OsFiles().lock(tmp_path / "data" / ".lock").release()

@@ -361,3 +361,34 @@ def test_a_look_up_in_old_messages_is_told_with_their_own_header(
     assert "CRC-32 of what follows: right" in said
     assert f"  {field} " in said
     assert f"Found: offset {offset} is in the batch at position" in said
+
+
+def test_what_is_unsure_has_an_exit_status_of_its_own(left_behind: Path) -> None:
+    """Past the recovery point of a broker that was killed: the next start looks at it. Damage counts for more."""
+    (left_behind / layout.CLEAN_SHUTDOWN_FILE).unlink()
+    (left_behind / layout.RECOVERY_POINT_CHECKPOINT_FILE).write_text("0\n0\n")
+    path = left_behind / "orders-0" / layout.offset_file_name(0, ".log")
+    spoil(path, 100)
+    status, told = verified(left_behind)
+    assert [one["severity"] for one in told if one["type"] == "finding"] == ["unsure"]
+    assert status == 3
+    assert ottla("log", "verify", "--quiet", left_behind).exit_code == 3
+    assert ottla("log", "verify", left_behind / "orders-0").exit_code == 3
+    spoil(left_behind / "meta.properties", 0)
+    assert verified(left_behind)[0] == 1
+    assert ottla("log", "verify", "--repair", left_behind).exit_code == 0
+    assert verified(left_behind)[0] == 0
+
+
+def test_messages_of_before_0_11_are_looked_into(tmp_path: Path) -> None:
+    """Their headers, their checksums and the order of their offsets, as the page says."""
+    old_directory(tmp_path)
+    path = tmp_path / "t-0" / layout.offset_file_name(0, ".log")
+    write_offsets(OsFiles(), tmp_path / layout.RECOVERY_POINT_CHECKPOINT_FILE, {TopicPartition("t", 0): 1})
+    _, told = verified("t-0", "--log-dir", tmp_path)
+    assert not [one for one in told if one["type"] == "finding" and one["file"] == str(path)]
+    spoil(path, 30)
+    status, told = verified("t-0", "--log-dir", tmp_path)
+    assert status == 1
+    (problem,) = [one["problem"] for one in told if one["type"] == "finding" and one["file"] == str(path)]
+    assert problem.startswith("the checksum does not match")
