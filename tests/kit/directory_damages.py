@@ -188,6 +188,15 @@ def metadata_gone(files: SimulatedFiles) -> None:
     files.remove_directory(METADATA)
 
 
+def partitions_alone(files: SimulatedFiles) -> None:
+    """Everything beside them is gone, and who they are."""
+    metadata_gone(files)
+    for name in files.list_directory(DATA):
+        if not files.is_directory(DATA / name):
+            files.unlink(DATA / name)
+    files.unlink(PLACE / layout.PARTITION_METADATA_FILE)
+
+
 def metadata_index(files: SimulatedFiles) -> None:
     files.write_atomically(logs_of(files, METADATA)[0].with_suffix(".timeindex"), bytes(7))
 
@@ -229,6 +238,7 @@ DAMAGES: list[Callable[[SimulatedFiles], int | None]] = [
     metadata_damage,
     metadata_without_a_byte,
     metadata_gone,
+    partitions_alone,
     metadata_index,
     quorum_state,
 ]

@@ -15,9 +15,10 @@ from kit.directory_damages import (
     flipped_identity,
     metadata_damage,
     metadata_without_a_byte,
+    partitions_alone,
     unreadable_recovery_points,
 )
-from kit.left_behind import ALL, BATCHES, KEYS, METADATA, ORDERS, PLACE, left_behind, logs_of
+from kit.left_behind import ALL, BATCHES, KEYS, METADATA, ORDERS, PLACE, flip, left_behind, logs_of
 from kit.logs import NOW_MS, stored
 from kit.nodes import DATA, start_node
 from kit.simulated_files import CrashPoint, SimulatedFiles
@@ -32,6 +33,7 @@ from ottla.storage import layout
 from ottla.storage.checkpoint import read_offsets, write_offsets
 from ottla.storage.errors import StorageError
 from ottla.storage.layout import TopicPartition
+from ottla.storage.partition_metadata import write_partition_metadata
 from ottla.storage.repair import DirectoryInUse, Repair
 from ottla.storage.scan import walk
 from ottla.storage.verify import Severity, Verification
@@ -154,7 +156,9 @@ def test_a_last_batch_that_was_acknowledged_is_kept_aside_and_not_cut() -> None:
     assert files.size(PLACE / aside) > HEADER_BYTES
 
 
-@pytest.mark.parametrize("damage", [bad_batch, unreadable_recovery_points, metadata_damage, bad_epochs])
+@pytest.mark.parametrize(
+    "damage", [bad_batch, unreadable_recovery_points, metadata_damage, bad_epochs, partitions_alone]
+)
 @pytest.mark.parametrize("power_cut", [True, False], ids=["power cut", "kill"])
 def test_a_repair_that_is_stopped_anywhere_is_finished_by_the_next(
     damage: Callable[[SimulatedFiles], int | None], power_cut: bool
@@ -377,6 +381,34 @@ def test_a_directory_of_a_kafka_with_zookeeper_is_left_to_it_until_a_repair_make
     assert [one for one in again.look() if one.severity is not Severity.NOTE] == []
     assert again.plan() == []
     assert served(started(files)) == ALL
+
+
+def test_what_a_crash_left_of_a_deleted_topic_is_no_topic_after_a_repair() -> None:
+    """Its removal can be read before the damage; its directory was not renamed yet."""
+    files = left_behind()
+    node = started(files)
+    node.catalog.create_topics([NewTopic("gone")], lambda _: None)
+    node.settle()
+    topic_id = node.catalog.topics["gone"].id
+    node.catalog.delete_topics(["gone"], lambda _: None)
+    node.settle()
+    node.catalog.create_topics([NewTopic("last")], lambda _: None)
+    node.settle()
+    node.log_manager.checkpoints.write_recovery_points()
+    files = files.kill()
+    files.make_directory(DATA / "gone-0")
+    write_partition_metadata(files, DATA / "gone-0", topic_id)
+    (path,) = logs_of(files, METADATA)
+    last, _ = list(walk(files.open(path).pread, 0, files.size(path)))[-1]
+    flip(files, path, last + HEADER_BYTES + 3)
+    told = [line for _, line in repair(files)]
+    assert "gone-0: its topic was deleted; the next start removes it" in told
+    node = started(files)
+    assert set(node.catalog.topics) == {"orders", "last"}
+    assert [name for name in files.list_directory(DATA) if name.startswith(("gone", "last")) or "orders" in name] == [
+        "last-0",
+        "orders-0",
+    ]
 
 
 def test_the_tail_of_a_metadata_log_that_was_stopped_cleanly_is_not_torn_but_damaged() -> None:

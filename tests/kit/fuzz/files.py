@@ -143,7 +143,8 @@ def _repair(ending: str, edits: Edits) -> None:
     files = _directory(ending, edits)
 
     def mend() -> None:
-        for _ in Repair(files, DATA, NOW_MS, None, MetadataRebuild(files, DATA, NOW_MS, ())).run():
+        metadata = MetadataRebuild(files, DATA, NOW_MS, ())
+        for _ in Repair(files, DATA, NOW_MS, None, metadata, lambda question: True).run():
             pass
         going = Repair(files, DATA, NOW_MS, None, MetadataRebuild(files, DATA, NOW_MS, ()))
         list(going.look())
