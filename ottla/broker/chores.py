@@ -22,6 +22,7 @@ Nothing here knows of a loop: the node's timers drive all of it, and so does a m
     log cleaner            log.cleaner.backoff.ms                            see log_cleaner.py
     producer expiry        producer.id.expiration.check.interval.ms          some idle producers
     group expiry           offsets.retention.check.interval.ms               old offsets and empty groups of some groups
+    clock                  1 s                                               see clock_watch.py
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker import log_cleaner
+from ottla.broker.clock_watch import ClockWatch
 from ottla.broker.courtesy import courtesy_in
 from ottla.broker.retaining import retain, retain_log
 from ottla.protocol.errors import KafkaError
@@ -216,6 +218,12 @@ class Chores:
         self._add("producer expiry", config.producer_id_expiration_check_interval_ms, self._expire_producers)
 
         self._add("group expiry", config.offsets_retention_check_interval_ms, self._expire_groups)
+        self._clock_watch = ClockWatch(self._node)
+        self._add("clock", HOUSEKEEPING_INTERVAL_MS, self._watch_clock)
+
+    def _watch_clock(self) -> bool:
+        write = self._clock_watch.step()
+        return write is not None and self.chores["clock"].in_worker(write)
 
     def _expire_groups(self) -> bool:
         return self._node.has_groups and self._node.groups.expire_some()
@@ -267,7 +275,7 @@ class Chores:
         """Take what is due from some logs, and have it unlinked: of a large file that takes long."""
         chore = self.chores["segment unlink"]
         paths: list[Path] = []
-        now_ms = self._node.clock.wall_ms()
+        now_ms = self._node.clock.monotonic_ms()
 
         def take(log: Log) -> bool:
             paths.extend(log.retention.take_due_files(now_ms))
@@ -375,5 +383,5 @@ class Chores:
     def _expire_all(self) -> Iterator[int]:
         for log in list(self._node.log_manager.logs.values()):
             if log.error is None:
-                yield from log.producers.expire(self._node.clock.wall_ms())
+                yield from log.producers.expire(self._node.clock_trust.deletion_ms())
             yield PRODUCERS_PER_STEP // LOGS_PER_STEP

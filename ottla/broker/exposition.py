@@ -110,6 +110,7 @@ class NodeCollector(Collector):
         yield from self._directories()
         yield from self._groups()
         yield from self._cleaner()
+        yield from self._clock()
         yield from self._work()
 
     def _topics(self) -> Iterator[Metric]:
@@ -282,6 +283,12 @@ class NodeCollector(Collector):
         yield _counter(
             "ottla_group_load_skipped_records", "Records that loading could not use.", counters.skipped_records
         )
+
+    def _clock(self) -> Iterator[Metric]:
+        trust = self._node.clock_trust
+        yield _gauge("ottla_clock_suspect", "1 while the wall clock is not believed.", int(trust.is_suspect))
+        yield _gauge("ottla_clock_jump_seconds", "By how much it is ahead then, or behind.", trust.jump_ms / 1e3)
+        yield _gauge("ottla_clock_trust_seconds", "Until it is believed as it is.", trust.left_ms / 1e3)
 
     def _work(self) -> Iterator[Metric]:
         metrics = self._node.metrics

@@ -181,10 +181,11 @@ class LogCleaner:
     def _look(self, candidates: list[_Candidate]) -> None:
         self._is_looking = True
         now_ms = self._node.clock.wall_ms()
+        deletion_ms = self._node.clock_trust.deletion_ms()
 
         def work() -> None:
             for candidate in candidates:
-                candidate.assess(now_ms)
+                candidate.assess(deletion_ms)  # min.compaction.lag.ms keeps records that are young
 
         def done(_: object, error: BaseException | None) -> None:
             self._is_looking = False
@@ -244,7 +245,9 @@ class LogCleaner:
             found,
             dedupe_buffer_bytes=node.config.log_cleaner_dedupe_buffer_size,
             load_factor=node.config.log_cleaner_io_buffer_load_factor,
-            now_ms=node.clock.wall_ms(),
+            now_ms=node.clock_trust.estimate_ms(),
+            deletion_ms=node.clock_trust.deletion_ms(),
+            monotonic_ms=node.clock.monotonic_ms(),
             cover=lambda offset: node.log_manager.checkpoints.cover(log.topic, log.partition, offset),
             checkpoint=lambda offset: node.log_manager.checkpoints.write_clean_offset(log, offset),
             pause=self._pause,

@@ -26,6 +26,7 @@ from ottla.broker.turn import Turn
 from ottla.broker.workers import InlineWorkers, ThreadedWorkers
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.clock import SystemClock
+from ottla.storage.clock_trust import ClockLimits, ClockTrust
 from ottla.storage.disk_errors import level_of
 from ottla.storage.layout import OFFSETS_TOPIC
 from ottla.storage.manager import LogManager
@@ -61,6 +62,9 @@ class Node:
         self.config = config
         self.clock: Clock = SystemClock() if clock is None else clock
         self.files: Files = _os_files(config) if files is None else files
+        self.clock_trust = ClockTrust(
+            self.clock, lambda: ClockLimits(config.ottla_clock_jump_max_ms, config.ottla_clock_trust_after_ms)
+        )
         self.metrics = Metrics()
         self.timers = Timers()
         self.turn = Turn(self.clock.wall_ms)
@@ -129,6 +133,8 @@ class Node:
         self._is_claimed = False
         self.log_manager.open_directories(self.config.ottla_cluster_id or None, self.catalog.look)
         try:
+            self.clock_trust.begin(self.log_manager.known_time)
+            self.log_manager.write_known_time(self.clock_trust.known(), only_missing=True)
             self.catalog.open()
         except BaseException:
             self.log_manager.close(clean=False)
@@ -149,6 +155,7 @@ class Node:
         self.syncer.close()
         self.workers.close()
         self.catalog.close()
+        self.log_manager.write_known_time(self.clock_trust.known())
         self.log_manager.close(clean=True, broker_epoch=self.catalog.node_epoch)
 
     @cached_property

@@ -36,7 +36,14 @@ def retain(node: Node, partition: Partition, who: str, done: Callable[[Sequence[
 
 def retain_log(node: Node, log: Log, who: str, done: Callable[[Sequence[Segment]], None]) -> None:
     """The same for a log that nobody watches: that of the metadata."""
-    _advance(node, log, who, log.retention.steps(node.clock.wall_ms(), courtesy_in(node.workers)), None, done)
+    clock = node.clock
+    steps = log.retention.steps(
+        clock.wall_ms(),
+        courtesy_in(node.workers),
+        deletion_ms=node.clock_trust.deletion_ms(),
+        monotonic_ms=clock.monotonic_ms(),
+    )
+    _advance(node, log, who, steps, None, done)
 
 
 def _advance(

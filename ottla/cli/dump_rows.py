@@ -46,6 +46,7 @@ _TEXT_FILES = (
     layout.PARTITION_METADATA_FILE,
     layout.META_PROPERTIES_FILE,
     layout.FORMAT_FILE,
+    layout.CLOCK_FILE,
     layout.CLEAN_SHUTDOWN_FILE,
     "quorum-state",
 )

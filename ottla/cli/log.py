@@ -22,6 +22,7 @@ from ottla.cli.log_operations import http_option
         "roll": ("ottla.cli.log_operations:roll", "Begin a new segment, on a running broker."),
         "retain": ("ottla.cli.log_operations:retain", "Delete now what retention would, on a running broker."),
         "clean": ("ottla.cli.log_housekeeping:clean", "Compact a topic now, on a running broker."),
+        "trust-clock": ("ottla.cli.log_operations:trust_clock", "Say that the broker's wall clock is right."),
     },
     short_help="Look into the log files on disk; roll, retain and clean on a running broker.",
 )
@@ -29,8 +30,8 @@ def log() -> None:
     """Look into the files of a data directory.
 
     dump, explain, verify and strays need no broker and only read, so also beside a running one (with --repair or
-    --remove it must be stopped). roll, retain and clean ask a running broker, at its ottla.http.listener, and so does
-    explain with --retention or --compaction.
+    --remove it must be stopped). roll, retain, clean and trust-clock ask a running broker, at its ottla.http.listener,
+    and so does explain with --retention or --compaction.
     """
 
 

@@ -1,4 +1,4 @@
-"""`ottla log roll` and `ottla log retain`: asked of a running broker, at its HTTP port."""
+"""`ottla log roll`, `ottla log retain` and `ottla log trust-clock`: asked of a running broker, at its HTTP port."""
 
 from __future__ import annotations
 
@@ -78,6 +78,33 @@ def retain(topic: str | None, address: str, as_json: bool) -> None:
         if not as_json:
             deleted = sum(len(one["deleted_segments"]) for one in told)
             click.echo(f"{_count(deleted, 'segment')} deleted, in {_count(len(told), 'partition')}")
+
+
+@click.command("trust-clock", short_help="Say that the broker's wall clock is right, on a running broker.")
+@http_option
+@click.option("--json", "as_json", is_flag=True, help="The broker's answer, one JSON object.")
+def trust_clock(address: str, as_json: bool) -> None:
+    """Let the running broker believe its wall clock, which has jumped: what is too old by it may be deleted now.
+
+    After a jump of more than ottla.clock.jump.max.ms deletion by time waits, and an ERROR line of the broker says so.
+    The broker takes this from its own machine only, at ottla.http.listener, which must be set.
+
+    \b
+    Example:
+      ottla log trust-clock
+    """
+    answer = post(address, "/log/trust-clock", {})
+    if as_json:
+        click.echo(json.dumps(answer))
+        return
+    from ottla.storage.clock_trust import duration, shown
+
+    wall, jump_ms = shown(answer["wall_ms"]), answer["jump_ms"]
+    if answer["was_suspect"]:
+        side = "ahead" if jump_ms > 0 else "behind"
+        click.echo(f"{wall} is believed now, {duration(abs(jump_ms))} {side} of what the broker knew")
+    else:
+        click.echo(f"{wall} was believed already; nothing waits")
 
 
 def _count(number: int, noun: str) -> str:

@@ -34,7 +34,7 @@ from ottla.config.options import (
     OriginKind,
     text_of,
 )
-from ottla.config.ours import Limits, Promises
+from ottla.config.ours import Limits, Promises, WallClock
 from ottla.config.security import Access, Sasl, Tls
 from ottla.config.sources import read_environment, read_overrides, read_properties
 
@@ -62,6 +62,7 @@ class BrokerConfig(
     Access,
     Promises,
     Limits,
+    WallClock,
 ):
     """All keys of the broker.
 

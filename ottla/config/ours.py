@@ -52,6 +52,25 @@ def _cluster_id(text: str) -> str:
     return text
 
 
+class WallClock(Options):
+    """Ottla: how far the wall clock is believed (docs/clock.md)."""
+
+    ottla_clock_jump_max_ms = int64(
+        3600000,
+        at_least=-1,
+        dynamic=True,
+        doc="By how much the wall clock may move against the boot clock, or at a start against the newest time known "
+        "from the disk, before deletion by time waits. -1: the wall clock is believed whatever it says.",
+    )
+    ottla_clock_trust_after_ms = int64(
+        86400000,
+        at_least=0,
+        dynamic=True,
+        doc="How long a wall clock that has jumped must go on without another jump, while the broker runs, until it is "
+        "believed and deletion by time goes by it. `ottla log trust-clock` believes it at once.",
+    )
+
+
 PROFILE_NAMES = ("default", "kafka-4.1", "kafka-4.0", "kafka-3.9", "kafka-2.8")
 """Values of `ottla.profile`; what they mean: ottla/broker/profiles.py."""
 

@@ -115,8 +115,10 @@ class BatchCleaning:
         last_offset_of: LastOffsetOf,
         max_decompressed_bytes: int,
         pause: Pause,
+        deletion_ms: int | None = None,
     ) -> None:
         """Args:
+        now_ms: wall time, from which a horizon is set; `deletion_ms`: by which time horizons are over, if another.
         end_offset: where that ends which may be cleaned now; a batch that ends there is never dropped.
         """
         self.keeps_old_tombstones = True
@@ -124,7 +126,7 @@ class BatchCleaning:
         self.records_read = 0
         self.records_kept = 0
         self._offsets = offsets
-        self._now_ms = now_ms
+        self._deletion_ms = now_ms if deletion_ms is None else deletion_ms
         self._horizon_ms = now_ms + delete_retention_ms
         self._end_offset = end_offset
         self._last_offset_of = last_offset_of
@@ -153,7 +155,7 @@ class BatchCleaning:
     def _kept(self, data: bytes, header: BatchHeader) -> list[RawRecord]:
         offsets, base_offset = self._offsets, header.base_offset
         latest_offset, newest_of = offsets.latest_offset, offsets.get
-        keeps_tombstones = not header.has_delete_horizon or self._now_ms < header.base_timestamp
+        keeps_tombstones = not header.has_delete_horizon or self._deletion_ms < header.base_timestamp
         kept: list[RawRecord] = []
         for number, record in enumerate(raw_records(data, header.record_count)):
             offset = base_offset + record.offset_delta

@@ -75,12 +75,17 @@ class LogCleaning:
         dedupe_buffer_bytes: int,
         load_factor: float,
         now_ms: int,
+        deletion_ms: int | None = None,
+        monotonic_ms: int | None = None,
         cover: Callable[[int], None],
         checkpoint: Callable[[int], None],
         pause: Pause = lambda: None,
     ) -> None:
         """Args:
         state, found: the log and what there is to clean, of this moment.
+        now_ms: wall time; tombstones that are met now are kept until `delete.retention.ms` after it.
+        deletion_ms: by which time tombstones are old enough to go (clock_trust.py); `now_ms` without one.
+        monotonic_ms: from when on the files of old segments wait for `file.delete.delay.ms`; `now_ms` without one.
         dedupe_buffer_bytes, load_factor: `log.cleaner.dedupe.buffer.size`, `log.cleaner.io.buffer.load.factor`.
         cover: sees to it that the log's row of `recovery-point-offset-checkpoint` is on disk and says at least as much.
         checkpoint: writes the log's row of `cleaner-offset-checkpoint`, durably; both are called by pieces of work.
@@ -90,6 +95,8 @@ class LogCleaning:
         self._state = state
         self._found = found
         self._now_ms = now_ms
+        self._deletion_ms = now_ms if deletion_ms is None else deletion_ms
+        self._waits_from_ms = now_ms if monotonic_ms is None else monotonic_ms
         self._cover = cover
         self._checkpoint = checkpoint
         self._pause = pause
@@ -174,6 +181,7 @@ class LogCleaning:
         decision = BatchCleaning(
             self._offsets,
             now_ms=self._now_ms,
+            deletion_ms=self._deletion_ms,
             delete_retention_ms=self._state.config.delete_retention_ms,
             end_offset=self._found.first_uncleanable_offset,
             last_offset_of=self._last_offset_of,
@@ -311,14 +319,14 @@ class LogCleaning:
 
     def _retire(self, segments: Sequence[Segment], cleaned: CleanedSegment) -> None:
         for segment in segments:
-            self._change_names(partial(segment_swap.retire, self._log, segment, cleaned, self._now_ms))
+            self._change_names(partial(segment_swap.retire, self._log, segment, cleaned, self._waits_from_ms))
 
     def _finish_now(self, waiting: Sequence[Segment], cleaned: CleanedSegment) -> None:
         """The broker stops in the middle of a swap: what is left takes two syncs, and a start would have to do it."""
         if self._log.takes_writes:
             try:
                 for segment in waiting:
-                    segment_swap.retire(self._log, segment, cleaned, self._now_ms)
+                    segment_swap.retire(self._log, segment, cleaned, self._waits_from_ms)
                 self._sync_names()
                 segment_swap.finish(cleaned)
                 self._sync_names()

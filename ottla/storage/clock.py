@@ -1,13 +1,21 @@
-"""Time, passed in: the only two clocks that the storage and the broker may look at.
+"""Time, passed in: the only three clocks that the storage and the broker may look at.
 
-`wall_ms` is the calendar and may jump: it serves record timestamps, retention and rolling only. `monotonic_ms` never
-goes back and serves every wait, timeout and delay. Tests pass `kit.clock.ManualClock`, so that nothing sleeps.
+`wall_ms` is the calendar and may jump: it serves record timestamps and rolling, and what is deleted by its age only
+through `clock_trust.py`. `monotonic_ms` never goes back and serves every wait, timeout and delay. `boot_ms` never jumps
+either, and counts while the machine is suspended, too: the calendar is held against it. Tests pass
+`kit.clock.ManualClock`, so that nothing sleeps.
 """
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
+
+BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+_MOST_ID_CHARACTERS = 64
 
 
 class Clock(Protocol):
@@ -21,6 +29,16 @@ class Clock(Protocol):
         """Milliseconds since an arbitrary moment; never goes back."""
         ...
 
+    def boot_ms(self) -> int:
+        """Milliseconds since the machine's start, those of suspends among them; never jumps."""
+        ...
+
+    def boot_id(self) -> str:
+        """Which start of the machine `boot_ms` counts from; empty where the machine does not say. Then `boot_ms` may
+        count from any moment.
+        """
+        ...
+
 
 class SystemClock:
     """The machine's own clocks."""
@@ -32,3 +50,38 @@ class SystemClock:
     def monotonic_ms(self) -> int:
         """Milliseconds since the machine's start."""
         return time.monotonic_ns() // 1_000_000
+
+    def boot_ms(self) -> int:
+        """CLOCK_BOOTTIME of Linux; elsewhere what comes closest (`boot_clock`)."""
+        return _boot_ns() // 1_000_000
+
+    def boot_id(self) -> str:
+        """Linux's random id of this boot; empty elsewhere."""
+        try:
+            return BOOT_ID_FILE.read_text("ascii")[:_MOST_ID_CHARACTERS].strip()
+        except (OSError, ValueError):
+            return ""
+
+
+def boot_clock(platform: str, clocks: object) -> str:
+    """The name of the clock in the module `clocks` (`time`) that counts suspends and never jumps.
+
+    Linux has CLOCK_BOOTTIME. macOS has not; its CLOCK_MONOTONIC_RAW goes on while the machine sleeps, says Apple's
+    clock_gettime(3) (on Linux the clock of that name does not, so it is taken on macOS only). Where there is neither,
+    CLOCK_MONOTONIC serves, which may stand still in a suspend: the calendar then seems to jump by its length.
+    """
+    if hasattr(clocks, "CLOCK_BOOTTIME"):
+        return "CLOCK_BOOTTIME"
+    if platform == "darwin" and hasattr(clocks, "CLOCK_MONOTONIC_RAW"):
+        return "CLOCK_MONOTONIC_RAW"
+    return "CLOCK_MONOTONIC"
+
+
+def _reader() -> Callable[[], int]:
+    number = getattr(time, boot_clock(sys.platform, time), None)
+    if number is None:  # Windows has no clock_gettime
+        return time.monotonic_ns
+    return lambda: time.clock_gettime_ns(number)
+
+
+_boot_ns = _reader()

@@ -5,7 +5,7 @@ A log directory (one entry of `log.dirs`) holds
     .lock  meta.properties  ottla.format  .kafka_cleanshutdown          the directory's own files
     recovery-point-offset-checkpoint  log-start-offset-checkpoint
     replication-offset-checkpoint  cleaner-offset-checkpoint
-    ottla-index-offset-checkpoint
+    ottla-index-offset-checkpoint  ottla.clock
     orders-0/                                                           one directory per partition
         00000000000000000000.log .index .timeindex [.txnindex]          a segment: files named by its base offset
         00000000000000004711.snapshot                                   producer state up to offset 4711
@@ -47,6 +47,8 @@ LOCK_FILE = ".lock"
 META_PROPERTIES_FILE = "meta.properties"
 FORMAT_FILE = "ottla.format"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+CLOCK_FILE = "ottla.clock"
+"""Ours: clock_checkpoint.py."""
 RECOVERY_POINT_CHECKPOINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT_FILE = "log-start-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT_FILE = "replication-offset-checkpoint"

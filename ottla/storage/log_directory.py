@@ -13,9 +13,11 @@ import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.storage.checkpoint import BrokenFile
+from ottla.storage.clock_checkpoint import known_time_of
 from ottla.storage.directory_checkpoints import DirectoryCheckpoints
 from ottla.storage.directory_format import (
     FORMAT_VERSION,
@@ -31,6 +33,9 @@ from ottla.storage.files import Files, Lock, NotOpened
 from ottla.storage.kafka_uuid import random_uuid
 from ottla.storage.layout import FORMAT_FILE, LOCK_FILE, TEMPORARY_SUFFIX
 from ottla.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+
+if TYPE_CHECKING:
+    from ottla.storage.clock_trust import KnownTime
 
 
 class LogDirectory(DirectoryStatus):
@@ -49,6 +54,10 @@ class LogDirectory(DirectoryStatus):
         self.clean_broker_epoch = -1
         self.is_loaded = False
         """Whether every log in it was opened, and so recovered where that was needed."""
+        self.known_time: KnownTime | None = None
+        """The newest time that it knew of before this start wrote to it."""
+        self.has_clock_file = False
+        """Whether a sound `ottla.clock` says so."""
         self.checkpoints = DirectoryCheckpoints(files, path, self)
         self._lock: Lock | None = None
         self._names_guard = threading.Lock()
@@ -111,6 +120,7 @@ class LogDirectory(DirectoryStatus):
             self.is_ours = version is not None
             properties = read_meta_properties(self._files, self.path)
             self.checkpoints.read(is_ours=self.is_ours)
+            self.known_time, self.has_clock_file = known_time_of(self._files, self.path)
         except BrokenFile as error:
             raise StorageError(
                 f"{error}; `ottla log verify --repair {self.path}` says and does what can be done"

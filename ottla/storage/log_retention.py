@@ -57,9 +57,17 @@ class LogRetention:
             gone: list[Segment] = end.value
             return gone
 
-    def steps(self, now_ms: int, pause: Pause = no_pause) -> Generator[Callable[[], None], None, list[Segment]]:
+    def steps(
+        self,
+        now_ms: int,
+        pause: Pause = no_pause,
+        *,
+        deletion_ms: int | None = None,
+        monotonic_ms: int | None = None,
+    ) -> Generator[Callable[[], None], None, list[Segment]]:
         """The same one segment at a time: what is yielded is to be run, in any thread, before it goes on; there it
-        calls `pause` now and then.
+        calls `pause` now and then. `deletion_ms`: by which time segments are too old (clock_trust.py), `monotonic_ms`:
+        from when on their files wait; both are `now_ms` where nothing else is given.
 
         Throw in the OSError with which it failed. Appends and reads go on between the steps; while it is not through
         another one deletes nothing.
@@ -67,10 +75,12 @@ class LogRetention:
         log = self._log
         if not log.takes_writes or self.is_running:
             return []
+        old_ms = now_ms if deletion_ms is None else deletion_ms
+        waits_from_ms = now_ms if monotonic_ms is None else monotonic_ms
         gone: list[Segment] = []
         self.is_running = True
         try:
-            config, before = log.config, self._first_to_stay(now_ms)
+            config, before = log.config, self._first_to_stay(now_ms, old_ms)
             if before > log.segment_list[0].base_offset:
                 before = yield from keep_producers(log, before, pause)
                 if log.error is not None:
@@ -79,11 +89,11 @@ class LogRetention:
                 # would end where it once began.
                 yield from self._names_synced()
             if log.config is not config:
-                before = min(before, self._first_to_stay(now_ms))  # more may have to be kept now
+                before = min(before, self._first_to_stay(now_ms, old_ms))  # more may have to be kept now
             for segment in self._start_behind(before):
                 if segment.is_deleted or not log.takes_writes:
                     break  # cleaned, or closed, since the step before, or its directory failed
-                self._drop(segment, now_ms)
+                self._drop(segment, waits_from_ms)
                 gone.append(segment)
                 # One by one: of several renames a crash may keep any, and a gap would cut off all that follows it.
                 yield from self._names_synced()
@@ -96,7 +106,7 @@ class LogRetention:
             self._ended()
         return gone
 
-    def _first_to_stay(self, now_ms: int) -> int:
+    def _first_to_stay(self, now_ms: int, deletion_ms: int) -> int:
         """Base offset of the first segment that is not to go; the log is rolled for it where all are."""
         log = self._log
         segments = log.segment_list.to_list()
@@ -107,7 +117,7 @@ class LogRetention:
                 log_start_offset=log.log_start_offset,
                 high_watermark=log.high_watermark,
                 log_end_offset=log.log_end_offset,
-                now_ms=now_ms,
+                now_ms=deletion_ms,
             )
         except (OSError, CorruptBatch) as error:
             logger.warning("%s: how old its segments are cannot be said: %s", log.name, error)
@@ -131,7 +141,8 @@ class LogRetention:
         return segments[:count]
 
     def take_due_files(self, now_ms: int) -> list[Path]:
-        """Files of deleted segments whose `file.delete.delay.ms` has passed; the caller unlinks them, in any thread.
+        """Files of deleted segments whose `file.delete.delay.ms` has passed, by the clock that their deletion was given
+        (in a broker the monotonic one); the caller unlinks them, in any thread.
 
         Those that a sync has in hand wait for the next time. What is not unlinked is found by the next start.
         """
@@ -142,7 +153,7 @@ class LogRetention:
         in_hand = () if ticket is None else ticket.segments()
         latest_ms = now_ms + log.config.file_delete_delay_ms
         if any(item.due_ms > latest_ms for item in self.due_unlinks):
-            # The clock was put back, or the delay made shorter: nothing keeps its room on the disk for a year.
+            # The delay was made shorter, or the time that is given goes back: nothing keeps its room for a year.
             self.due_unlinks = [item._replace(due_ms=min(item.due_ms, latest_ms)) for item in self.due_unlinks]
         due = [item for item in self.due_unlinks if item.due_ms <= now_ms and item.segment not in in_hand]
         if not due:
@@ -168,7 +179,7 @@ class LogRetention:
     def _sync_names(self) -> None:
         self._log.unsynced.sync_names()
 
-    def _drop(self, segment: Segment, now_ms: int) -> None:
+    def _drop(self, segment: Segment, waits_from_ms: int) -> None:
         """Rename a segment's files, its snapshot among them, and take it out of the log.
 
         Raises:
@@ -180,7 +191,7 @@ class LogRetention:
         log.forget_segment(segment)
         log.size_bytes -= segment.size_bytes
         segment.is_deleted = True
-        self.due_unlinks.append(DueUnlink(now_ms + log.config.file_delete_delay_ms, paths, segment))
+        self.due_unlinks.append(DueUnlink(waits_from_ms + log.config.file_delete_delay_ms, paths, segment))
 
     def call_after(self, callback: Callable[[], None]) -> None:
         """Call back when no steps are under way, at once if none are: of a log that was closed, they end with the one

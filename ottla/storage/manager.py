@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.storage.checkpoint import BrokenFile
+from ottla.storage.clock_checkpoint import write_known_time
 from ottla.storage.delayed_removal import DelayedRemovals
 from ottla.storage.directory_opening import Look, claim_directories, release_directories, take_directories
 from ottla.storage.directory_shapes import refuse_partitions_without_metadata
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
     from ottla.config.topic import TopicConfig
     from ottla.storage.clock import Clock
+    from ottla.storage.clock_trust import KnownTime
     from ottla.storage.files import Files
     from ottla.storage.log import Log
 
@@ -169,6 +171,25 @@ class LogManager:
 
     def _not_offline(self) -> list[LogDirectory]:
         return [directory for directory in self.directories if not directory.is_offline]
+
+    # -- the wall clock
+
+    @property
+    def known_time(self) -> KnownTime | None:
+        """The newest wall time that a directory knew of when it was opened; None where all are new."""
+        return max((one.known_time for one in self.directories if one.known_time is not None), default=None)
+
+    def write_known_time(self, known: KnownTime, *, only_missing: bool = False) -> None:
+        """Have `known` on disk for the next start, in every directory that takes writes (and has no such file of an
+        earlier life). May run in any thread. Where that fails, a line says so: the next start then knows an older time.
+        """
+        for directory in self.directories:
+            if not directory.is_online or (only_missing and directory.has_clock_file):
+                continue
+            try:
+                write_known_time(self._files, directory.path, known)
+            except OSError as error:
+                logger.warning("%s: the time that is known cannot be written: %s", directory.path, error)
 
     # -- opening
 

@@ -32,7 +32,7 @@ def begin(log: Log, old: Sequence[Segment], cleaned: CleanedSegment) -> None:
     log.put_in_place(old, cleaned.segment)
 
 
-def retire(log: Log, segment: Segment, cleaned: CleanedSegment, now_ms: int) -> None:
+def retire(log: Log, segment: Segment, cleaned: CleanedSegment, waits_from_ms: int) -> None:
     """Step 3, for one of the old segments: rename its files. Each file costs a call, so there are steps between many.
 
     Raises:
@@ -44,7 +44,9 @@ def retire(log: Log, segment: Segment, cleaned: CleanedSegment, now_ms: int) -> 
         # One that stands for segments that are gone stays until there is a newer one on disk.
         paths.append(layout.snapshot_file(log.directory, segment.base_offset))
     renamed = [retention.rename_away(log.files, path) for path in paths if log.files.exists(path)]
-    log.retention.due_unlinks.append(retention.DueUnlink(now_ms + log.config.file_delete_delay_ms, renamed, segment))
+    log.retention.due_unlinks.append(
+        retention.DueUnlink(waits_from_ms + log.config.file_delete_delay_ms, renamed, segment)
+    )
 
 
 def finish(cleaned: CleanedSegment) -> None:

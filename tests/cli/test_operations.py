@@ -14,6 +14,10 @@ from kit.broker import BrokerProcess
 from kit.command import run
 
 from ottla.cli.main import main
+from ottla.storage.clock import SystemClock
+from ottla.storage.clock_checkpoint import write_known_time
+from ottla.storage.clock_trust import KnownTime
+from ottla.storage.files import OsFiles
 
 
 class Served(NamedTuple):
@@ -99,3 +103,22 @@ def test_a_topic_that_is_not_compacted_is_not_cleaned(served: Served, topic: str
     run("topics", "create", topic, "-b", served.broker.bootstrap)
     said = run("log", "clean", topic, "--http", served.http)
     assert (said.status, said.line) == (1, f"ottla: {topic} is not compacted: its cleanup.policy is delete")
+
+
+def test_the_clock_is_trusted_by_a_command(tmp_path: Path) -> None:
+    """A real broker, on a directory of another boot of the machine that knew a time 30 days ago."""
+    data = tmp_path / "data"
+    data.mkdir()
+    month_ago_ms = SystemClock().wall_ms() - SystemClock().boot_ms() - 30 * 86_400_000
+    write_known_time(OsFiles(), data, KnownTime(month_ago_ms, 5, "another boot"))
+    with BrokerProcess(data, overrides={"ottla.http.listener": "127.0.0.1:0"}) as broker:
+        found = re.search(r"health and metrics at http://(\S+) ", broker.output)
+        assert found is not None
+        (line,) = [line for line in broker.output.splitlines() if "`ottla log trust-clock`" in line]
+        assert " ERROR " in line
+        assert "30.0 days ahead" in line
+        said = run("log", "trust-clock", "--http", found[1]).out
+        assert re.fullmatch(r"20\S+Z is believed now, 30\.0 days ahead of what the broker knew\n", said)
+        again = json.loads(run("log", "trust-clock", "--json", "--http", found[1]).out)
+        assert (again["was_suspect"], again["jump_ms"]) == (False, 0)
+        assert "was believed already" in run("log", "trust-clock", "--http", found[1]).out

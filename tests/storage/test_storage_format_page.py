@@ -23,6 +23,8 @@ from ottla.protocol.stored.group import (
 from ottla.protocol.stored.metadata import TopicRecord, encode_metadata_record
 from ottla.storage.batch_cleaning import BatchCleaning
 from ottla.storage.checkpoint import write_offsets
+from ottla.storage.clock_checkpoint import write_known_time
+from ottla.storage.clock_trust import KnownTime
 from ottla.storage.directory_format import write_clean_shutdown, write_format
 from ottla.storage.files import OsFiles
 from ottla.storage.kafka_uuid import uuid_from_text
@@ -121,6 +123,8 @@ def test_the_text_files(tmp_path: Path) -> None:
     write_leader_epochs(files, tmp_path, [EpochEntry(0, 0), EpochEntry(3, 4711)])
     write_partition_metadata(files, tmp_path, TOPIC_ID)
     write_format(files, tmp_path)
+    known = KnownTime(1_795_364_703_123, 86_400_000, "0f6e2b1c-0000-4000-8000-123456789abc", 0)
+    write_known_time(files, tmp_path, known)
     write_clean_shutdown(files, tmp_path, 17)
     for name in (
         "meta.properties",
@@ -128,6 +132,7 @@ def test_the_text_files(tmp_path: Path) -> None:
         "leader-epoch-checkpoint",
         "partition.metadata",
         "ottla.format",
+        "ottla.clock",
         ".kafka_cleanshutdown",
     ):
         written = (tmp_path / name).read_text()

@@ -50,6 +50,7 @@ class GroupHome:
             settings=self.settings,
             topics=CatalogTopics(node.catalog),
             clock=node.clock,
+            clock_trust=node.clock_trust,
             timers=node.timers,
             counters=node.metrics.groups,
             new_id=new_id or (lambda: str(uuid4())),

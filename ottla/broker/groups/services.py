@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ottla.broker.timers import Timers
     from ottla.protocol.records.compression import Compression
     from ottla.storage.clock import Clock
+    from ottla.storage.clock_trust import ClockTrust
 
 
 @dataclass(slots=True)
@@ -22,6 +23,7 @@ class GroupServices:
     settings: GroupSettings
     topics: TopicView
     clock: Clock
+    clock_trust: ClockTrust
     timers: Timers
     counters: GroupCounters
     new_id: Callable[[], str]

@@ -272,7 +272,7 @@ class Shard:
         """Remove what is too old in some groups, and groups that nothing is left of; whether groups are left over."""
         if self._expiry is None:
             self._expiry = iter(list(self.groups))
-        now = self._now()
+        deletion_ms = self._services.clock_trust.deletion_ms()
         for _ in range(GROUPS_PER_STEP):
             group_id = next(self._expiry, None)
             if group_id is None:
@@ -280,10 +280,10 @@ class Shard:
                 return False
             group = self.groups.get(group_id)
             if group is not None:
-                self._expire(group, now)
+                self._expire(group, deletion_ms)
         return True
 
-    def _expire(self, group: Group, now: Now) -> None:
+    def _expire(self, group: Group, deletion_ms: int) -> None:
         """Kafka's `cleanupGroupMetadata` of one group."""
         idle_since_ms = group.offsets_idle_since_ms()
         if idle_since_ms == NEVER_IDLE_MS:
@@ -293,7 +293,7 @@ class Shard:
             group_id,
             idle_since_ms=idle_since_ms,
             is_subscribed=group.is_subscribed_to,
-            now_ms=now.wall_ms,
+            now_ms=deletion_ms,
             retention_ms=self._services.settings.offsets_retention_ms,
         )
         try:

@@ -5,6 +5,7 @@
     POST /log/clean?topic=orders           compact now what the cleaner would compact later: begins it, does not wait
     POST /log/cleaning?topic=orders        what has become of that
     POST /log/explain?partition=orders-0   why each segment is kept, goes, or is not yet cleaned
+    POST /log/trust-clock                  the wall clock is right although it has jumped (storage/clock_trust.py)
 
 All do what the broker does by itself sooner or later, or tell of it, so nothing can be asked here that the
 configuration does not allow anyway. Still they change things, so `server.py` refuses them (403) unless the peer's
@@ -54,6 +55,7 @@ def operations_of(node: Node) -> Operations:
         "/log/clean": partial(clean, node),
         "/log/cleaning": partial(cleaning, node),
         "/log/explain": partial(explain, node),
+        "/log/trust-clock": partial(trust_clock, node),
     }
 
 
@@ -162,7 +164,7 @@ def explain(node: Node, asked: Mapping[str, str]) -> Page:
     if isinstance(named, Page):
         return named
     topic, index, partition = named
-    log, now_ms = partition.log, node.clock.wall_ms()
+    log, now_ms = partition.log, node.clock_trust.deletion_ms()
     clean_offset = node.log_manager.checkpoints.clean_offset_of(topic, index)
     state = LogToAssess.of(log, partition.last_stable_offset, clean_offset)
     try:
@@ -187,6 +189,14 @@ def explain(node: Node, asked: Mapping[str, str]) -> Page:
             "segments": [asdict(segment) for segment in segments],
         }
     )
+
+
+def trust_clock(node: Node, asked: Mapping[str, str]) -> Page:
+    """Believe the wall clock as it is."""
+    if asked:
+        return _refusal(HTTPStatus.BAD_REQUEST, "ask for nothing: there is one clock")
+    jump_ms = node.clock_trust.trust()
+    return _answer({"wall_ms": node.clock.wall_ms(), "was_suspect": jump_ms != 0, "jump_ms": jump_ms})
 
 
 def _partition_of(node: Node, asked: Mapping[str, str]) -> tuple[str, int, Partition] | Page:
