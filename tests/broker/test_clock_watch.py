@@ -8,7 +8,7 @@ import re
 import pytest
 from kit.cleaning import records_of
 from kit.clock import ManualClock
-from kit.group_requests import commit, committed, make_topic
+from kit.group_requests import commit, committed
 from kit.nodes import DATA, ask, partition_of, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 from prometheus_client.parser import text_string_to_metric_families
@@ -80,8 +80,7 @@ def test_a_clock_that_jumps_30_days_ahead_for_seconds_erases_nothing() -> None:
     log = topic(node, segment_bytes="1024")  # retention.ms is 7 days by default
     append(node, 30)
     assert len(log.segments) == 3
-    make_topic(node, "read")
-    commit(node, "g", {0: 5})
+    assert commit(node, "g", {0: 5}) == 0
     pass_time(node, clock, 5_000)
     jump(clock, 30 * DAY_MS)
     pass_time(node, clock, 20_000)
@@ -94,35 +93,56 @@ def test_a_clock_that_jumps_30_days_ahead_for_seconds_erases_nothing() -> None:
     assert committed(node, "g") == 5
 
 
-def test_tombstones_outlive_the_jump_and_go_when_their_time_is_over() -> None:
-    node, _, clock = start_node(**CHORES)
-    log = topic(
+def compacted(node: Node) -> Log:
+    return topic(
         node,
         cleanup_policy="compact",
         segment_bytes="1024",
         min_cleanable_dirty_ratio="0.0",
-        file_delete_delay_ms="1000",
+        file_delete_delay_ms="60000",
     )
 
-    def has_tombstone() -> bool:
-        return any(record.key == b"gone" for record in records_of(log))
 
-    def cleaned() -> None:
-        append(node, 20, key=b"filler", value=b"v" * 100)
-        pass_time(node, clock, 5_000)
-        while node.cleaner.is_busy:
-            pass_time(node, clock, 10, step_ms=10)
+def cleaned(node: Node, clock: ManualClock) -> None:
+    """Fill the active segment, and let the cleaner take what is before it."""
+    append(node, 20, key=b"filler", value=b"v" * 100)
+    pass_time(node, clock, 5_000)
+    while node.cleaner.is_busy:
+        pass_time(node, clock, 10, step_ms=10)
 
+
+def has_tombstone(log: Log) -> bool:
+    return any(record.key == b"gone" for record in records_of(log))
+
+
+def test_tombstones_outlive_the_jump_and_go_when_their_time_is_over() -> None:
+    node, _, clock = start_node(**CHORES)
+    log = compacted(node)
     append(node, 1, key=b"gone", value=None)
-    cleaned()  # which sets its delete horizon, a day from now
+    cleaned(node, clock)  # which sets its delete horizon, a day from now
     jump(clock, 30 * DAY_MS)
-    cleaned()
+    cleaned(node, clock)
     jump(clock, -30 * DAY_MS)
-    cleaned()
-    assert has_tombstone()
+    cleaned(node, clock)
+    assert has_tombstone(log)
     pass_time(node, clock, DAY_MS, step_ms=HOUR_MS)
-    cleaned()
-    assert not has_tombstone()
+    cleaned(node, clock)
+    assert not has_tombstone(log)
+
+
+@pytest.mark.parametrize("jump_ms", [-30 * DAY_MS, 30 * DAY_MS])
+def test_a_tombstone_that_is_met_while_the_clock_is_wrong_is_kept_as_long_as_any(jump_ms: int) -> None:
+    node, _, clock = start_node(**CHORES)
+    log = compacted(node)
+    append(node, 1, key=b"gone", value=None)
+    jump(clock, jump_ms)
+    cleaned(node, clock)
+    jump(clock, -jump_ms)
+    cleaned(node, clock)
+    assert has_tombstone(log)
+    pass_time(node, clock, DAY_MS, step_ms=HOUR_MS)
+    cleaned(node, clock)
+    assert not has_tombstone(log)
 
 
 def test_records_younger_than_the_compaction_lag_outlive_the_jump() -> None:
@@ -160,6 +180,20 @@ def test_retention_by_time_goes_on_as_if_the_clock_had_not_jumped() -> None:
     assert log.log_start_offset == 0
     pass_time(node, clock, HOUR_MS, step_ms=60_000)
     assert log.log_start_offset == 20
+
+
+@pytest.mark.parametrize("jump_ms", [-30 * DAY_MS, 30 * DAY_MS])
+def test_what_is_committed_by_a_wrong_clock_expires_when_its_time_is_over(jump_ms: int) -> None:
+    node, _, clock = start_node(**CHORES)
+    topic(node)
+    jump(clock, jump_ms)
+    pass_time(node, clock, 1_000)
+    assert commit(node, "g", {0: 5}) == 0
+    jump(clock, -jump_ms)
+    pass_time(node, clock, 6 * DAY_MS, step_ms=HOUR_MS)
+    assert committed(node, "g") == 5
+    pass_time(node, clock, 2 * DAY_MS, step_ms=HOUR_MS)
+    assert committed(node, "g") == -1
 
 
 def test_one_error_line_says_what_waits_and_how_it_ends(caplog: pytest.LogCaptureFixture) -> None:
@@ -229,22 +263,38 @@ def test_a_suspend_of_30_days_is_no_jump() -> None:
     assert log.log_start_offset == 3
 
 
+def waiting(files: SimulatedFiles) -> int:
+    """Files that are still to be unlinked."""
+    return sum(name.endswith(".deleted") for name in files.list_directory(DATA / "t-0"))
+
+
 def test_files_of_deleted_segments_wait_by_the_monotonic_clock() -> None:
     node, files, clock = start_node(**CHORES, ottla_clock_jump_max_ms=-1)
     topic(node, retention_ms="1000", file_delete_delay_ms="60000")
     append(node, 3)
-
-    def waiting() -> int:
-        return sum(name.endswith(".deleted") for name in files.list_directory(DATA / "t-0"))
-
     pass_time(node, clock, 5_000)
-    assert waiting()
+    assert waiting(files)
     jump(clock, DAY_MS)
     pass_time(node, clock, 5_000)
-    assert waiting()
+    assert waiting(files)
     jump(clock, -2 * DAY_MS)
     pass_time(node, clock, 60_000)
-    assert not waiting()
+    assert not waiting(files)
+
+
+def test_files_of_cleaned_segments_wait_by_the_monotonic_clock() -> None:
+    node, files, clock = start_node(**CHORES)
+    compacted(node)
+    append(node, 20, key=b"filler", value=b"v" * 100)
+    cleaned(node, clock)
+    pass_time(node, clock, 2_000)
+    assert waiting(files)
+    jump(clock, DAY_MS)
+    pass_time(node, clock, 5_000)
+    assert waiting(files)
+    jump(clock, -2 * DAY_MS)
+    pass_time(node, clock, 60_000)
+    assert not waiting(files)
 
 
 # --- over restarts ---------------------------------------------------------------------------------------------------

@@ -360,8 +360,9 @@ class Shard:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def _now(self) -> Now:
-        clock = self._services.clock
-        return Now(clock.monotonic_ms(), clock.wall_ms())
+        # Not the wall clock: what a wrong one has stamped would expire at once when it is right again, or never.
+        services = self._services
+        return Now(services.clock.monotonic_ms(), services.clock_trust.estimate_ms())
 
     def _begin(self) -> Now:
         """The time, for a step that may write what members brought: they are held to what the log takes now."""

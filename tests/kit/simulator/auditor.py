@@ -40,13 +40,15 @@ class Auditor:
         self._model = model
         self._line = line
 
-    def audit(self, loss: Loss) -> None:
-        """After a start: topics, settings, every record of every partition, committed offsets."""
+    def audit(self, loss: Loss, now_ms: int) -> None:
+        """After a start: topics, settings, every record of every partition, committed offsets. `now_ms`: the true time,
+        which the broker's clock may not know.
+        """
         self._look_for_strays()
         found = self._topics()
         settings = self._settings(found)
         self._model.audit_topics({name: (topic_id, count, settings[name]) for name, (topic_id, count) in found.items()})
-        shown, now_ms = self._shown(), self._node.clock.wall_ms()
+        shown = self._shown()
         for topic in self._model.topics.values():
             for index in range(len(topic.partitions)):
                 self._model.audit_partition(topic, index, shown[topic.name, index], loss, now_ms)

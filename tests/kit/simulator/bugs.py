@@ -26,6 +26,7 @@ from ottla.storage import intake, log_retention, producer_recovery, producer_sna
 from ottla.storage import log as log_module
 from ottla.storage.append import AppendResult
 from ottla.storage.cleaned_segment import CleanedSegment
+from ottla.storage.clock_trust import ClockTrust
 from ottla.storage.directory_checkpoints import DirectoryCheckpoints
 from ottla.storage.log import Log
 from ottla.storage.log_checkpoints import LogCheckpoints
@@ -388,6 +389,16 @@ def _segments_before_what_stays() -> Iterator[None]:
         mock.patch.object(LogRetention, "_names_synced", not_waited_for),
     ):
         yield
+
+
+@_bug("retention believes the clock", "what is old by a wall clock that jumped for seconds is deleted")
+def _clock_believed() -> Any:
+    return mock.patch.object(ClockTrust, "deletion_ms", lambda self: self._clock.wall_ms())
+
+
+@_bug("a start believes the clock", "a jump that was under way at a stop is forgotten by the next start")
+def _clock_believed_by_a_start() -> Any:
+    return mock.patch.object(ClockTrust, "begin", _nothing)
 
 
 @_bug("retention takes one too many", "the segment that retention.bytes and retention.ms keep goes, too")

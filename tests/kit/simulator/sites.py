@@ -22,6 +22,7 @@ _PATTERNS: list[tuple[str, str, str]] = [
     ("checkpoint: high watermark", "open|pwritev|fdatasync|rename", r"replication-offset-checkpoint"),
     ("checkpoint: log start", "open|pwritev|fdatasync|rename", r"log-start-offset-checkpoint"),
     ("checkpoint: cleaner", "open|pwritev|fdatasync|rename", r"cleaner-offset-checkpoint"),
+    ("known time", "open|pwritev|fdatasync|rename", r"ottla\.clock"),
     ("leader epochs", "open|pwritev|fdatasync|rename", r"leader-epoch-checkpoint"),
     ("producer snapshot", "open|pwritev|fdatasync|truncate|rename|unlink", r"\.snapshot"),
     ("cleaner: write", "open|pwritev|fdatasync|truncate", r"\.cleaned$"),

@@ -33,6 +33,8 @@ _SETTINGS: dict[str, object] = {
     "group.consumer.session.timeout.ms": SESSION_TIMEOUT_MS,
     "group.consumer.max.session.timeout.ms": SESSION_TIMEOUT_MS,
     "metadata.log.max.record.bytes.between.snapshots": 2000,
+    # A batch that is sent again has the stamp of a clock that may have been ahead then.
+    "log.message.timestamp.after.max.ms": (1 << 63) - 1,
 }
 
 START_SITES = [
@@ -106,7 +108,7 @@ THEMES: list[tuple[float, Theme]] = [
             "retention",
             keys={"log.retention.check.interval.ms": 1000, "log.segment.delete.delay.ms": 1000},
             kinds=RETAINED,
-            more={"pass time": 2, "background": 3, "delete records": 3},
+            more={"pass time": 2, "background": 3, "delete records": 3, "jump clock": 4},
             sites=[
                 "segment: delete",
                 "segment: unlink",
@@ -146,7 +148,8 @@ THEMES: list[tuple[float, Theme]] = [
         8,
         Theme(
             "groups",
-            more={"commit": 3, "fetch offset": 3, "member": 5, "delete offset": 4, "background": 2},
+            keys={"offsets.retention.check.interval.ms": 1000},
+            more={"commit": 3, "fetch offset": 3, "member": 5, "delete offset": 4, "background": 2, "jump clock": 2},
             sites=["groups: append", "groups: sync", "log: roll", "producer snapshot", "cleaner: swap"],
         ),
     ),

@@ -54,6 +54,11 @@ STOPS_IN_STOPPING = 0.12
 """How often the end of a life falls into a stop in good order."""
 CLEAN_STOPS = 0.5
 """How many worlds have a life that ends in good order."""
+HOUR_MS = 3_600_000
+JUMPS_MS = (30 * 24 * HOUR_MS, 3650 * 24 * HOUR_MS, -12 * HOUR_MS)
+"""By how much the wall clock may be wrong; back not by `producer.id.expiration.ms` (docs/clock.md: what was stamped by
+a wrong clock stays stamped so).
+"""
 
 
 @dataclass
@@ -105,6 +110,8 @@ class World:
         self._members += [ConsumerMember("c0", of_group, self.chance) for _ in range(2)]
         self._bugs = _Bugs()
         self._failure: Failure | None = None
+        self._jump_ms = 0
+        """By how much the wall clock is wrong."""
         self._has_bad_disk = self.chance.random() < self.theme.bad_disk
         self.node: Node
         self._lines: list[Line] = []
@@ -125,6 +132,7 @@ class World:
             ("sync", 12, self._sync),
             ("pass time", 6, self._pass_time),
             ("background", 4, self._run_background),
+            ("jump clock", 1, self._jump_clock),
             ("disk trouble", 1, self._disk_trouble),
         ]
         self._operations = [operation for _, _, operation in operations]
@@ -211,6 +219,8 @@ class World:
             self.outcome.sites[site] += 1
         self.model.was_unclean = loss is not Loss.STOP
         self._bury()
+        if power:
+            self.clock.reboot()
         self.files = self.files.crash(self.chance) if power else self.files.successor()
         return loss
 
@@ -249,6 +259,7 @@ class World:
                 self._bury()
                 if self.chance.random() < 0.7:
                     self.files, loss = self.files.crash(self.chance), Loss.POWER
+                    self.clock.reboot()
                 else:
                     self.files = self.files.successor()
             else:
@@ -272,7 +283,7 @@ class World:
             client.reconnect()
         if loss is not None:
             self.node.settle()
-            Auditor(self.node, self.model, self._lines[0]).audit(loss)
+            Auditor(self.node, self.model, self._lines[0]).audit(loss, self.clock.wall_ms() - self._jump_ms)
         self._complain()
 
     # -- operations -------------------------------------------------------------------------------------------------
@@ -342,6 +353,13 @@ class World:
         self.clock.advance(self.chance.choice((10, 10, 1_000, 6_000, 61_000, 301_000)))
         self.files.now_ms = self.clock.wall_ms()
         self.node.run_due()
+
+    def _jump_clock(self) -> None:
+        """Somebody sets the wall clock wrong, and chores run by it; or it is right again. Restarts fall in between."""
+        wall_ms = self.clock.wall_ms() - self._jump_ms
+        self._jump_ms = 0 if self._jump_ms else self.chance.choice(JUMPS_MS)
+        self.clock.set_wall(wall_ms + self._jump_ms)
+        self._pass_time()
 
     def _run_background(self) -> None:
         """Turns of the loop in which nobody asks anything: chores go on, step by step."""
