@@ -101,6 +101,13 @@ class Limits(Options):
         doc="Where `/livez`, `/readyz`, `/metrics` and, for this machine only, `ottla log roll` and "
         "`ottla log retain` are served, as host:port; empty for nowhere.",
     )
+    ottla_metrics_group_lag_max_series = int32(
+        10000,
+        at_least=0,
+        dynamic=True,
+        doc="Most lines of `ottla_group_lag` in `/metrics`, one per group, topic and partition with a commit; "
+        "of more, groups with members come first, and `ottla_group_lag_omitted` says how many are left out. 0: none.",
+    )
     ottla_connection_max_pending_requests = int32(
         512, at_least=1, doc="Requests of one connection that may wait for an answer before reading from it pauses."
     )
