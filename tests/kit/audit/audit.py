@@ -33,6 +33,9 @@ from kit.command import run
 LEAST_ACKNOWLEDGED = 40
 """A broker that acknowledges less between two deaths did not come back to life."""
 PATIENCE_S = 60.0
+CLOCK_IS_SET = 0.3
+"""How often in a round the wall clock is set wrong, or right again."""
+MONTH_MS = 30 * 86_400_000
 NEEDS_REPAIR = {
     "garbage": damage.CHECKPOINTS,
     "empty": (damage.LOG_STARTS,),
@@ -139,6 +142,10 @@ class Audit:
     def _load(self, clients: Clients) -> None:
         before, began = self.ledger.counts["acknowledged"], time.monotonic()
         clients.resume()
+        if self._chance.random() < CLOCK_IS_SET:
+            clock = self._victim.clock
+            clock.set(0 if clock.ahead_ms else MONTH_MS)
+            self.tally.damages[f"wall clock: {'a month ahead' if clock.ahead_ms else 'right again'}"] += 1
         time.sleep(0.1 + self._chance.random() * 0.6)
         while self.ledger.counts["acknowledged"] < before + LEAST_ACKNOWLEDGED:
             time.sleep(0.01)

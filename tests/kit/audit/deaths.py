@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from kit.broker import BrokerDidNotStart, BrokerProcess
+from kit.wrong_clock import WrongClock
 
 SETTINGS = {
     "auto.create.topics.enable": "false",
@@ -37,7 +38,9 @@ class Victim:
     """A broker that is killed again and again, always on the same directory and port."""
 
     def __init__(self, directory: Path, chance: random.Random) -> None:
-        self.process = BrokerProcess(directory, SETTINGS)
+        self.clock = WrongClock(directory.parent / f"{directory.name}-clock")
+        """The wall clock of its lives."""
+        self.process = BrokerProcess(directory, SETTINGS, self.clock.environment)
         self.ready_ms: list[int] = []
         """How long each start took, by its own words: recovery and loading, without the interpreter's."""
         self.start_s: list[float] = []

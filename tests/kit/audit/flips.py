@@ -8,7 +8,7 @@ header      a batch below it: base offset, length, magic
 epoch       the leader epoch of a batch, below or past it
 index, timeindex, snapshot, epochs      files of a partition: `epochs` is its `leader-epoch-checkpoint`
 identity    `partition.metadata`
-small       a small file of the directory: checkpoints, `meta.properties`, `ottla.format`
+small       a small file of the directory: checkpoints, `meta.properties`, `ottla.format`, `ottla.clock`
 metadata    `__cluster_metadata-0`: batches, `quorum-state`, snapshots
 commits     `__consumer_offsets-0`: batches
 """
@@ -27,7 +27,7 @@ from kit.audit.specimen import Specimen
 OF_A_LOG = ("past", "body", "checksum", "header", "epoch")
 OF_A_PARTITION = (*OF_A_LOG, "index", "timeindex", "snapshot", "epochs")
 OF_A_DIRECTORY = ("small", "metadata", "commits")
-SMALL_FILES = (*damage.CHECKPOINTS, "meta.properties", "ottla.format")
+SMALL_FILES = (*damage.CHECKPOINTS, "meta.properties", "ottla.format", "ottla.clock")
 _RANGES = {"header": (range(12), range(16, 17)), "epoch": (range(12, 16),), "checksum": (range(17, 21),)}
 """Bytes of a batch's header by kind."""
 _WEIGHTS = {"past": 5, "body": 4, "header": 3, "index": 2, "timeindex": 2}

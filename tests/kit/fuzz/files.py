@@ -50,9 +50,11 @@ from ottla.protocol.message import Request, Response
 from ottla.protocol.records.batch import compute_crc
 from ottla.protocol.records.errors import CorruptBatch
 from ottla.protocol.records.formats import iter_any
+from ottla.storage.clock_checkpoint import encode_known_time
+from ottla.storage.clock_trust import KnownTime
 from ottla.storage.errors import StorageError
 from ottla.storage.explain import Explanation, NoSuchPartition, explain_offset, explain_timestamp
-from ottla.storage.layout import parse_partition_directory
+from ottla.storage.layout import CLOCK_FILE, parse_partition_directory
 from ottla.storage.repair import DirectoryInUse, Repair
 from ottla.storage.verify import NothingToVerify, Verification
 
@@ -200,6 +202,8 @@ def _bend(chance: random.Random, path: str, data: bytes, content: dict[str, byte
         return _bend_log(chance, data)
     if path.endswith((".index", ".timeindex")):
         return _bend_entries(chance, data, 8 if path.endswith(".index") else 12)
+    if path.endswith(CLOCK_FILE) and how < 9:
+        return _bend_clock(chance)
     if not path.endswith((".log", ".snapshot", ".checkpoint")):
         return _bend_text(chance, data)
     return mutate(chance, data)
@@ -232,6 +236,12 @@ def _bend_log(chance: random.Random, data: bytes) -> bytes:
             return bytes(log)
         struct.pack_into(">I", log, start + 17, compute_crc(bytes(log[start : start + size])))
     return bytes(log)
+
+
+def _bend_clock(chance: random.Random) -> bytes:
+    """Another time that was known, its checksum right."""
+    wall_ms, boot_ms, waited_ms = (abs(chance.choice((*INTEGERS, NOW_MS, NOW_MS - 10**10))) for _ in range(3))
+    return encode_known_time(KnownTime(wall_ms, boot_ms, chance.choice(("", "boot-1", "x=y")), waited_ms))
 
 
 def _bend_entries(chance: random.Random, data: bytes, entry_bytes: int) -> bytes:
