@@ -18,6 +18,7 @@ from uuid import UUID
 from ottla.storage import layout
 from ottla.storage.blank_checkpoints import CONSEQUENCES, STARTS_LOST, Blank, meaning_of
 from ottla.storage.checkpoint import BlankFile, BrokenFile, read_offsets
+from ottla.storage.clock_checkpoint import read_known_time
 from ottla.storage.directory_format import FORMAT_VERSION, read_clean_shutdown, read_format
 from ottla.storage.directory_shapes import has_metadata_log, segment_of_0_7, words_of_0_7
 from ottla.storage.files import Files
@@ -271,6 +272,11 @@ class Verification:
             if version is not None and version > FORMAT_VERSION:
                 path = self._directory / layout.FORMAT_FILE
                 yield Finding(Severity.NOTE, path, f"version {version} is newer than this Ottla's {FORMAT_VERSION}")
+        try:
+            read_known_time(self._files, self._directory)
+        except BrokenFile as error:
+            found = _broken(error.path, error, Severity.NOTE)
+            yield found._replace(problem=f"{found.problem}: the next start writes it anew (docs/clock.md)")
 
     def _identity(
         self, topic_partition: TopicPartition, directory: Path, ids: dict[str, tuple[UUID, Path]], was_clean: bool

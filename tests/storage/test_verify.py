@@ -406,6 +406,14 @@ def test_a_small_file_that_does_not_read_is_damage(name: str) -> None:
     assert the_one(damages(files)).path == DATA / name
 
 
+def test_a_known_time_that_does_not_read_is_a_note() -> None:
+    files = left_behind()
+    files.write_atomically(DATA / layout.CLOCK_FILE, b"\xff")
+    (note,) = findings(files)
+    assert (note.severity, note.path) == (Severity.NOTE, DATA / layout.CLOCK_FILE)
+    assert "the next start writes it anew" in note.problem
+
+
 def test_what_a_start_has_kept_aside_and_strays_are_notes() -> None:
     files = left_behind()
     kept = PLACE / f"{layout.offset_file_name(0, '.log')}.corrupt-1700000000000"
