@@ -14,7 +14,7 @@ than the wall clock's or the believed one.
 
 The believed offset follows the wall clock: back at once, forward by `MOST_GAIN` of the time that has passed, so that
 many small jumps are not believed either. What is believed survives a restart (`clock_checkpoint.py`): after another
-boot of the machine the time is at least what was known then plus what the boot clock counts since.
+boot of the machine the time is what was known then plus what the boot clock has counted since, and what it was off.
 
 Pure but for its log lines. All calls on one thread; whatever else expires by the wall clock asks `deletion_ms`, too.
 """
@@ -123,13 +123,15 @@ class ClockTrust:
         self._offset_ms = wall_ms - boot_ms
         if known is None or limits.jump_max_ms < 0:
             return
-        boot_id = self._clock.boot_id()
-        is_same_boot = bool(boot_id) and known.boot_id == boot_id and known.boot_ms <= boot_ms
-        believed_ms = known.wall_ms
+        is_same_boot = self._is_same_boot(known, wall_ms - boot_ms, boot_ms, limits.jump_max_ms)
         if is_same_boot:
-            believed_ms += boot_ms - known.boot_ms
-        elif boot_id and known.boot_id:
-            believed_ms += boot_ms  # the machine has started since
+            believed_ms = known.wall_ms + boot_ms - known.boot_ms
+        else:
+            # This machine has started since, and been up so long; another one, which got the directory, may have been
+            # up before: the time is any from what was known on, up to that.
+            believed_ms = known.wall_ms + (boot_ms if known.boot_id else 0)
+            if known.wall_ms <= wall_ms < believed_ms:
+                believed_ms = wall_ms
         gap_ms = wall_ms - believed_ms
         if is_same_boot or abs(gap_ms) > limits.jump_max_ms:
             self._offset_ms = believed_ms - boot_ms
@@ -180,6 +182,15 @@ class ClockTrust:
         return jump_ms
 
     # -- below
+
+    def _is_same_boot(self, known: KnownTime, offset_ms: int, boot_ms: int, jump_max_ms: int) -> bool:
+        """Whether the boot clock still counts from where it did when `known` was written. Where boots have no id, it
+        does if the wall clock fits that: both would have to be wrong by the same.
+        """
+        boot_id = self._clock.boot_id()
+        if boot_id != known.boot_id or not 0 < known.boot_ms <= boot_ms:
+            return False
+        return bool(boot_id) or abs(offset_ms - (known.wall_ms - known.boot_ms)) <= jump_max_ms
 
     def _doubt(self, wall_ms: int, boot_ms: int, gap_ms: int, passed_ms: int) -> None:
         """The wall clock is not plausible."""

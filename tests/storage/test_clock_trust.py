@@ -16,6 +16,11 @@ DAY_MS = 24 * HOUR_MS
 LIMITS = ClockLimits(jump_max_ms=HOUR_MS, trust_after_ms=DAY_MS)
 
 
+class NamelessBoots(ManualClock):
+    def boot_id(self) -> str:
+        return ""
+
+
 def trusting(clock: ManualClock, known: KnownTime | None = None, limits: ClockLimits = LIMITS) -> ClockTrust:
     trust = ClockTrust(clock, lambda: limits)
     trust.begin(known)
@@ -144,7 +149,7 @@ def test_an_operator_releases_what_waits() -> None:
     assert trust.standing is Standing.BEHIND
 
 
-def test_after_a_boot_the_time_is_at_least_what_was_known_and_what_the_boot_clock_says() -> None:
+def test_after_a_boot_the_time_is_the_known_one_and_up_to_the_uptime_later() -> None:
     clock = ManualClock()
     known = trusting(clock).known()
     clock.reboot()
@@ -152,8 +157,34 @@ def test_after_a_boot_the_time_is_at_least_what_was_known_and_what_the_boot_cloc
     assert not trusting(clock, known).is_suspect
     jump(clock, 2 * HOUR_MS)
     assert trusting(clock, known).jump_ms == 2 * HOUR_MS - 1_000  # that the boot took
-    jump(clock, -5 * HOUR_MS)
+    jump(clock, -19 * DAY_MS)
+    assert not trusting(clock, known).is_suspect
+    jump(clock, -2 * DAY_MS)
     assert trusting(clock, known).standing is Standing.BEHIND
+
+
+def test_a_directory_that_comes_to_a_machine_that_has_been_up_for_months_is_no_jump() -> None:
+    known = trusting(ManualClock()).known()
+    other = ManualClock()
+    other.reboot()
+    other.suspend(100 * DAY_MS)
+    other.set_wall(known.wall_ms + 5 * 60_000)
+    trust = trusting(other, known)
+    assert not trust.is_suspect
+    jump(other, 2 * HOUR_MS)
+    trust.look()
+    assert trust.standing is Standing.AHEAD
+
+
+@pytest.mark.parametrize(("off_ms", "is_suspect"), [(30 * DAY_MS, False), (-DAY_MS, True)])
+def test_where_boots_have_no_id_a_boot_clock_that_fits_the_wall_clock_goes_on(off_ms: int, is_suspect: bool) -> None:
+    clock = NamelessBoots()
+    known = trusting(clock).known()
+    if is_suspect:
+        jump(clock, 30 * DAY_MS)
+    else:
+        clock.advance(off_ms)
+    assert trusting(clock, known).is_suspect is is_suspect
 
 
 def test_what_was_waited_counts_after_a_restart() -> None:
