@@ -76,7 +76,7 @@ class Node:
         else:
             self.syncer = ThreadedSyncer(self.turn, self.metrics, self.clock, self.timers, post)
             self.workers = ThreadedWorkers(post)
-        self.log_manager = LogManager(config, self.files, self.clock)
+        self.log_manager = LogManager(config, self.files, self.clock, self.clock_trust.estimate_ms)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self.clock)
         self.profile = profile_named(config.ottla_profile)
         self.advertised_apis = advertised_apis(profile=self.profile)

@@ -16,7 +16,8 @@ The believed offset follows the wall clock: back at once, forward by `MOST_GAIN`
 many small jumps are not believed either. What is believed survives a restart (`clock_checkpoint.py`): after another
 boot of the machine the time is what was known then plus what the boot clock has counted since, and what it was off.
 
-Pure but for its log lines. All calls on one thread; whatever else expires by the wall clock asks `deletion_ms`, too.
+Pure but for its log lines. All calls but `estimate_ms` on one thread; whatever else expires by the wall clock asks
+`deletion_ms`, too.
 """
 
 from __future__ import annotations
@@ -90,9 +91,12 @@ class ClockTrust:
         return min(wall_ms, believed_ms) if self.standing is Standing.AHEAD else wall_ms
 
     def estimate_ms(self) -> int:
-        """The wall time as well as it is known: by which it is said until when something is to be kept."""
-        wall_ms, believed_ms = self.look()
-        return wall_ms if self.standing is Standing.PLAUSIBLE else believed_ms
+        """The wall time as well as it is known: for stamps of the broker's own, by which something is kept later.
+        Changes nothing, so any thread may ask.
+        """
+        wall_ms, believed_ms = self._clock.wall_ms(), self._clock.boot_ms() + self._offset_ms
+        most_ms = self._limits().jump_max_ms
+        return believed_ms if 0 <= most_ms < abs(wall_ms - believed_ms) else wall_ms
 
     @property
     def is_suspect(self) -> bool:

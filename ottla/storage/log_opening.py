@@ -7,6 +7,7 @@ Where that is, and which logs there are, is the manager's (`manager.py`); what o
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,6 @@ from ottla.storage.recovery import open_log
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
-    from ottla.storage.clock import Clock
     from ottla.storage.files import Files
     from ottla.storage.load_progress import LoadProgress
     from ottla.storage.log import Log
@@ -36,10 +36,11 @@ if TYPE_CHECKING:
 class LogOpening:
     """See the module. What all logs of a broker are opened with; several threads may open logs at the same time."""
 
-    def __init__(self, config: BrokerConfig, files: Files, clock: Clock, progress: LoadProgress) -> None:
+    def __init__(self, config: BrokerConfig, files: Files, now_ms: Callable[[], int], progress: LoadProgress) -> None:
+        """`now_ms`: the wall time, from which on producers that are found are kept for a while."""
         self._config = config
         self._files = files
-        self._clock = clock
+        self._now_ms = now_ms
         self._progress = progress
         self._index_cache = IndexCache()
 
@@ -61,7 +62,7 @@ class LogOpening:
                 partition=wanted.partition,
                 topic_id=wanted.topic_id,
                 config=wanted.config,
-                now_ms=self._clock.wall_ms(),
+                now_ms=self._now_ms(),
                 was_clean=home.was_clean,
                 recovery_point=home.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition),
                 log_start_offset=home.checkpoints.offset_of(LOG_START_OFFSET_CHECKPOINT_FILE, topic_partition),

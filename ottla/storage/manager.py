@@ -97,7 +97,12 @@ class LoadedLogs:
 class LogManager:
     """See the module. `directories` are in the order of `log.dirs`; `logs` holds every open log."""
 
-    def __init__(self, config: BrokerConfig, files: Files, clock: Clock) -> None:
+    def __init__(
+        self, config: BrokerConfig, files: Files, clock: Clock, estimate_ms: Callable[[], int] | None = None
+    ) -> None:
+        """`estimate_ms`: the wall time, where it is known better than the wall clock knows it (`clock_trust.py`); in
+        any thread.
+        """
         self.directories: list[LogDirectory] = []
         self.logs: dict[TopicPartition, Log] = {}
         self.cluster_id = ""
@@ -113,7 +118,7 @@ class LogManager:
         """Whether no directory of a deleted topic was left under its name, nor may be in a directory that is away."""
         self.loading = LoadProgress(clock)
         """How far opening the logs has come; may be asked, and told to stop, from any thread."""
-        self._opening = LogOpening(config, files, clock, self.loading)
+        self._opening = LogOpening(config, files, estimate_ms or clock.wall_ms, self.loading)
 
     # -- directories
 

@@ -363,6 +363,7 @@ def test_a_board_that_starts_in_1970_keeps_everything_and_believes_the_time_when
     pass_time(node, clock, 10_000)
     assert not node.clock_trust.is_suspect
     assert partition_of(node, "t").log.log_start_offset == 0
+    assert partition_of(node, "t").log.producers.get(7) is not None
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
