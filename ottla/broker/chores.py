@@ -383,5 +383,6 @@ class Chores:
     def _expire_all(self) -> Iterator[int]:
         for log in list(self._node.log_manager.logs.values()):
             if log.error is None:
-                yield from log.producers.expire(self._node.clock_trust.deletion_ms())
+                trust = self._node.clock_trust
+                yield from log.producers.expire(trust.deletion_ms(), trust.stamped_ms)
             yield PRODUCERS_PER_STEP // LOGS_PER_STEP

@@ -4,22 +4,22 @@ Names follow what Kafka's usual jmx_exporter rules make of its MBeans (`kafka_lo
 `kafka_server_brokertopicmetrics_messagesin_total`, ...), so that dashboards work; figures that Kafka does not have
 begin with `ottla_`.
 
-Only this module knows prometheus-client, and it is imported with the first scrape: a broker starts without it.
+Only this module and `lag_exposition.py` know prometheus-client, and they are imported with the first scrape: a broker
+starts without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 
-from ottla.broker.groups.lag import CommittedPlace, committed_places, lag_of
+from ottla.broker.lag_exposition import group_lag
 from ottla.broker.metrics import REQUEST_BUCKETS_US, Histogram, TopicCounters
 from ottla.protocol.errors import ErrorCode
 
@@ -96,36 +96,6 @@ class _Collected(CollectorRegistry):
         yield self._metric
 
 
-class _Lags(Sequence[Sample]):
-    """The samples of `ottla_group_lag`. Each is made when its piece is: ten thousand at once would hold up the loop."""
-
-    def __init__(self, node: Node, places: list[CommittedPlace]) -> None:
-        self._node = node
-        self._places = places
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    @overload
-    def __getitem__(self, index: int) -> Sample: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Sample]: ...
-
-    def __getitem__(self, index: int | slice) -> Sample | list[Sample]:
-        if isinstance(index, slice):
-            made = ((place, lag_of(self._node, place)) for place in self._places[index])
-            return [_lag_sample(place, lag) for place, lag in made if lag is not None]
-        place = self._places[index]
-        return _lag_sample(place, lag_of(self._node, place) or 0)
-
-
-def _lag_sample(place: CommittedPlace, lag: int) -> Sample:
-    group_id, topic, index = place
-    labels = {"group": group_id, "topic": topic, "partition": str(index)}
-    return Sample("ottla_group_lag", labels, lag)
-
-
 class NodeCollector(Collector):
     """Reads the counters and asks logs and directories; keeps nothing."""
 
@@ -141,7 +111,7 @@ class NodeCollector(Collector):
         yield from self._recovery()
         yield from self._directories()
         yield from self._groups()
-        yield from self._lag()
+        yield from group_lag(self._node)
         yield from self._cleaner()
         yield from self._clock()
         yield from self._work()
@@ -316,20 +286,6 @@ class NodeCollector(Collector):
         yield _counter(
             "ottla_group_load_skipped_records", "Records that loading could not use.", counters.skipped_records
         )
-
-    def _lag(self) -> Iterator[Metric]:
-        node = self._node
-        most = node.config.ottla_metrics_group_lag_max_series
-        places = committed_places(node.groups, most) if most else []
-        family = GaugeMetricFamily(
-            "ottla_group_lag",
-            "Offsets below the high watermark that the group has not committed.",
-            labels=["group", "topic", "partition"],
-        )
-        family.samples = _Lags(node, places)  # type: ignore[assignment]  # a list that is made piece by piece
-        yield family
-        omitted = max(0, node.groups.offset_count - len(places)) if most else 0
-        yield _gauge("ottla_group_lag_omitted", "Committed offsets whose lag is not shown.", omitted)
 
     def _clock(self) -> Iterator[Metric]:
         trust = self._node.clock_trust

@@ -41,6 +41,7 @@ def retain_log(node: Node, log: Log, who: str, done: Callable[[Sequence[Segment]
         clock.wall_ms(),
         courtesy_in(node.workers),
         deletion_ms=node.clock_trust.deletion_ms(),
+        stamped_ms=node.clock_trust.stamped_ms,
         monotonic_ms=clock.monotonic_ms(),
     )
     _advance(node, log, who, steps, None, done)

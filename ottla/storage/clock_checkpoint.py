@@ -5,6 +5,7 @@
     boot_ms=86400000              what the boot clock said then
     boot_id=0f6e2b1c-...          of which boot of the machine; empty where the machine does not say
     waited_ms=0                   for how long a clock that is not believed has gone on
+    behind=0 0 0                  a stretch of wall time that a clock showed which was behind, in ms, and by how much
     crc=5d3b1c0a                  CRC-32C of all lines before, in hexadecimal digits
 
 One file says little less than the others, so the newest of all directories counts. One that is not there or does not
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.protocol.records.checksum import crc32c
 from ottla.storage.checkpoint import BrokenFile, parse_int, read_text
-from ottla.storage.clock_trust import LAST_MS, KnownTime
+from ottla.storage.clock_trust import LAST_MS, BehindTime, KnownTime
 from ottla.storage.layout import CLOCK_FILE, LOCK_FILE
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 _VERSION: Final = "version=1"
 _NUMBERS: Final = ("wall_ms", "boot_ms", "waited_ms")
-_LINES: Final = ("wall_ms", "boot_ms", "boot_id", "waited_ms", "crc")
+_LINES: Final = ("wall_ms", "boot_ms", "boot_id", "waited_ms", "behind", "crc")
 _MOST: Final = LAST_MS
 
 
@@ -38,7 +39,7 @@ def encode_known_time(known: KnownTime) -> bytes:
     """The bytes of an `ottla.clock`."""
     wall_ms = min(max(0, known.wall_ms), _MOST)
     text = f"{_VERSION}\nwall_ms={wall_ms}\nboot_ms={known.boot_ms}\nboot_id={known.boot_id}\n"
-    text += f"waited_ms={known.waited_ms}\n"
+    text += f"waited_ms={known.waited_ms}\nbehind={' '.join(map(str, known.behind))}\n"
     return f"{text}crc={crc32c(text.encode('ascii')):08x}\n".encode("ascii")
 
 
@@ -51,13 +52,16 @@ def read_known_time(files: Files, directory: Path) -> KnownTime | None:
         return None
     before, found, crc = text.rpartition("crc=")
     if not found or crc.strip() != f"{crc32c(before.encode()):08x}":
-        raise BrokenFile(path, 6, "the checksum of the lines before expected")
+        raise BrokenFile(path, 7, "the checksum of the lines before expected")
     version, *lines = text.splitlines()
     fields = dict(line.partition("=")[::2] for line in lines)
     if version != _VERSION or tuple(fields) != _LINES:
         raise BrokenFile(path, 1, f"'{_VERSION}' and {', '.join(_LINES)} expected")
     numbers = {name: parse_int(path, 2, f"{name}=<number>", fields[name], 0, _MOST) for name in _NUMBERS}
-    return KnownTime(boot_id=fields["boot_id"], **numbers)
+    behind = [parse_int(path, 6, "three numbers", number, 0, _MOST) for number in fields["behind"].split()]
+    if len(behind) != len(BehindTime._fields):
+        raise BrokenFile(path, 6, "behind=<number> <number> <number> expected")
+    return KnownTime(boot_id=fields["boot_id"], behind=BehindTime(*behind), **numbers)
 
 
 def known_time_of(files: Files, directory: Path) -> tuple[KnownTime | None, bool]:

@@ -6,7 +6,8 @@ which never jumps: `offset` is what the wall clock is ahead of the boot clock wh
 `ottla.clock.jump.max.ms` of that the wall clock is *plausible*. Beyond it, it is
 
     ahead     deletion goes by the boot clock plus the believed offset, as if the wall clock had not jumped
-    behind    deletion goes by the wall clock: nothing is old by it, but what was old before that
+    behind    deletion goes by the wall clock: nothing is old by it, but what was old before that. What is stamped
+              meanwhile is taken for as old as it is, also when the clock is right again (`stamped_ms`)
 
 until it comes back, somebody says that it is right (`trust`), or it has gone on without another jump for
 `ottla.clock.trust.after.ms`, of which only time counts in which the broker runs. Deletion so never goes by a time later
@@ -38,6 +39,11 @@ MOST_GAIN: Final = 24
 """The believed offset grows by one part in so many of the time that passes: an hour a day."""
 MOST_COUNTED_MS: Final = 60_000
 """Of the time between two looks so much counts for the wait: a broker that was suspended has not waited."""
+STAMPED_EARLIER_MS: Final = 60_000
+STAMPED_LATER_MS: Final = 600_000
+"""How far beyond the time that was seen to be behind stamps may be of it: a client buffers records, and what is known
+of the time is written every five minutes.
+"""
 LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999: the last moment that is shown as a date."""
 
@@ -60,15 +66,32 @@ class ClockLimits:
     trust_after_ms: int
 
 
+class BehindTime(NamedTuple):
+    """The last stretch of wall time that was shown by a clock that was behind by `lag_ms` (at most)."""
+
+    from_ms: int = 0
+    to_ms: int = 0
+    lag_ms: int = 0
+
+    def with_look(self, wall_ms: int, lag_ms: int) -> BehindTime:
+        """The stretch with one look more; a new one where the clock is elsewhere. A board begins anew with each boot,
+        always at the same time.
+        """
+        if self.from_ms - STAMPED_EARLIER_MS <= wall_ms <= self.to_ms + STAMPED_LATER_MS:
+            return BehindTime(min(self.from_ms, wall_ms), max(self.to_ms, wall_ms), max(self.lag_ms, lag_ms))
+        return BehindTime(wall_ms, wall_ms, lag_ms)
+
+
 class KnownTime(NamedTuple):
     """What an earlier life has left: the wall time that was believed at `boot_ms` of the boot `boot_id` (empty where
-    that is not known), and how long a clock that was not believed had gone on.
+    that is not known), how long a clock that was not believed had gone on, and when one was behind.
     """
 
     wall_ms: int
     boot_ms: int = 0
     boot_id: str = ""
     waited_ms: int = 0
+    behind: BehindTime = BehindTime()
 
 
 class ClockTrust:
@@ -81,6 +104,7 @@ class ClockTrust:
         self._looked_ms = clock.boot_ms()
         self._gap_ms = 0
         self._waited_ms = 0
+        self._behind = BehindTime()
         self.standing = Standing.PLAUSIBLE
 
     # -- questions
@@ -97,6 +121,13 @@ class ClockTrust:
         wall_ms, believed_ms = self._clock.wall_ms(), self._clock.boot_ms() + self._offset_ms
         most_ms = self._limits().jump_max_ms
         return believed_ms if 0 <= most_ms < abs(wall_ms - believed_ms) else wall_ms
+
+    def stamped_ms(self, stamp_ms: int) -> int:
+        """When a record was made that is stamped so: later, where a clock that was behind has made the stamp."""
+        from_ms, to_ms, lag_ms = self._behind
+        if lag_ms and from_ms - STAMPED_EARLIER_MS <= stamp_ms <= to_ms + STAMPED_LATER_MS:
+            return stamp_ms + lag_ms
+        return stamp_ms
 
     @property
     def is_suspect(self) -> bool:
@@ -116,7 +147,8 @@ class ClockTrust:
     def known(self) -> KnownTime:
         """What the next life should know."""
         boot_ms = self._clock.boot_ms()
-        return KnownTime(boot_ms + self._offset_ms, boot_ms, self._clock.boot_id(), self._waited_ms)
+        known_ms = boot_ms + self._offset_ms
+        return KnownTime(known_ms, boot_ms, self._clock.boot_id(), self._waited_ms, self._behind)
 
     # -- what happens
 
@@ -125,6 +157,8 @@ class ClockTrust:
         wall_ms, boot_ms, limits = self._clock.wall_ms(), self._clock.boot_ms(), self._limits()
         self._looked_ms = boot_ms
         self._offset_ms = wall_ms - boot_ms
+        if known is not None:
+            self._behind = known.behind
         if known is None or limits.jump_max_ms < 0:
             return
         is_same_boot = self._is_same_boot(known, wall_ms - boot_ms, boot_ms, limits.jump_max_ms)
@@ -150,6 +184,7 @@ class ClockTrust:
             )
         elif gap_ms < -limits.jump_max_ms:
             self._leave(Standing.BEHIND, gap_ms, known.waited_ms)
+            self._behind = self._behind.with_look(wall_ms, -gap_ms)
             self._say_behind(wall_ms, believed_ms)
 
     def look(self) -> tuple[int, int]:
@@ -208,6 +243,8 @@ class ClockTrust:
                 self._say_behind(wall_ms, believed_ms)
         else:
             self._waited_ms += passed_ms
+        if standing is Standing.BEHIND:
+            self._behind = self._behind.with_look(wall_ms, -gap_ms)
         if self._waited_ms >= limits.trust_after_ms:
             logger.warning(
                 "the wall clock, %s, has gone on without a jump for ottla.clock.trust.after.ms=%d and is believed:"

@@ -6,6 +6,7 @@ What `ottla log explain --retention` and `--compaction` show. Decides nothing: i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ottla.storage import retention
@@ -33,8 +34,16 @@ class SegmentFate:
     compaction: str
 
 
-def fates(log: LogToAssess, found: Assessment, high_watermark: int, now_ms: int) -> list[SegmentFate]:
-    """Every segment of a log, oldest first. Raises OSError, CorruptBatch."""
+def fates(
+    log: LogToAssess,
+    found: Assessment,
+    high_watermark: int,
+    now_ms: int,
+    stamped_ms: Callable[[int], int] = int,
+) -> list[SegmentFate]:
+    """Every segment of a log, oldest first. `stamped_ms`: when a record was made, by its stamp (clock_trust.py). Raises
+    OSError, CorruptBatch.
+    """
     segments, ends = log.segments, [*(one.base_offset for one in log.segments[1:]), log.log_end_offset]
     leaving = retention.deletable(
         segments,
@@ -43,11 +52,12 @@ def fates(log: LogToAssess, found: Assessment, high_watermark: int, now_ms: int)
         high_watermark=high_watermark,
         log_end_offset=log.log_end_offset,
         now_ms=now_ms,
+        stamped_ms=stamped_ms,
     )
     told = []
     for slot, (segment, end_offset) in enumerate(zip(segments, ends, strict=True)):
         newest_ms = segment.retention_timestamp_ms()
-        words, until_ms = _retention(log, slot, leaving, end_offset, high_watermark, newest_ms, now_ms)
+        words, until_ms = _retention(log, slot, leaving, end_offset, high_watermark, stamped_ms(newest_ms), now_ms)
         told.append(
             SegmentFate(
                 base_offset=segment.base_offset,

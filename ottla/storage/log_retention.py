@@ -63,11 +63,13 @@ class LogRetention:
         pause: Pause = no_pause,
         *,
         deletion_ms: int | None = None,
+        stamped_ms: Callable[[int], int] = int,
         monotonic_ms: int | None = None,
     ) -> Generator[Callable[[], None], None, list[Segment]]:
         """The same one segment at a time: what is yielded is to be run, in any thread, before it goes on; there it
-        calls `pause` now and then. `deletion_ms`: by which time segments are too old (clock_trust.py), `monotonic_ms`:
-        from when on their files wait; both are `now_ms` where nothing else is given.
+        calls `pause` now and then. `deletion_ms`: by which time segments are too old, `stamped_ms`: when a
+        record was made, by its stamp (clock_trust.py); `monotonic_ms`: from when on their files wait. Both times are
+        `now_ms` where nothing else is given.
 
         Throw in the OSError with which it failed. Appends and reads go on between the steps; while it is not through
         another one deletes nothing.
@@ -80,7 +82,7 @@ class LogRetention:
         gone: list[Segment] = []
         self.is_running = True
         try:
-            config, before = log.config, self._first_to_stay(now_ms, old_ms)
+            config, before = log.config, self._first_to_stay(now_ms, old_ms, stamped_ms)
             if before > log.segment_list[0].base_offset:
                 before = yield from keep_producers(log, before, pause)
                 if log.error is not None:
@@ -89,7 +91,7 @@ class LogRetention:
                 # would end where it once began.
                 yield from self._names_synced()
             if log.config is not config:
-                before = min(before, self._first_to_stay(now_ms, old_ms))  # more may have to be kept now
+                before = min(before, self._first_to_stay(now_ms, old_ms, stamped_ms))  # more may have to be kept now
             for segment in self._start_behind(before):
                 if segment.is_deleted or not log.takes_writes:
                     break  # cleaned, or closed, since the step before, or its directory failed
@@ -106,7 +108,7 @@ class LogRetention:
             self._ended()
         return gone
 
-    def _first_to_stay(self, now_ms: int, deletion_ms: int) -> int:
+    def _first_to_stay(self, now_ms: int, deletion_ms: int, stamped_ms: Callable[[int], int]) -> int:
         """Base offset of the first segment that is not to go; the log is rolled for it where all are."""
         log = self._log
         segments = log.segment_list.to_list()
@@ -118,6 +120,7 @@ class LogRetention:
                 high_watermark=log.high_watermark,
                 log_end_offset=log.log_end_offset,
                 now_ms=deletion_ms,
+                stamped_ms=stamped_ms,
             )
         except (OSError, CorruptBatch) as error:
             logger.warning("%s: how old its segments are cannot be said: %s", log.name, error)

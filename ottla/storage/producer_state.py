@@ -29,7 +29,7 @@ old events would be forgotten at once.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -190,9 +190,10 @@ class ProducerStates:
             entry = entry._replace(current_txn_first_offset=header.base_offset)
         self.publish(entry)
 
-    def expire(self, now_ms: int) -> Iterator[int]:
+    def expire(self, now_ms: int, stamped_ms: Callable[[int], int] = int) -> Iterator[int]:
         """Forget producers that were quiet for `producer.id.expiration.ms` and have no open transaction, a piece at a
-        time; how many were looked at in each. Appends may come in between.
+        time; how many were looked at in each. Appends may come in between. `stamped_ms`: when one was seen, by the
+        clock of then (clock_trust.py).
         """
         entries = self._entries
         producer_ids = list(entries)
@@ -202,7 +203,7 @@ class ProducerStates:
                 entry = entries.get(producer_id)
                 if (
                     entry is not None
-                    and now_ms - entry.last_seen_ms >= self.expiration_ms
+                    and now_ms - stamped_ms(entry.last_seen_ms) >= self.expiration_ms
                     and entry.current_txn_first_offset < 0
                 ):
                     del entries[producer_id]

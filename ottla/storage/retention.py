@@ -10,7 +10,7 @@ by the log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,14 +91,18 @@ def deletable(
     high_watermark: int,
     log_end_offset: int,
     now_ms: int,
+    stamped_ms: Callable[[int], int] = int,
 ) -> int:
-    """How many segments, from the oldest on, may be deleted now; all of them means that the log must roll first."""
+    """How many segments, from the oldest on, may be deleted now; all of them means that the log must roll first.
+
+    `stamped_ms`: when a record was made, by its stamp (clock_trust.py).
+    """
     candidates = _below_high_watermark(segments, high_watermark, log_end_offset)
     count = _below_log_start(segments, log_start_offset)
     if "delete" in config.cleanup_policy:
         count = max(
             count,
-            _too_old(segments[:candidates], config.retention_ms, now_ms),
+            _too_old(segments[:candidates], config.retention_ms, now_ms, stamped_ms),
             _too_much(segments, candidates, config.retention_bytes),
         )
     return min(count, candidates)
@@ -125,12 +129,12 @@ def _below_log_start(segments: Sequence[Segment], log_start_offset: int) -> int:
     return count
 
 
-def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int) -> int:
+def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int, stamped_ms: Callable[[int], int]) -> int:
     if retention_ms < 0:
         return 0
     count = 0
     for segment in segments:
-        if now_ms - segment.retention_timestamp_ms() <= retention_ms:
+        if now_ms - stamped_ms(segment.retention_timestamp_ms()) <= retention_ms:
             break
         count += 1
     return count

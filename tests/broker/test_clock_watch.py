@@ -367,6 +367,43 @@ def test_a_board_that_starts_in_1970_keeps_everything_and_believes_the_time_when
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_a_board_has_stamped_with_1970_is_as_old_as_it_is(is_restarted: bool) -> None:
+    node, files, clock = filled()
+    was_ms = clock.wall_ms()
+    node.stop()
+    clock.reboot()
+    clock.set_wall(5_000)
+    node, files, _ = start_node(files, clock, **CHORES)
+    log = topic(node, "new", segment_ms="1000")
+    append(node, 3, name="new")
+    pass_time(node, clock, 700_000, step_ms=10_000)
+    append(node, 3, name="new")
+    if is_restarted:
+        node.stop()
+        node, files, _ = start_node(files, clock, **CHORES)
+        log = partition_of(node, "new").log
+    jump(clock, was_ms)
+    pass_time(node, clock, 6 * DAY_MS, step_ms=HOUR_MS)
+    assert len(records_of(log)) == 6
+    pass_time(node, clock, 2 * DAY_MS, step_ms=HOUR_MS)
+    assert records_of(log) == []
+
+
+def test_a_producer_that_was_seen_in_1970_expires_when_its_time_is_over() -> None:
+    node, _, clock = filled()
+    producers = partition_of(node, "t").log.producers
+    was_ms = clock.wall_ms()
+    clock.set_wall(5_000)
+    pass_time(node, clock, 1_000)
+    append(node, 1)
+    jump(clock, was_ms)
+    pass_time(node, clock, DAY_MS - HOUR_MS, step_ms=HOUR_MS)
+    assert producers.get(7) is not None
+    pass_time(node, clock, 2 * HOUR_MS, step_ms=HOUR_MS)
+    assert producers.get(7) is None
+
+
 def test_a_directory_without_the_file_goes_by_the_times_of_its_files() -> None:
     files, clock = SimulatedFiles(), ManualClock()
     files.now_ms = clock.wall_ms()

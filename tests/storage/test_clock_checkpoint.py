@@ -9,7 +9,7 @@ from kit.simulated_files import SimulatedFiles
 
 from ottla.storage.checkpoint import BrokenFile
 from ottla.storage.clock_checkpoint import encode_known_time, known_time_of, read_known_time, write_known_time
-from ottla.storage.clock_trust import KnownTime
+from ottla.storage.clock_trust import BehindTime, KnownTime
 from ottla.storage.layout import CLOCK_FILE, LOCK_FILE
 
 DATA = Path("/data")
@@ -22,7 +22,7 @@ def disk() -> SimulatedFiles:
     return files
 
 
-@pytest.mark.parametrize("known", [KNOWN, KnownTime(0), KnownTime(5, 7, "")])
+@pytest.mark.parametrize("known", [KNOWN, KnownTime(0), KnownTime(5, 7, "", 0, BehindTime(1, 2, 3))])
 def test_what_is_written_is_read(known: KnownTime) -> None:
     files = disk()
     write_known_time(files, DATA, known)

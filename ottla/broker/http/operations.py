@@ -169,7 +169,7 @@ def explain(node: Node, asked: Mapping[str, str]) -> Page:
     state = LogToAssess.of(log, partition.last_stable_offset, clean_offset)
     try:
         found = assess(state, now_ms)
-        segments = fates(state, found, log.high_watermark, now_ms)
+        segments = fates(state, found, log.high_watermark, now_ms, node.clock_trust.stamped_ms)
     except (OSError, CorruptBatch) as error:
         return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"{topic}-{index}: {error}")
     return _answer(
