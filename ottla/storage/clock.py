@@ -43,6 +43,9 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clocks."""
 
+    def __init__(self) -> None:
+        self._boot_id: str | None = None
+
     def wall_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
@@ -56,11 +59,13 @@ class SystemClock:
         return _boot_ns() // 1_000_000
 
     def boot_id(self) -> str:
-        """Linux's random id of this boot; empty elsewhere."""
-        try:
-            return BOOT_ID_FILE.read_text("ascii")[:_MOST_ID_CHARACTERS].strip()
-        except (OSError, ValueError):
-            return ""
+        """Linux's random id of this boot, read once; empty elsewhere."""
+        if self._boot_id is None:
+            try:
+                self._boot_id = BOOT_ID_FILE.read_text("ascii")[:_MOST_ID_CHARACTERS].strip()
+            except (OSError, ValueError):
+                self._boot_id = ""
+        return self._boot_id
 
 
 def boot_clock(platform: str, clocks: object) -> str:
