@@ -134,8 +134,9 @@ class Node:
         self.log_manager.open_directories(self.config.ottla_cluster_id or None, self.catalog.look)
         try:
             self.clock_trust.begin(self.log_manager.known_time)
-            self.log_manager.write_known_time(self.clock_trust.known(), only_missing=True)
             self.catalog.open()
+            # Not before: a start that is refused writes nothing.
+            self.log_manager.write_known_time(self.clock_trust.known(), only_missing=True)
         except BaseException:
             self.log_manager.close(clean=False)
             raise
