@@ -9,7 +9,7 @@ import json
 import sys
 from collections import defaultdict
 
-from ottla.client.blocking import Admin, Consumer, Producer
+from ottla import Admin, Consumer, Producer
 
 TOPIC = "example-sensors"
 READINGS = [("north", 18.5), ("south", 24.0), ("north", 19.5), ("south", 25.0), ("east", 21.0)]

@@ -10,8 +10,8 @@ from __future__ import annotations
 import itertools
 import sys
 
+from ottla import Admin, Consumer, Producer
 from ottla.client import ConsumerInterceptor, ProducerInterceptor, ProducerRecord, RecordMetadata, RecordTooLarge
-from ottla.client.blocking import Admin, Consumer, Producer
 from ottla.client.interceptors import ConsumedRecords
 
 TOPIC = "example-tracing"

@@ -40,7 +40,11 @@ class AdminClient:
         self._is_closed = False
 
     async def start(self) -> None:
-        """Find the cluster; raises NoBrokersAvailable."""
+        """Find the cluster; raises NoBrokersAvailable, ClientClosed after `close`. A second call does nothing."""
+        if self._is_closed:
+            raise ClientClosed("the admin is closed")
+        if self._cluster is not None:
+            return
         cluster = Cluster(self._servers, self._options, retries=self._options.retries)
         try:
             await cluster.start()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Unpack
 
 from ottla.client.consumer_options import ConsumerKeywords, ConsumerOptions
-from ottla.client.errors import KafkaError
+from ottla.client.errors import ClientClosed, KafkaError
 from ottla.client.groups.commits import MemberIdentity
 from ottla.client.groups.coordinator import Coordinator
 from ottla.client.groups.listeners import RebalanceListener
@@ -52,7 +52,11 @@ class Consumer(PartitionReader[K, V], Generic[K, V]):
         self._is_closing = False
 
     async def start(self) -> None:
-        """Find the cluster; raises NoBrokersAvailable."""
+        """Find the cluster; raises NoBrokersAvailable, ClientClosed after `close`. A second call does nothing."""
+        if self._is_closing:
+            raise ClientClosed("the consumer is closed")
+        if self._cluster is not None:
+            return
         await super().start()
         if self._options.group_id is None:
             return

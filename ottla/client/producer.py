@@ -73,7 +73,13 @@ class Producer:
         self._is_closed = False
 
     async def start(self) -> None:
-        """Find the cluster and get a producer id; raises KafkaError when that fails within `max_block_ms`."""
+        """Find the cluster and get a producer id; raises KafkaError when that fails within `max_block_ms`.
+
+        Does nothing when that has been done; raises ClientClosed after `close`.
+        """
+        self._refuse_if_closed()
+        if self._sender is not None:
+            return
         self._loop = asyncio.get_running_loop()
         cluster = Cluster(self._servers, self._options, allow_auto_create_topics=True)
         self._metrics = ProducerMetrics(self._loop.time())
@@ -119,6 +125,10 @@ class Producer:
                 await self._cluster.close()
                 close_all(self._interceptors)
         self._raise_failure()
+
+    def _count_unsent(self) -> int:
+        """How many records wait to be delivered, those whose request is under way included."""
+        return sum(batch.record_count for batch in self._unfinished)
 
     def _give_up(self) -> None:
         """Send nothing more, and tell all who wait. Waits for nothing, so that a cancelled `close` does it, too."""

@@ -1,5 +1,7 @@
 """The blocking client: Producer, Consumer and Admin for programs without an event loop, usable from several threads.
 
+    from ottla import Consumer, Producer
+
     with Producer("localhost:9092") as producer:
         producer.send("greetings", b"hello", key=b"world")
 
@@ -9,7 +11,8 @@
             print(record.offset, record.value)
 
 Each is a twin of the asyncio client of the same name, which does the work in one background thread: the same methods,
-options and errors. After a fork clients are to be made anew. At exit, clients that are still open are closed.
+options and errors. Its first use starts it; after a fork those that were started are to be made anew. At exit, clients
+that are still open are closed, and records that could not be sent are counted in a warning.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 from ottla.client.blocking.caller_calls import CallerCalls, ListenerInCaller
 from ottla.client.blocking.twins import ConsumerMethods
@@ -54,6 +54,15 @@ class Consumer(ConsumerMethods[K, V]):
         """End because the program does; nobody is there to run a listener."""
         self._callbacks.end()
         await super().close_at_exit()
+
+    def _closing_when_dropped(self) -> Callable[[], Coroutine[Any, Any, None]]:
+        inner, callbacks = self._inner, self._callbacks
+
+        async def close() -> None:
+            callbacks.end()
+            await inner.close()
+
+        return close
 
     def subscribe(
         self,

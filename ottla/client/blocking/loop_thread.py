@@ -1,8 +1,9 @@
 """The thread in which the blocking clients' event loop runs: one for all clients of a process, made when first needed.
 
-It is a daemon and ends at exit: open clients are closed first, and records on their way get some seconds for it.
-A forked child has no such thread; it makes its own for clients of its own, and those it inherited refuse to work there
-(their sockets are the parent's).
+It is a daemon and ends at exit: open clients are closed first, and records on their way get some seconds for it; what
+is not sent by then is counted in a warning. A client that the program has dropped without closing it is closed as soon
+as Python notices. A forked child has no such thread; it makes its own for clients of its own, and those it inherited
+after their start refuse to work there (their sockets are the parent's).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import concurrent.futures
 import contextlib
 import logging
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -42,18 +44,24 @@ class LoopThread:
 
     _current: LoopThread | None = None
     _making = threading.Lock()
+    _has_ended = False
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.loop = _new_event_loop()
         self.clients: weakref.WeakSet[Twin[Any]] = weakref.WeakSet()
+        self._dropped: set[asyncio.Task[None]] = set()
+        """The closing of clients that the program has dropped."""
+        _end_with_multiprocessing()
         self._thread = threading.Thread(target=self._run, name="ottla-client", daemon=True)
         self._thread.start()
 
     @classmethod
     def of_this_process(cls) -> LoopThread:
-        """Return the thread of this process, started now if need be."""
+        """Return the thread of this process, started now if need be. Raises ClientClosed when the program is ending."""
         with cls._making:
+            if cls._has_ended:
+                raise ClientClosed("the program is ending")
             if cls._current is None or cls._current.pid != os.getpid() or cls._current.loop.is_closed():
                 cls._current = cls()
             return cls._current
@@ -63,24 +71,52 @@ class LoopThread:
         """In a forked child: the parent's thread is not here, and its lock may have been held."""
         cls._making = threading.Lock()
         cls._current = None
+        cls._has_ended = False
 
     @classmethod
     def end(cls) -> None:
-        """At exit: close what is open, within the limit, and end the thread."""
-        current, cls._current = cls._current, None
+        """At exit: close what is open, within the limit, and end the thread. A second call finds nothing to do."""
+        current, cls._current, cls._has_ended = cls._current, None, True
         if current is None or current.pid != os.getpid() or current.loop.is_closed():
             return
         ending = asyncio.run_coroutine_threadsafe(current._close_clients(), current.loop)
-        with contextlib.suppress(concurrent.futures.TimeoutError):
+        try:
             ending.result(2 * EXIT_LIMIT_MS / 1000)
+        except concurrent.futures.TimeoutError:
+            logger.warning("clients that were still open when the program ended could not be closed in time")
+        except KeyboardInterrupt:
+            logger.warning("interrupted: records of clients that were still open may not have been sent")
         current.loop.call_soon_threadsafe(current.loop.stop)
         current._thread.join(EXIT_LIMIT_MS / 1000)
 
     async def _close_clients(self) -> None:
-        closing = (client.close_at_exit() for client in list(self.clients))
+        closing = [asyncio.ensure_future(client.close_at_exit()) for client in list(self.clients)]
         for outcome in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 logger.warning("a client was still open when the program ended: %s", outcome)
+        await asyncio.sleep(0)  # clients that were dropped just now have begun to close behind this
+        if self._dropped:
+            _, late = await asyncio.wait(self._dropped, timeout=EXIT_LIMIT_MS / 1000)
+            for one in late:
+                one.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    def close_dropped(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Close a client that nobody refers to any more, in the background. Garbage collection calls it, anywhere."""
+        if not self.loop.is_closed() and self.pid == os.getpid():
+            with contextlib.suppress(RuntimeError):  # the loop ended, and closed what was open
+                self.loop.call_soon_threadsafe(self._begin_closing, close)
+
+    def _begin_closing(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = self.loop.create_task(close(), name="ottla-dropped")
+        self._dropped.add(task)
+        task.add_done_callback(self._on_dropped)
+
+    def _on_dropped(self, task: asyncio.Task[None]) -> None:
+        self._dropped.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.warning("a client that the program dropped without closing it: %s", error)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -112,7 +148,17 @@ class LoopThread:
             raise
 
 
-os.register_at_fork(after_in_child=LoopThread.forget)
+def _end_with_multiprocessing() -> None:
+    """A child that multiprocessing has made ends without what `atexit` was given, but calls finalizers of its own."""
+    if "multiprocessing.process" in sys.modules:
+        from multiprocessing import parent_process, util
+
+        if parent_process() is not None:
+            util.Finalize(None, LoopThread.end, exitpriority=0)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+    os.register_at_fork(after_in_child=LoopThread.forget)
 atexit.register(LoopThread.end)
 
 
@@ -130,18 +176,33 @@ C = TypeVar("C", bound=AsyncClient)
 
 
 class Twin(Generic[C]):
-    """A client that waits: each method runs the asyncio client's own in the loop thread. Any thread may call it."""
+    """A client that waits: each method runs the asyncio client's own in the loop thread. Any thread may call it.
+
+    It starts when it is first used, by `start` or as a context manager, and not when it is made: a program that makes
+    one and forks has started nothing.
+    """
 
     def __init__(self, client: C) -> None:
         self._inner = client
         self._thread: LoopThread | None = None
+        """Where it runs; None until it has started."""
+        self._starting: tuple[LoopThread, asyncio.Lock] | None = None
+        self._may_start = True
+        self._is_closed = False
+        """Set when `close` has ended: until then a rebalance listener may still use its consumer."""
+
+    def __del__(self) -> None:
+        """Close what the program has dropped. (A `weakref.finalize` would do nothing more once the program ends.)"""
+        thread: LoopThread | None = getattr(self, "_thread", None)  # not there when the options were refused
+        if thread is not None and not self._is_closed:
+            thread.close_dropped(self._closing_when_dropped())
 
     def start(self) -> None:
-        """Find the cluster; raises KafkaError when that fails."""
-        thread = LoopThread.of_this_process()
-        thread.wait_for(self._inner.start())
-        thread.clients.add(self)
-        self._thread = thread
+        """Find the cluster now, and not with the first use; does nothing when that has been done.
+
+        Raises KafkaError when no broker answers, ClientClosed after `close`.
+        """
+        self._running()
 
     def close(self) -> None:
         """End; in a forked child, where the client does not work, nothing happens."""
@@ -160,25 +221,59 @@ class Twin(Generic[C]):
         """End because the program does."""
         await self._inner.close()
 
+    def _closing_when_dropped(self) -> Callable[[], Coroutine[Any, Any, None]]:
+        """Return what closes the client when nobody refers to this object any more; it must not refer to it either."""
+        return self._inner.close
+
     def _end(
         self,
         closing: Coroutine[Any, Any, None],
         wait: Callable[[concurrent.futures.Future[None]], None] | None = None,
     ) -> None:
+        self._may_start = False
         thread = self._thread
         if thread is None or thread.pid != os.getpid() or thread.loop.is_closed():
             closing.close()
+            self._is_closed = True
             return
-        thread.clients.discard(self)
-        thread.wait_for(closing, wait)
+        try:
+            thread.wait_for(closing, wait)
+        finally:
+            self._is_closed = True
+        thread.clients.discard(self)  # not when interrupted: then the end of the program closes it
 
     def _running(self) -> LoopThread:
+        """Return where the client runs, and start it before if need be."""
+        if self._is_closed:
+            raise ClientClosed(f"the {self._name()} is closed: make another one")
         thread = self._thread
         if thread is None:
-            raise ClientClosed("the client was not started")
+            return self._start()
         if thread.pid != os.getpid():
             raise ClientClosed("the client belongs to the process that started it: make another one after a fork")
         return thread
+
+    def _start(self) -> LoopThread:
+        """Start it once, however many threads ask for it; one that is interrupted leaves it to the next."""
+        thread = LoopThread.of_this_process()
+
+        async def start() -> None:
+            if self._starting is None or self._starting[0] is not thread:  # not that of a process which was forked
+                self._starting = (thread, asyncio.Lock())
+            async with self._starting[1]:
+                if self._thread is None and self._may_start:
+                    await self._inner.start()
+                    thread.clients.add(self)
+                    self._thread = thread
+                if not self._may_start:  # closed meanwhile, by another thread
+                    await self._inner.close()
+                    raise ClientClosed(f"the {self._name()} is closed: make another one")
+
+        thread.wait_for(start())
+        return thread
+
+    def _name(self) -> str:
+        return type(self).__name__.lower()
 
     def _await(
         self, coroutine: Coroutine[Any, Any, T], wait: Callable[[concurrent.futures.Future[T]], T] | None = None
@@ -186,7 +281,7 @@ class Twin(Generic[C]):
         """Run a coroutine of the asyncio client."""
         try:
             thread = self._running()
-        except ClientClosed:
+        except BaseException:
             coroutine.close()
             raise
         return thread.wait_for(coroutine, wait)

@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Unpack
+from typing import Any, Unpack
 
 from ottla.client.accumulator import Delivery as AsyncDelivery
 from ottla.client.blocking.loop_thread import EXIT_LIMIT_MS
 from ottla.client.blocking.twins import ProducerMethods
 from ottla.client.errors import BufferExhausted, ClientClosed, ClientTimeout, KafkaError
 from ottla.client.options import Servers
+from ottla.client.producer import Producer as AsyncProducer
 from ottla.client.producer_options import ProducerKeywords
 from ottla.client.structs import ProducerRecord, RecordMetadata
 from ottla.client.unseen_failures import UnseenFailures
+
+logger = logging.getLogger(__name__)
 
 _INBOX_BYTES = 256 * 1024
 """How much may wait to be handed over before senders wait."""
@@ -83,6 +87,8 @@ class Producer(ProducerMethods):
         """Guards what follows; notified when the inbox was emptied, and at the end."""
         self._inbox: list[Delivery] = []
         self._inbox_bytes = 0
+        self._in_hand: list[Delivery] = []
+        """What was taken from the inbox and is being put into batches."""
         self._handed_over = 0
         """How many records were put into the inbox, of which `_taken` are in batches or refused."""
         self._taken = 0
@@ -178,12 +184,44 @@ class Producer(ProducerMethods):
             self.close(_HURRIED_CLOSE_MS)
 
     def await_delivery(self, delivery: Delivery, timeout_ms: float | None) -> None:
-        """Wait until it is known what became of a record; `Delivery.result` calls it."""
-        self._await(self._await_delivery(delivery, timeout_ms))
+        """Wait until it is known what became of a record, also while `close` runs; `Delivery.result` calls it."""
+        thread = self._thread
+        if thread is None or thread.pid != os.getpid():
+            thread = self._running()
+        thread.wait_for(self._await_delivery(delivery, timeout_ms))
 
     async def close_at_exit(self) -> None:
-        """End because the program does; what cannot be delivered in a few seconds is given up, and logged."""
-        await self._close(EXIT_LIMIT_MS)
+        """End because the program does; what cannot be delivered in a few seconds is given up, counted and logged."""
+        limit_ms = EXIT_LIMIT_MS
+        try:
+            async with asyncio.timeout(EXIT_LIMIT_MS / 1000):
+                await self._drained()
+                await self._inner._await_all(None)
+        except TimeoutError:
+            limit_ms = 0
+            open_here = [one for one in (*self._in_hand, *self._inbox) if one._inner is None and one._error is None]
+            _warn_of_unsent(self._inner, self._inner._count_unsent() + len(open_here))
+        try:
+            await self._close(limit_ms)
+        except ClientClosed:  # what was counted above
+            if limit_ms:
+                raise
+        self._raise_refused()
+
+    def _closing_when_dropped(self) -> Callable[[], Coroutine[Any, Any, None]]:
+        inner = self._inner
+
+        async def close() -> None:  # the inbox is empty: draining it needs, and so keeps, the object
+            try:
+                await inner._await_all(None)
+            except asyncio.CancelledError:  # the program ends
+                _warn_of_unsent(inner, inner._count_unsent())
+                with contextlib.suppress(ClientClosed):
+                    await inner.close(0)
+            else:
+                await inner.close()
+
+        return close
 
     def _await_room(self) -> None:
         """Wait, holding the lock, until the inbox was emptied."""
@@ -208,6 +246,7 @@ class Producer(ProducerMethods):
         """Put what is in the inbox into batches, in order; what came meanwhile is the next one's work."""
         with self._changed:
             taken, self._inbox, self._inbox_bytes = self._inbox, [], 0
+            self._in_hand = taken
             self._changed.notify_all()
         try:
             for delivery in taken:
@@ -218,6 +257,7 @@ class Producer(ProducerMethods):
                     self._refused.add(delivery)
         finally:
             self._taken += len(taken)
+            self._in_hand = []
             with self._changed:
                 self._is_draining = bool(self._inbox)
                 if self._is_draining:
@@ -251,6 +291,17 @@ class Producer(ProducerMethods):
                 await self._drained()
         await self._inner.close(timeout_ms)
         await self._drained()
+
+
+def _warn_of_unsent(producer: AsyncProducer, records: int) -> None:
+    if records:
+        logger.warning(
+            "%d %s not sent to %s when the program ended: call close() or use `with`, which wait for them and raise "
+            "what is wrong",
+            records,
+            "record was" if records == 1 else "records were",
+            ",".join(f"{host}:{port}" for host, port in producer._servers),
+        )
 
 
 async def _end_of(delivery: AsyncDelivery) -> None:

@@ -41,7 +41,7 @@ from ottla.client.structs import (
 
 
 class ProducerMethods(Twin[AsyncProducer]):
-    """The blocking twin of `ottla.client.Producer`. Use it as a context manager, or call `start` and `close`.
+    """The blocking twin of `ottla.client.Producer`, started by its first use. A context manager; else `close` it.
 
     `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
     `bootstrap.servers` among them. Options as keywords have underscores: `ProducerOptions` and `ClientOptions` say what
@@ -66,7 +66,7 @@ class ProducerMethods(Twin[AsyncProducer]):
 
 
 class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
-    """The blocking twin of `ottla.client.Consumer`. Use it as a context manager, or call `start` and `close`.
+    """The blocking twin of `ottla.client.Consumer`, started by its first use. A context manager; else `close` it.
 
     `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
     `bootstrap.servers` among them. Options as keywords have underscores: `ConsumerOptions` and `ClientOptions` say what
@@ -206,7 +206,7 @@ class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
 
 
 class AdminMethods(Twin[AsyncAdmin]):
-    """The blocking twin of `ottla.client.Admin`. Use it as a context manager, or call `start` and `close`.
+    """The blocking twin of `ottla.client.Admin`, started by its first use. A context manager; else `close` it.
 
     `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
     `bootstrap.servers` among them. Options as keywords have underscores: `AdminOptions` and `ClientOptions` say what
