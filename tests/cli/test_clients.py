@@ -171,7 +171,7 @@ def test_a_topics_life(broker: BrokerProcess, topic: str) -> None:
     ("arguments", "words"),
     [
         (["-c", "segment.bytes=1"], "Invalid value 1 for configuration segment.bytes: must be an integer of at"),
-        (["-c", "segment.byte=1"], "Unknown topic config name: segment.byte (INVALID_CONFIG)"),
+        (["-c", "segment.byte=1"], "Unknown topic config name: segment.byte; did you mean segment.bytes? (INVALID_CONFIG)"),
         (["--replication-factor", "3"], "(INVALID_REPLICATION_FACTOR)"),
     ],
 )

@@ -196,11 +196,28 @@ def test_brokers_groups_and_loggers_are_changed_and_survive_a_restart(own_broker
     ("arguments", "words"),
     [
         (["-t", "no-such-topic", "--set", "retention.ms=1"], "The topic 'no-such-topic' does not exist."),
+        (
+            ["-t", "TOPIC", "--set", "log.retention.hours=3"],
+            "Unknown topic config name: log.retention.hours; set retention.ms=10800000 instead (INVALID_CONFIG)",
+        ),
+        (["-t", "TOPIC", "--set", "retention.minutes=-1"], "; set retention.ms=-1 instead"),
+        (["-t", "TOPIC", "--set", "log.cleanup.policy=compact"], "; set cleanup.policy=compact instead"),
+        (["-t", "TOPIC", "--set", "log.retention.hours=x"], "; set retention.ms instead"),
+        (["-t", "TOPIC", "--set", "retention.mss=1"], "; did you mean retention.ms?"),
+        (["--broker", "1", "--set", "log.retention.hours=3"], "; set log.retention.ms=10800000 instead"),
+        (["--all-brokers", "--set", "retention.ms=3"], "; set log.retention.ms=3 instead"),
+        (["--all-brokers", "--set", "log.retention.m=3"], "; did you mean log.retention.ms?"),
+        (["-g", "g", "--set", "group.consumer.session.timeout.ms=50000"], "; set consumer.session.timeout.ms=50000"),
         (["--broker", "1", "--set", "node.id=5"], "Cannot update these configs dynamically: Set(node.id)"),
         (["--all-brokers", "--set", "log.retention.ms=x"], "Invalid value x for configuration log.retention.ms"),
     ],
 )
-def test_what_cannot_be_changed_is_one_line(broker: BrokerProcess, arguments: list[str], words: str) -> None:
+def test_what_cannot_be_changed_is_one_line(
+    broker: BrokerProcess, topic: str, arguments: list[str], words: str
+) -> None:
+    if "TOPIC" in arguments:
+        ask(broker, "topics", "create", topic)
+    arguments = [topic if one == "TOPIC" else one for one in arguments]
     assert words in ask(broker, "configs", "alter", *arguments).line
 
 

@@ -194,7 +194,7 @@ def _check_values(wish: ConfigWish, own: Mapping[str, str], wanted: Mapping[str,
     try:
         if wish.resource_type == TOPIC_RESOURCE:
             for key in sorted(named & wanted.keys() - ALL_TOPIC_KEYS.keys()):
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {key}")
+                raise unknown_topic_key(key, wanted[key])
             TopicConfig.validate({key: text for key, text in wanted.items() if key in ALL_TOPIC_KEYS})
         elif wish.resource_type == BROKER_RESOURCE:
             changed = {key: text for key, text in wanted.items() if own.get(key) != text}
@@ -210,7 +210,26 @@ def _check_values(wish: ConfigWish, own: Mapping[str, str], wanted: Mapping[str,
     except OutOfPlace as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, error.for_client()) from error
     except ConfigError as error:
-        raise KafkaError(_CODES[wish.resource_type], error.for_client()) from error
+        message = error.for_client() + _instead(wish.resource_type, error.key, wanted)
+        raise KafkaError(_CODES[wish.resource_type], message) from error
+
+
+def unknown_topic_key(key: str, value: str | None) -> KafkaError:
+    """The refusal of a key that topics do not have, with the one that was meant."""
+    from ottla.config.meant import instead_on_topic  # for a mistake only
+
+    return KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {key}{instead_on_topic(key, value)}")
+
+
+def _instead(resource_type: int, key: str, wanted: Mapping[str, str]) -> str:
+    """Which key works in the place of one that this resource does not have, or cannot change."""
+    from ottla.config import meant
+
+    if resource_type == BROKER_RESOURCE and not (key in ALL_BROKER_KEYS and ALL_BROKER_KEYS[key].is_dynamic):
+        return meant.instead_on_broker(key, wanted.get(key))
+    if resource_type == GROUP_RESOURCE and key not in GroupConfig.by_key:
+        return meant.instead_on_group(key, wanted.get(key))
+    return ""
 
 
 def _check_expression(expression: str) -> None:

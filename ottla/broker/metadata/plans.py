@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from ottla.broker.metadata.config_plans import unknown_topic_key
 from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicState
 from ottla.broker.metadata.partition_state import PartitionState, partition_record
 from ottla.broker.metadata.placement import ChooseDirectory, Placement
@@ -232,7 +233,7 @@ def _check_configs(wish: NewTopic, broker: BrokerConfig) -> tuple[dict[str, str]
         raise KafkaError(ErrorCode.INVALID_CONFIG, message)
     unknown = sorted(given.keys() - ALL_TOPIC_KEYS.keys())
     if unknown:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {unknown[0]}")
+        raise unknown_topic_key(unknown[0], given[unknown[0]])
     try:
         TopicConfig.validate(given)
         overrides = {key: value for key, value in given.items() if value is not None}
