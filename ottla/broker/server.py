@@ -27,6 +27,7 @@ from ottla.broker.listening import StartError, bind, explain, shown
 from ottla.broker.loop_watch import LoopWatch
 from ottla.broker.node import Node
 from ottla.broker.notify import notify
+from ottla.storage.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -314,23 +315,24 @@ class Server:
         size_bytes = sum(log.size_bytes for log in logs)
         partition_count = sum(len(topic.partitions) for topic in node.catalog.topics.values())
         LOG.info(
-            "%d topics, %d partitions, %s in logs, ready after %d ms",
-            len(node.catalog.topics),
-            partition_count,
+            "%s, %s, %s in logs, ready after %d ms",
+            counted(len(node.catalog.topics), "topic"),
+            counted(partition_count, "partition"),
             human_bytes(size_bytes),
             elapsed_ms,
         )
         if node.has_groups:
             groups = node.groups
             if group_count := groups.count_by_state().total():
-                LOG.info("%d groups with %d committed offsets", group_count, groups.offset_count)
+                offsets = counted(groups.offset_count, "committed offset")
+                LOG.info("%s with %s", counted(group_count, "group"), offsets)
             if groups.loads_under_way:
-                LOG.info("%d partitions of groups are still being loaded", groups.loads_under_way)
+                LOG.info("of groups %s to be loaded yet", counted(groups.loads_under_way, "partition"))
         recovered = [log for log in logs if log.recovery.scanned_bytes or log.recovery.truncated_bytes]
         if recovered:
             LOG.info(
-                "recovered %d logs: %s checked, %s of torn tails cut",
-                len(recovered),
+                "recovered %s: %s checked, %s of torn tails cut",
+                counted(len(recovered), "log"),
                 human_bytes(sum(log.recovery.scanned_bytes for log in recovered)),
                 human_bytes(sum(log.recovery.truncated_bytes for log in recovered)),
             )

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from ottla.cli.client_properties import options_of
 from ottla.cli.failures import client_errors
 
 if TYPE_CHECKING:
@@ -19,9 +20,12 @@ TIMEOUT_MS = 30_000
 def with_admin(servers: str, client_id: str, work: Callable[[Admin], Awaitable[_T]]) -> _T:
     """What `work` makes of an Admin. Raises Failure; Ctrl-C ends the program with status 130."""
     from ottla.client import Admin
+    from ottla.client.options import AdminOptions
+
+    options = options_of(AdminOptions, servers, {"client_id": client_id, "default_api_timeout_ms": TIMEOUT_MS})
 
     async def run() -> _T:
-        async with Admin(servers, client_id=client_id, default_api_timeout_ms=TIMEOUT_MS) as admin:
+        async with Admin(servers, **options) as admin:
             return await work(admin)
 
     try:

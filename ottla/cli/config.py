@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ottla.cli import suggestions
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.tables import table_lines
 
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
     "properties", required=False, type=click.Path(path_type=Path, readable=False), metavar="[SERVER.PROPERTIES]"
 )
 @click.option(
-    "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="As for `ottla serve`. May be given often."
+    "--override",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=suggestions.broker_pairs,
+    help="As for `ottla serve`. May be given often.",
 )
 @click.option("--effective", is_flag=True, help="Every key with the value that counts, defaults too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per key.")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from ottla.cli import suggestions
 from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import closed_pipe_ends_quietly
@@ -17,6 +19,25 @@ if TYPE_CHECKING:
     from ottla.client import Admin, ConfigEntry, ConfigResource
 
 EVERY_BROKER = "every"
+
+topic_option = click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    shell_complete=suggestions.topics,
+    help="This topic. May be given often.",
+)
+group_option = click.option(
+    "-g",
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="GROUP",
+    shell_complete=suggestions.groups,
+    help="This consumer group. May be given often.",
+)
 
 
 @click.group(
@@ -33,26 +54,35 @@ def configs() -> None:
 
 @click.command()
 @bootstrap_server
-@click.option("-t", "--topic", "topics", multiple=True, metavar="NAME", help="This topic. May be given often.")
+@topic_option
 @click.option(
     "--broker",
+    "brokers",
+    multiple=True,
     is_flag=False,
     flag_value=EVERY_BROKER,
     metavar="[ID]",
     help="The broker with this node id; without an id every broker.  [default: unless a topic is named]",
 )
 @click.option("--all-brokers", is_flag=True, help="What is set for all brokers while they run.")
-@click.option("-g", "--group", "groups", multiple=True, metavar="NAME", help="This consumer group. May be given often.")
-@click.option("--loggers", is_flag=True, help="The levels of the brokers' loggers.")
+@group_option
+@click.option(
+    "--loggers",
+    multiple=True,
+    is_flag=False,
+    flag_value=EVERY_BROKER,
+    metavar="[ID]",
+    help="The levels of the loggers of the broker with this node id; without an id of every broker.",
+)
 @click.option("-a", "--all", "with_defaults", is_flag=True, help="Every key, also those that nobody has set.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per topic and broker.")
 def describe(
     servers: str,
     topics: tuple[str, ...],
-    broker: str | None,
+    brokers: tuple[str, ...],
     all_brokers: bool,
     groups: tuple[str, ...],
-    loggers: bool,
+    loggers: tuple[str, ...],
     with_defaults: bool,
     as_json: bool,
 ) -> None:
@@ -64,10 +94,12 @@ def describe(
       ottla configs describe --topic orders --all
       ottla configs describe --topic orders --broker --json
     """
-    if broker is not None and broker != EVERY_BROKER and not broker.isdecimal():
-        raise click.BadParameter(f"{broker!r} is not a node id", param_hint="--broker")
-    names_others = bool(topics or groups or all_brokers or loggers)
-    wants_brokers = broker if broker is not None else None if names_others else EVERY_BROKER
+    for option, given in (("--broker", brokers), ("--loggers", loggers)):
+        for one in given:
+            if one != EVERY_BROKER and not one.isdecimal():
+                raise click.BadParameter(f"{one!r} is not a node id", param_hint=option)
+    if not (topics or groups or all_brokers or loggers or brokers):
+        brokers = (EVERY_BROKER,)
 
     async def look(admin: Admin) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         from ottla.client import ConfigResource
@@ -76,13 +108,11 @@ def describe(
         resources += [ConfigResource.group(name) for name in dict.fromkeys(groups)]
         if all_brokers:
             resources.append(ConfigResource.all_brokers())
-        node_ids = [] if wants_brokers in (None, EVERY_BROKER) else [int(wants_brokers or 0)]
-        if wants_brokers == EVERY_BROKER or (loggers and not node_ids):
-            node_ids = [one.node_id for one in (await admin.describe_cluster()).brokers]
-        if wants_brokers is not None:
-            resources += [ConfigResource.broker(node_id) for node_id in node_ids]
-        if loggers:
-            resources += [ConfigResource.loggers(node_id) for node_id in node_ids]
+        every = []
+        if EVERY_BROKER in (*brokers, *loggers):
+            every = [one.node_id for one in (await admin.describe_cluster()).brokers]
+        resources += [ConfigResource.broker(node_id) for node_id in _node_ids(brokers, every)]
+        resources += [ConfigResource.loggers(node_id) for node_id in _node_ids(loggers, every)]
         return await admin.describe_configs(resources, include_synonyms=True)
 
     found = with_admin(servers, "ottla-configs", look)
@@ -98,6 +128,11 @@ def describe(
             rows = [(one.name, value_words(one), origin_words(one)) for one in shown]
             for line in table_lines(rows, ("key", "value", "set by")) if rows else ["nothing is set; --all tells all"]:
                 click.echo(f"  {line}")
+
+
+def _node_ids(named: Sequence[str], every: Sequence[int]) -> list[int]:
+    chosen = (every if one == EVERY_BROKER else [int(one)] for one in named)
+    return list(dict.fromkeys(node_id for node_ids in chosen for node_id in node_ids))
 
 
 def resource_words(resource: ConfigResource) -> str:

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ottla.cli import suggestions
 from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
+from ottla.cli.configs import group_option, topic_option
+from ottla.cli.parameters import Number
 
 if TYPE_CHECKING:
     from ottla.client import Admin, ConfigChange, ConfigResource
@@ -16,18 +19,53 @@ if TYPE_CHECKING:
 
 @click.command()
 @bootstrap_server
-@click.option("-t", "--topic", "topics", multiple=True, metavar="NAME", help="This topic. May be given often.")
-@click.option("--broker", "brokers", multiple=True, type=int, metavar="ID", help="The broker with this node id.")
-@click.option("--all-brokers", is_flag=True, help="All brokers that do not set the key themselves.")
-@click.option("-g", "--group", "groups", multiple=True, metavar="NAME", help="This consumer group. May be given often.")
+@topic_option
 @click.option(
-    "--loggers", "loggers", multiple=True, type=int, metavar="ID", help="The loggers of the broker with this node id."
+    "--broker", "brokers", multiple=True, type=Number(0, 2**31 - 1), metavar="ID", help="The broker with this node id."
 )
-@click.option("--set", "to_set", multiple=True, metavar="KEY=VALUE", help="Give the key this value.")
-@click.option("--delete", "to_delete", multiple=True, metavar="KEY", help="Let the key have what it inherits.")
-@click.option("--append", "to_append", multiple=True, metavar="KEY=ITEM[,ITEM]", help="Add items to the key's list.")
-@click.option("--subtract", "to_subtract", multiple=True, metavar="KEY=ITEM[,ITEM]", help="Take items from the list.")
-@click.option("--dry-run", is_flag=True, help="Only find out whether it could be changed so.")
+@click.option("--all-brokers", is_flag=True, help="All brokers that do not set the key themselves.")
+@group_option
+@click.option(
+    "--loggers",
+    "loggers",
+    multiple=True,
+    type=Number(0, 2**31 - 1),
+    metavar="ID",
+    help="The loggers of the broker with this node id.",
+)
+@click.option(
+    "--set",
+    "to_set",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=suggestions.altered_pairs,
+    help="Give the key this value.",
+)
+@click.option(
+    "--delete",
+    "to_delete",
+    multiple=True,
+    metavar="KEY",
+    shell_complete=suggestions.altered_keys,
+    help="Let the key have what it inherits.",
+)
+@click.option(
+    "--append",
+    "to_append",
+    multiple=True,
+    metavar="KEY=ITEM[,ITEM]",
+    shell_complete=suggestions.altered_pairs,
+    help="Add items to the key's list.",
+)
+@click.option(
+    "--subtract",
+    "to_subtract",
+    multiple=True,
+    metavar="KEY=ITEM[,ITEM]",
+    shell_complete=suggestions.altered_pairs,
+    help="Take items from the list.",
+)
+@click.option("--dry-run", is_flag=True, help="Only find out whether it could be done.")
 def alter(
     servers: str,
     topics: tuple[str, ...],
@@ -48,7 +86,8 @@ def alter(
     \b
     Examples:
       ottla configs alter --topic orders --set retention.ms=3600000
-      ottla configs alter --topic orders --append cleanup.policy=compact --delete segment.bytes
+      ottla configs alter --topic orders --append cleanup.policy=compact
+      ottla configs alter --topic orders --delete segment.bytes
       ottla configs alter --all-brokers --set log.retention.ms=86400000
       ottla configs alter --group billing --set consumer.session.timeout.ms=60000
       ottla configs alter --loggers 1 --set ottla.dispatch=DEBUG

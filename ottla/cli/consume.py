@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from ottla.cli import suggestions
 from ottla.cli.client_options import bootstrap_server
+from ottla.cli.client_properties import options_of
 from ottla.cli.entry import EXIT_INTERRUPTED, EXIT_TERMINATED
 from ottla.cli.failures import Failure, client_errors, closed_pipe_ends_quietly, reader_is_gone
-from ottla.cli.show import json_bytes, parse_time, printable, show_time
+from ottla.cli.notices import notice
+from ottla.cli.parameters import Number, split_pairs
+from ottla.cli.record_lines import Fields, json_line, plain_line
+from ottla.cli.show import parse_time, show_time
+from ottla.storage.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.cli.progress import Progress
     from ottla.client import Consumer, ConsumerRecord, TopicPartition
-    from ottla.client.consumer_options import GroupProtocol
 
 POLL_MS = 1_000
 TIMEOUT_MS = 30_000
-
-
-class Fields(NamedTuple):
-    """What is printed of a record beside its value."""
-
-    timestamps: bool
-    offsets: bool
-    keys: bool
-    headers: bool
-    separator: bytes
+CLIENT_ID = "ottla-consume"
 
 
 @click.command(short_help="Write a topic's records to standard output.")
-@click.argument("topic")
+@click.argument("topic", shell_complete=suggestions.topics)
 @bootstrap_server
 @click.option(
     "-B",
@@ -46,12 +42,11 @@ class Fields(NamedTuple):
 @click.option(
     "-o",
     "--offset",
-    type=click.IntRange(-(2**63), 2**63 - 1),
+    type=Number(-(2**63), 2**63 - 1),
     metavar="N",
     help="Start at offset N; -N: N before the end.",
 )
 @click.option(
-    "-t",
     "--timestamp",
     metavar="T",
     help="Start at the first record stamped so or later: milliseconds since 1970, or a time such as "
@@ -61,7 +56,8 @@ class Fields(NamedTuple):
     "-p",
     "--partition",
     "partitions",
-    type=click.IntRange(0, 2**31 - 1),
+    type=Number(0, 2**31 - 1),
+    metavar="N",
     multiple=True,
     help="Only this partition. May be given often.  [default: all]",
 )
@@ -70,16 +66,15 @@ class Fields(NamedTuple):
     "--group",
     "group_id",
     metavar="GROUP",
+    shell_complete=suggestions.groups,
     help="Share the topic with this consumer group: start where it has committed, commit what is printed.",
 )
 @click.option(
     "--group-protocol",
     type=click.Choice(["classic", "consumer"]),
-    default="classic",
-    show_default=True,
-    help="Who shares out: a member, or the broker (KIP-848).",
+    help="Who shares out: a member, or the broker (KIP-848).  [default: classic]",
 )
-@click.option("-n", "--max-messages", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("-n", "--max-messages", type=Number(1), metavar="N", help="Stop after so many records.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the topic has now.")
 @click.option("--keys", is_flag=True, help="Print keys.")
 @click.option("--headers", is_flag=True, help="Print headers.")
@@ -97,6 +92,15 @@ class Fields(NamedTuple):
     r"%K its length, %t topic, %p partition, %o offset, %T timestamp in milliseconds, %D as a date, %h headers, "
     r"%% percent; \n \r \t \\ \xHH. Nothing is added.",
 )
+@click.option(
+    "--consumer-property",
+    "properties",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=suggestions.consumer_pairs,
+    help="An option of the consumer by Kafka's name, such as isolation.level=read_committed. May be given often.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress, and not what is waited for.")
 def consume(
     topic: str,
     servers: str,
@@ -105,7 +109,7 @@ def consume(
     timestamp: str | None,
     partitions: tuple[int, ...],
     group_id: str | None,
-    group_protocol: GroupProtocol,
+    group_protocol: str | None,
     max_messages: int | None,
     exit_at_end: bool,
     keys: bool,
@@ -116,6 +120,8 @@ def consume(
     separator: str,
     as_json: bool,
     template: str | None,
+    properties: tuple[str, ...],
+    quiet: bool,
 ) -> None:
     """Write the records of TOPIC to standard output, a line each, until Ctrl-C.
 
@@ -133,9 +139,12 @@ def consume(
 
     from ottla.cli.progress import Progress
     from ottla.cli.record_format import compile_format
+    from ottla.client.consumer_options import ConsumerOptions
 
     if sum((from_beginning, offset is not None, timestamp is not None)) > 1:
         raise click.UsageError("give one of --from-beginning, --offset and --timestamp")
+    given = split_pairs("--consumer-property", properties)
+    group_id = group_id if group_id is not None else given.pop("group.id", None)
     if group_id is not None and (partitions or offset is not None or timestamp is not None):
         raise click.UsageError(
             "a group shares out partitions and knows where it was; --partition, --offset and "
@@ -149,13 +158,30 @@ def consume(
     fields = Fields(timestamps or verbose, offsets or verbose, keys or verbose, headers or verbose, separator.encode())
     if template is not None and (as_json or any(fields[:4])):
         raise click.UsageError("--format says all that is written; it goes without --json and the fields' options")
+    is_terminal = sys.stdout.isatty()
+    line: Callable[[ConsumerRecord], bytes] = json_line
+    if not as_json:
+        line = partial(plain_line, fields, for_terminal=is_terminal)
     try:
-        write = None if template is None else compile_format(template, for_terminal=sys.stdout.isatty())
+        if template is not None:
+            line = compile_format(template, for_terminal=is_terminal)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--format") from None
-    progress = Progress("received", is_shown=not sys.stdout.isatty())
-    group = None if group_id is None else _Group(group_id, group_protocol)
-    reading = _Reading(topic, partitions, start, group, max_messages, exit_at_end, write, fields, as_json, progress)
+    reset = "earliest" if from_beginning else "none" if offset is not None else None
+    options = options_of(
+        ConsumerOptions,
+        servers,
+        {"client_id": CLIENT_ID, "default_api_timeout_ms": TIMEOUT_MS},
+        properties=given,
+        option="--consumer-property",
+        chosen={"auto_offset_reset": reset, "group_id": group_id, "group_protocol": group_protocol},
+    )
+    if partitions or offset is not None or timestamp is not None:
+        options.pop("group_id", None)  # of a --command-config that other programs share
+    progress = Progress("received", is_shown=not (quiet or sys.stdout.isatty()))
+    reading = _Reading(topic, partitions, start, options, max_messages, exit_at_end, line, progress)
+    if not quiet and not exit_at_end:
+        reading.on_waiting = notice
     try:
         with closed_pipe_ends_quietly(), client_errors():
             asyncio.run(reading.run(servers))
@@ -175,11 +201,6 @@ class _Start(NamedTuple):
     timestamp: int | None
 
 
-class _Group(NamedTuple):
-    group_id: str
-    protocol: GroupProtocol
-
-
 class _Reading:
     """One run of the command."""
 
@@ -188,48 +209,56 @@ class _Reading:
         topic: str,
         partitions: tuple[int, ...],
         start: _Start,
-        group: _Group | None,
+        options: dict[str, Any],
         max_messages: int | None,
         exit_at_end: bool,
-        write: Callable[[ConsumerRecord], bytes] | None,
-        fields: Fields,
-        as_json: bool,
+        line: Callable[[ConsumerRecord], bytes],
         progress: Progress,
     ) -> None:
         self._topic = topic
         self._wanted = partitions
         self._start = start
-        self._group = group
+        self._options = options
+        self._group_id: str | None = options.get("group_id")
+        self.on_waiting: Callable[[str], None] = _say_nothing
+        """Takes what is waited for, in a line."""
         self._left = max_messages
         self._exit_at_end = exit_at_end
-        self._fields = fields
-        self._line = write or self._plain_line
-        self._as_json = as_json
+        self._line = line
         self._progress = progress
         self._out = sys.stdout.buffer
-        self._is_terminal = sys.stdout.isatty()
 
     async def run(self, servers: str) -> None:
         from ottla.client import Admin, Consumer, TopicPartition
+        from ottla.client.options import AdminOptions
 
-        async with Admin(servers, client_id="ottla-consume", default_api_timeout_ms=TIMEOUT_MS) as admin:
+        limits = {"client_id": CLIENT_ID, "default_api_timeout_ms": TIMEOUT_MS}
+        async with Admin(servers, **options_of(AdminOptions, servers, limits)) as admin:
             # Asked of Admin, which answers at once; a consumer waits for a topic to come about.
             known = [one.partition for one in (await admin.describe_topics([self._topic]))[self._topic].partitions]
-        if self._group is not None:
-            await self._run_in_group(servers, self._group)
+        if self._group_id is not None:
+            await self._run_in_group(servers)
             return
         chosen = [TopicPartition(self._topic, one) for one in self._choose(known)]
-        reset = "none" if self._start.offset is not None else "earliest" if self._start.from_beginning else "latest"
-        async with Consumer(
-            servers,
-            client_id="ottla-consume",
-            auto_offset_reset="none" if reset == "none" else "earliest" if reset == "earliest" else "latest",
-            default_api_timeout_ms=TIMEOUT_MS,
-        ) as consumer:
+        async with Consumer(servers, **self._options) as consumer:
             await self._place(consumer, chosen)
+            self.on_waiting(self._waiting_words())
             await self._read(consumer, chosen)
 
-    async def _run_in_group(self, servers: str, group: _Group) -> None:
+    def _waiting_words(self) -> str:
+        if self._start.offset is not None and self._start.offset >= 0:
+            begin = f"reading {self._topic} from offset {self._start.offset} on"
+        elif self._start.offset is not None:
+            begin = f"reading {self._topic} from {-self._start.offset} before its end on"
+        elif self._start.timestamp is not None:
+            begin = f"reading {self._topic} from {show_time(self._start.timestamp)} on"
+        elif self._options.get("auto_offset_reset") == "earliest":
+            begin = f"reading {self._topic} from its beginning"
+        else:
+            return f"waiting for new records of {self._topic}; --from-beginning shows all; Ctrl-C ends"
+        return f"{begin}, then waiting for more; Ctrl-C ends"
+
+    async def _run_in_group(self, servers: str) -> None:
         """Read what the group assigns; what was printed is committed from time to time, and at the end.
 
         SIGTERM ends it like Ctrl-C, so that the group need not wait for the session of one who is gone.
@@ -242,18 +271,16 @@ class _Reading:
         reading = asyncio.current_task()
         if reading is not None and sys.platform != "win32":
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, reading.cancel)
-        async with Consumer(
-            servers,
-            client_id="ottla-consume",
-            group_id=group.group_id,
-            group_protocol=group.protocol,
-            auto_offset_reset="earliest" if self._start.from_beginning else "latest",
-            default_api_timeout_ms=TIMEOUT_MS,
-        ) as consumer:
+        self.on_waiting(f"joining group {self._group_id} to read {self._topic}; Ctrl-C ends")
+        async with Consumer(servers, **self._options) as consumer:
             consumer.subscribe([self._topic])
             ends: dict[TopicPartition, int] = {}
+            assigned: list[TopicPartition] | None = None
             while True:
                 polled = await consumer.getmany(timeout_ms=POLL_MS, max_records=self._left)
+                if consumer.group_metadata().generation >= 0 and sorted(consumer.assignment()) != assigned:
+                    assigned = sorted(consumer.assignment())
+                    self.on_waiting(self._assigned_words(assigned))
                 unwritten = dict(polled)
                 try:
                     for partition, records in polled.items():
@@ -268,6 +295,12 @@ class _Reading:
                     raise BrokenPipeError
                 if self._exit_at_end and await self._is_group_at_end(consumer, ends):
                     return
+
+    def _assigned_words(self, assigned: list[TopicPartition]) -> str:
+        if not assigned:
+            return f"no partition is left for this member of {self._group_id}: waiting until another one leaves"
+        names = ", ".join(str(one.partition) for one in assigned)
+        return f"reading partition{'' if len(assigned) == 1 else 's'} {names}, then waiting for more"
 
     @staticmethod
     async def _is_group_at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
@@ -287,7 +320,8 @@ class _Reading:
                 raise Failure(f"{self._topic} has no partition {one}; it has {known[0]} to {known[-1]}")
         chosen = list(dict.fromkeys(self._wanted)) or known
         if self._start.offset is not None and self._start.offset >= 0 and len(chosen) > 1:
-            raise Failure(f"{self._topic} has {len(known)} partitions; say with --partition whose offset you mean")
+            many = counted(len(known), "partition")
+            raise Failure(f"{self._topic} has {many}; say with --partition whose offset you mean")
         return chosen
 
     async def _place(self, consumer: Consumer, chosen: list[TopicPartition]) -> None:
@@ -338,38 +372,6 @@ class _Reading:
             self._left -= len(records)
         self._progress.add(len(records), len(lines))
 
-    def _plain_line(self, record: ConsumerRecord) -> bytes:
-        if self._as_json:
-            return json.dumps(_record_to_json(record)).encode() + b"\n"
-        fields = self._fields
-        parts: list[bytes] = []
-        if fields.timestamps:
-            parts.append(show_time(record.timestamp_ms).encode())
-        if fields.offsets:
-            parts.append(b"%d:%d" % (record.partition, record.offset))
-        if fields.keys:
-            parts.append(self._bytes(record.key))
-        if fields.headers:
-            headers = (
-                name.encode("utf-8", "surrogateescape") + b"=" + self._bytes(value) for name, value in record.headers
-            )
-            parts.append(b",".join(headers))
-        parts.append(self._bytes(record.value))
-        return fields.separator.join(parts) + b"\n"
 
-    def _bytes(self, data: bytes | None) -> bytes:
-        if data is None:
-            return b"null"
-        return printable(data).encode() if self._is_terminal else data
-
-
-def _record_to_json(record: ConsumerRecord) -> dict[str, object]:
-    return {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp_ms,
-        "key": json_bytes(record.key),
-        "value": json_bytes(record.value),
-        "headers": [[name, json_bytes(value)] for name, value in record.headers],
-    }
+def _say_nothing(_: str) -> None:
+    pass

@@ -30,6 +30,9 @@ EXIT_TERMINATED = 143
 OUTPUT_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 """What a write to standard output may fail with; a reader that goes away is `failures.closed_pipe_ends_quietly`'s."""
 
+COMPLETION_VARIABLE = "_OTTLA_COMPLETE"
+"""Set by the script that `ottla completion` prints, as click names it."""
+
 COMMANDS_WITH_PATHS = {"serve", "config", "log"}
 """Names of files need not be UTF-8; all else that an argument may be goes to a broker or into records."""
 
@@ -46,6 +49,8 @@ def run() -> None:
         elif arguments[:1] == ["serve"]:
             _end_on_sigterm()
             gc.disable()  # what a start makes stays; the server switches the collector on when it is ready
+        if COMPLETION_VARIABLE in os.environ:
+            import ottla.cli.completion  # noqa: F401  # what click does for bash is replaced there
         from ottla.cli.main import main
 
         main(prog_name="ottla")
@@ -80,7 +85,7 @@ def quick_ping(arguments: list[str]) -> int | None:
     try:
         told = probe.ping_first(servers, timeout_ms)
     except probe.NoAnswer as error:
-        sys.stderr.write(f"ottla: {error}\n")
+        sys.stderr.write(f"ottla: {probe.problem_line(error)}\n")
         return 1
     if not is_quiet:
         sys.stdout.write(answer_line(*told) + "\n")

@@ -9,6 +9,7 @@ import click
 from ottla.cli.batch_words import codec_of, flags_of, header_fields, offsets_of
 from ottla.cli.show import show_bytes, show_hex, show_size, show_time
 from ottla.protocol.records.batch import MAGIC
+from ottla.storage.counted import counted
 from ottla.storage.explain import BatchStep, Ending, Explanation, RecordStep, ScannedBatch, ScanStep, SegmentStep
 from ottla.storage.index_reading import IndexStep
 
@@ -83,7 +84,7 @@ def _timestamps(told: Explanation) -> Iterator[str]:
     asked = told.timestamps
     skipped = max(0, len(asked) - 2 * _NEIGHBOURS)
     if skipped:
-        yield f"       {skipped} segments whose records are all older"
+        yield f"       {counted(skipped, 'segment')} whose records are all older"
     for one in asked[skipped:]:
         largest = _stamp(one.largest_timestamp) if one.largest_timestamp >= 0 else "no timestamp"
         yield f"     {_mark(one.is_late_enough)} segment {one.base_offset}: largest timestamp {largest}"
@@ -119,7 +120,7 @@ def _no_entry(index: IndexStep, consequence: str) -> Iterator[str]:
         yield f"     {index.path.name}: {index.problem}"
     else:
         yield from _probes(index)
-        yield f"     none among the {index.entries} entries of {index.path.name}"
+        yield f"     none among {counted(index.entries, 'entry')} of {index.path.name}"
     yield f"     so {consequence}"
 
 

@@ -10,6 +10,8 @@ from typing import IO, Any
 
 import click
 
+from ottla.cli.probe import IS_IT_RUNNING
+
 
 class Failure(click.ClickException):
     """What went wrong, in a line for people; exit status 1."""
@@ -67,6 +69,6 @@ def client_errors() -> Iterator[None]:
     except UnencodableMessage as error:  # a name of 40,000 letters
         raise Failure(str(error)) from None
     except NoBrokersAvailable as error:
-        raise Failure(f"no broker answers: {error.message}") from None
+        raise Failure(f"no broker answers: {error.message}. {IS_IT_RUNNING}") from None
     except KafkaError as error:
         raise Failure(f"{error.message} ({error.code.name})") from None

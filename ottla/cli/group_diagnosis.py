@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from ottla.storage.counted import counted
+
 MOST_NAMED = 4
 """So many partitions, members or topics of a kind are named; the rest are counted."""
 STABLE = "Stable"
@@ -127,7 +129,8 @@ def _no_such_group(facts: GroupFacts) -> Finding:
 def _about_group(facts: GroupFacts) -> Iterable[Finding]:
     if not facts.members:
         waiting = sum(_lag(one) for one in facts.partitions)
-        text = f"it has no members; {waiting:,} records wait for it" if waiting else "it has no members"
+        wait = "waits" if waiting == 1 else "wait"
+        text = f"it has no members; {counted(waiting, 'record')} {wait} for it" if waiting else "it has no members"
         yield Finding(Weight.CAUSE, text, "start a consumer; one that runs has lost its session, its log says why")
     elif facts.state in _WORDS:
         for member in facts.members:
@@ -176,8 +179,9 @@ def _about_idle_members(facts: GroupFacts) -> Iterable[Finding]:
         partitions = sum(facts.partition_counts.get(topic, 0) for topic in topics)
         readers = sum(bool(member.topics & topics) for member in facts.members)
         names = _some([member.name for member in members])
-        shared = f"{partitions} partition" + ("" if partitions == 1 else "s")
-        text = f"{names} got no partition: {readers} members share {shared} of {_some(sorted(topics))}"
+        shared = counted(partitions, "partition")
+        share = "shares" if readers == 1 else "share"
+        text = f"{names} got no partition: {counted(readers, 'member')} {share} {shared} of {_some(sorted(topics))}"
         most = max(facts.partition_counts.get(topic, 0) for topic in topics)
         remedy = f"no more members than partitions, or more partitions (`ottla topics alter`, {most} now)"
         if readers <= partitions:
@@ -233,9 +237,11 @@ def _about_partition(facts: GroupFacts, one: PartitionFacts, is_read: bool) -> I
     if position < one.end and one.stable_end < one.end and position >= one.stable_end:
         yield _held_back(one)
     elif one.committed is not None and one.start <= position < one.stable_end and is_read and one.owner is not None:
+        waiting = one.stable_end - position
         yield Finding(
             Weight.PERHAPS,
-            f"{one.stable_end - position:,} records from {position:,} on wait, and {one.owner} has it",
+            f"{counted(waiting, 'record')} from {position:,} on {'waits' if waiting == 1 else 'wait'}, "
+            f"and {one.owner} has it",
             f"that consumer is slow, paused, stuck or fails at this record: `ottla consume {one.topic} --partition "
             f"{one.name.rpartition('-')[2]} --offset {position} --max-messages 1`",
         )
@@ -245,9 +251,11 @@ def _nothing_committed(facts: GroupFacts, one: PartitionFacts, reset: str) -> Fi
     if one.end == one.start:
         why = "never written to" if one.end == 0 else "empty: retention has deleted everything"
         return Finding(Weight.FINE, f"{why}, and nothing is committed")
+    are = "is" if one.end - one.start == 1 else "are"
     return Finding(
         Weight.PERHAPS,
-        f"nothing is committed, and {one.end - one.start:,} records are there from {one.start:,} to {one.end - 1:,}: "
+        f"nothing is committed, and {counted(one.end - one.start, 'record')} {are} there from {one.start:,} "
+        f"to {one.end - 1:,}: "
         f"with auto.offset.reset=latest, the default, they are skipped{_or_expired(facts)}",
         f"auto.offset.reset=earliest, or {reset}",
     )

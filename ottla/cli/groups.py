@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from ottla.cli import suggestions
 from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
+from ottla.cli.parameters import Option
 from ottla.cli.tables import table_lines
 
 if TYPE_CHECKING:
@@ -58,16 +60,16 @@ def work_on_groups(servers: str, work: Callable[[Admin], Awaitable[_T]]) -> _T:
 @click.command("list")
 @bootstrap_server
 @click.option(
-    "-s",
     "--state",
     "states",
+    cls=Option,
+    old=["-s"],
     multiple=True,
     type=click.Choice(STATES, case_sensitive=False),
     metavar="STATE",
     help=f"Only in this state: {', '.join(STATES)}. May be given often.",
 )
 @click.option(
-    "-t",
     "--type",
     "types",
     multiple=True,
@@ -126,7 +128,7 @@ def _listed_row(listed: GroupListing, described: GroupDescription | None) -> tup
 
 
 @click.command()
-@click.argument("group_ids", nargs=-1, required=True, metavar="GROUP...")
+@click.argument("group_ids", nargs=-1, required=True, metavar="GROUP...", shell_complete=suggestions.groups)
 @bootstrap_server
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def describe(group_ids: tuple[str, ...], servers: str, as_json: bool) -> None:
@@ -239,7 +241,7 @@ def _view_to_json(group_id: str, view: GroupView) -> dict[str, object]:
 
 
 @click.command()
-@click.argument("group_id", metavar="GROUP")
+@click.argument("group_id", metavar="GROUP", shell_complete=suggestions.groups)
 @bootstrap_server
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def why(group_id: str, servers: str, as_json: bool) -> None:
@@ -272,7 +274,7 @@ def why(group_id: str, servers: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("group_id", metavar="GROUP")
+@click.argument("group_id", metavar="GROUP", shell_complete=suggestions.groups)
 @click.argument("members", nargs=-1, metavar="[MEMBER]...")
 @bootstrap_server
 @click.option("--all", "kicks_all", is_flag=True, help="Every member.")
@@ -296,10 +298,16 @@ def kick(group_id: str, members: tuple[str, ...], servers: str, kicks_all: bool)
 
 
 @click.command()
-@click.argument("group_ids", nargs=-1, required=True, metavar="GROUP...")
+@click.argument("group_ids", nargs=-1, required=True, metavar="GROUP...", shell_complete=suggestions.groups)
 @bootstrap_server
 @click.option(
-    "--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", help="Only what is committed for it. May be given often."
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:P,P]",
+    shell_complete=suggestions.topics,
+    help="Only what is committed for it. May be given often.",
 )
 def delete(group_ids: tuple[str, ...], servers: str, topics: tuple[str, ...]) -> None:
     """Delete groups that have no members, with all they committed. There is no way back.

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ottla.cli import suggestions
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure
 from ottla.cli.groups import NONE, work_on_groups
 from ottla.cli.offset_reset import Reset, ResetTo, plan_reset
+from ottla.cli.parameters import Number
 from ottla.cli.show import parse_time
 from ottla.cli.tables import table_lines
+from ottla.storage.counted import counted
 
 if TYPE_CHECKING:
     from ottla.client import Admin, TopicPartition
@@ -21,27 +24,30 @@ _Plan = dict["TopicPartition", Reset]
 
 
 @click.command()
-@click.argument("group_id", metavar="GROUP")
+@click.argument("group_id", metavar="GROUP", shell_complete=suggestions.groups)
 @bootstrap_server
 @click.option(
+    "-t",
     "--topic",
     "topics",
     multiple=True,
     metavar="TOPIC[:P,P]",
+    shell_complete=suggestions.topics,
     help="A topic, or some of its partitions. May be given often.",
 )
 @click.option("--all-topics", is_flag=True, help="All for which the group has committed something.")
 @click.option("--to-earliest", is_flag=True, help="The first record there is.")
 @click.option("--to-latest", is_flag=True, help="The end: skip what is there.")
 @click.option("--to-current", is_flag=True, help="Where it is, moved into the log if that has gone on without it.")
-@click.option("--to-offset", type=click.IntRange(0, 2**63 - 1), metavar="N", help="This offset.")
+@click.option("--to-offset", type=Number(0, 2**63 - 1), metavar="N", help="This offset.")
 @click.option(
     "--to-datetime",
     metavar="T",
     help="The first record stamped so or later: milliseconds since 1970, or a time such as 2023-11-14T22:13:20 (UTC).",
 )
-@click.option("--shift-by", type=int, metavar="N", help="N records forward, or (-N) back.")
-@click.option("--execute", is_flag=True, help="Do it.  [default: show what would be done]")
+@click.option("--shift-by", type=Number(-(2**63), 2**63 - 1), metavar="N", help="N records forward, or (-N) back.")
+@click.option("--execute", is_flag=True, help="Do it.  [default: --dry-run]")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done, which is the default.")
 def reset(
     group_id: str,
     servers: str,
@@ -54,6 +60,7 @@ def reset(
     to_datetime: str | None,
     shift_by: int | None,
     execute: bool,
+    dry_run: bool,
 ) -> None:
     """Choose where GROUP goes on reading. It must have no members; without --execute nothing is changed.
 
@@ -68,6 +75,8 @@ def reset(
     wanted = ResetTo(to_earliest, to_latest, to_current, to_offset, timestamp_ms, shift_by)
     if wanted.choices != 1:
         raise click.UsageError("give one of the --to- options, or --shift-by")
+    if execute and dry_run:
+        raise click.UsageError("give one of --execute and --dry-run")
     if all_topics == bool(topics):
         raise click.UsageError("give --topic, or --all-topics")
     if timestamp_ms is not None and timestamp_ms < 0:
@@ -113,10 +122,9 @@ async def _require_no_members(admin: Admin, group_id: str) -> None:
 
     group = await describe_if_there(admin, group_id)
     if group is not None and group.members:
-        many = f"{len(group.members)} members" if len(group.members) > 1 else "a member"
         raise Failure(
-            f"{group_id} has {many} ({group.state}), which would not notice: stop them before "
-            "(`ottla groups kick` takes out those that are dead already)"
+            f"{group_id} has {counted(len(group.members), 'member')} ({group.state}), which would not notice: "
+            "stop them before (`ottla groups kick` takes out those that are dead already)"
         )
 
 
@@ -134,7 +142,8 @@ async def _plan(admin: Admin, group_id: str, topics: tuple[str, ...], wanted: Re
             found = sum(map(wants, existing))
             if asked and found < len(set(asked.split(","))):
                 name = text.partition(":")[0]
-                raise Failure(f"{name} has {len(described[name].partitions)} partitions; {asked} is not all among them")
+                many = counted(len(described[name].partitions), "partition")
+                raise Failure(f"{name} has {many}; {asked} is not all among them")
         chosen = [one for one in existing if any(wants(one) for wants in choose_partitions(topics))]
     else:
         chosen = list(committed)

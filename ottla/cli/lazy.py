@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 EXIT_INTERRUPTED = 130
 
+ONE_MEANING = {"-a": "--all", "-g": "--group", "-p": "--partition", "-s": "--separator", "-t": "--topic"}
+"""Short flags that people try where they do not exist, by what each is short for, in every command."""
+
 
 class LazyGroup(click.Group):
     """`commands_by_name`: name -> ("module:attribute", one line of help)."""
@@ -42,6 +45,12 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise SystemExit(EXIT_INTERRUPTED) from None
+        except click.NoSuchOption as error:
+            meaning = ONE_MEANING.get(error.option_name)
+            if meaning is None or ctx.parent is not None:
+                raise
+            message = f"No such option {error.option_name}: it is short for {meaning}, where that exists."
+            raise click.NoSuchOption(error.option_name, message, ctx=error.ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands for `--help`, without importing any."""
@@ -65,5 +74,12 @@ class LazyGroup(click.Group):
         """As click's; a mistyped name is answered with the names there are."""
         is_completing = ctx.resilient_parsing
         if args and args[0] not in self._by_name and not args[0].startswith("-") and not is_completing:
-            ctx.fail(f"there is no command {args[0]!r}; there are {', '.join(self._by_name)}")
+            ctx.fail(self._no_such_command(args[0]))
         return super().resolve_command(ctx, args)
+
+    def _no_such_command(self, name: str) -> str:
+        import difflib  # only for somebody's typing mistake
+
+        near = difflib.get_close_matches(name, self._by_name, n=1, cutoff=0.5)
+        meant = f": did you mean {near[0]}? There" if near else "; there"
+        return f"there is no command {name!r}{meant} are {', '.join(self._by_name)}"

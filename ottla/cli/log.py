@@ -10,6 +10,7 @@ import click
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors
 from ottla.cli.lazy import LazyGroup
 from ottla.cli.log_operations import http_option
+from ottla.cli.parameters import Number
 
 
 @click.group(
@@ -71,7 +72,7 @@ def dump(path: Path, with_records: bool, as_json: bool) -> None:
     type=click.Path(path_type=Path),
     help="The data directory (one of log.dirs) that holds the partition.  [default: ./data]",
 )
-@click.option("--offset", type=click.IntRange(0, 2**63 - 1), help="The offset to look for.")
+@click.option("-o", "--offset", type=Number(0, 2**63 - 1), metavar="N", help="The offset to look for.")
 @click.option(
     "--timestamp",
     metavar="T",

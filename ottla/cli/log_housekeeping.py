@@ -12,6 +12,7 @@ from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.log_operations import http_option, post
 from ottla.cli.partitions import require_partition
 from ottla.cli.show import show_size, show_time
+from ottla.storage.counted import counted
 
 POLL_S: Final = 0.2
 _UNFINISHED = ("waiting", "running")
@@ -53,7 +54,7 @@ def _told(one: dict[str, Any]) -> str:
     if not one["rounds"]:
         return f"{name}: nothing to clean: {one['message']}"
     return (
-        f"{name}: clean up to offset {one['end_offset']}, {one['records_removed']:,} records removed, "
+        f"{name}: clean up to offset {one['end_offset']}, {counted(one['records_removed'], 'record')} removed, "
         f"{show_size(one['bytes_before'])} became {show_size(one['bytes_after'])}"
     )
 

@@ -12,6 +12,7 @@ from ottla.cli import probe
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.partitions import require_partition
 from ottla.cli.show import show_size
+from ottla.storage.counted import counted
 
 DEFAULT_HTTP = "127.0.0.1:9644"
 TIMEOUT_S = 60
@@ -72,12 +73,12 @@ def retain(topic: str | None, address: str, as_json: bool) -> None:
                 click.echo(json.dumps(one))
             elif one["deleted_segments"]:
                 click.echo(
-                    f"{one['partition']}: {_count(len(one['deleted_segments']), 'segment')} deleted "
+                    f"{one['partition']}: {counted(len(one['deleted_segments']), 'segment')} deleted "
                     f"({show_size(one['deleted_bytes'])}), the log starts at {one['log_start_offset']}"
                 )
         if not as_json:
             deleted = sum(len(one["deleted_segments"]) for one in told)
-            click.echo(f"{_count(deleted, 'segment')} deleted, in {_count(len(told), 'partition')}")
+            click.echo(f"{counted(deleted, 'segment')} deleted, in {counted(len(told), 'partition')}")
 
 
 @click.command("trust-clock", short_help="Say that the broker's wall clock is right, on a running broker.")
@@ -107,10 +108,6 @@ def trust_clock(address: str, as_json: bool) -> None:
         click.echo(f"{wall} was believed already; nothing waits")
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def post(address: str, path: str, fields: Mapping[str, str]) -> dict[str, Any]:
     """What the broker answers. Raises Failure, also for what it refuses."""
     from http.client import HTTPConnection, HTTPException
@@ -126,7 +123,8 @@ def post(address: str, path: str, fields: Mapping[str, str]) -> dict[str, Any]:
         response = connection.getresponse()
         body = response.read(MAX_ANSWER_BYTES)
     except ConnectionRefusedError:
-        raise Failure(f"nobody listens at {address}; the broker does where ottla.http.listener says so") from None
+        where = "the broker does where ottla.http.listener says so"
+        raise Failure(f"nobody listens at {address}; {where}. {probe.IS_IT_RUNNING}") from None
     except (OSError, HTTPException) as error:
         raise Failure(f"{address}: {getattr(error, 'strerror', None) or error}") from None
     finally:

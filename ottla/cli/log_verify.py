@@ -17,6 +17,7 @@ from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors
 from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY, parse_partition
 from ottla.cli.progress import Bar
 from ottla.cli.show import show_size
+from ottla.storage.counted import counted
 
 if TYPE_CHECKING:
     from ottla.storage.layout import TopicPartition
@@ -77,7 +78,7 @@ def verify(
     Examples:
       ottla log verify
       ottla log verify orders-0 --log-dir /var/lib/ottla/data
-      ottla log verify /var/lib/ottla/data --json | jq 'select(.severity == "damage")'
+      ottla log verify data --json | jq 'select(.severity == "damage")'
       ottla log verify --repair /var/lib/ottla/data
     """
     from ottla.broker.metadata.rebuild import MetadataRebuild
@@ -200,8 +201,8 @@ def _counts_to_json(counts: Counts) -> dict[str, object]:
 
 
 def _closing(counts: Counts) -> str:
-    counted = ((counts.partitions, "partition"), (counts.segments, "segment"), (counts.batches, "batch"))
-    words = [f"{number:,} {word}{'' if number == 1 else 'es' if word == 'batch' else 's'}" for number, word in counted]
+    looked_at = ((counts.partitions, "partition"), (counts.segments, "segment"), (counts.batches, "batch"))
+    words = [counted(number, noun) for number, noun in looked_at]
     looked = ", ".join([*words, show_size(counts.size_bytes)])
     found = [f"{number:,} {severity}" for severity, number in counts.findings.items() if number]
     return f"{looked}: {', '.join(found) if found else 'sound'}"

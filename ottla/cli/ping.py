@@ -11,6 +11,7 @@ import click
 from ottla.cli import probe
 from ottla.cli.entry import answer_line
 from ottla.cli.failures import Failure
+from ottla.cli.parameters import Number
 
 
 @click.command(short_help="Ask whether a broker answers.")
@@ -33,7 +34,8 @@ from ottla.cli.failures import Failure
 )
 @click.option(
     "--timeout-ms",
-    type=click.IntRange(1, 2**31 - 1),
+    type=Number(1, 2**31 - 1),
+    metavar="N",
     default=probe.DEFAULT_TIMEOUT_MS,
     show_default=True,
     help="How long to wait for each server.",
@@ -65,7 +67,7 @@ def ping(
     except probe.NoAnswer as error:
         if as_json and not quiet:
             click.echo(json.dumps({"server": text, "answers": False, "problem": str(error)}))
-        raise Failure(str(error)) from None
+        raise Failure(probe.problem_line(error)) from None
     if as_json and not quiet:
         click.echo(json.dumps({"server": address, "answers": True, "elapsed_ms": round(elapsed_ms, 3), "apis": apis}))
     elif not quiet:

@@ -27,8 +27,16 @@ _HEADER = struct.Struct(">ihhih")
 _ANSWER = struct.Struct(">ihi")
 
 
+IS_IT_RUNNING = "Is it running? ottla serve"
+"""How the line ends that says that no broker is there."""
+
+
 class NoAnswer(Exception):
     """Nobody answered, or what answered is no Kafka broker; the message is one line for people."""
+
+
+class NobodyListens(NoAnswer):
+    """No connection could be made at all."""
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -55,6 +63,8 @@ def ping(host: str, port: int, timeout_ms: int) -> tuple[float, int]:
             answer = _read(connection, size, deadline)
     except TimeoutError:
         raise NoAnswer(f"no answer within {timeout_ms} ms") from None
+    except (ConnectionRefusedError, socket.gaierror) as error:
+        raise NobodyListens(str(error.strerror or error)) from None
     except OSError as error:
         raise NoAnswer(str(error.strerror or error)) from None
     correlation_id, error_code, count = _ANSWER.unpack_from(answer)
@@ -88,12 +98,19 @@ def _read(connection: socket.socket, length_bytes: int, deadline: float) -> byte
 def ping_first(servers: list[tuple[str, int]], timeout_ms: int) -> tuple[str, float, int]:
     """The first of `servers` that answers: (its address, milliseconds, number of APIs). Raises NoAnswer, for all."""
     problems = []
+    kind: type[NoAnswer] = NobodyListens
     for host, port in servers:
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             elapsed_ms, apis = ping(host, port, timeout_ms)
         except NoAnswer as error:
             problems.append(f"{address}: {error}")
+            kind = kind if isinstance(error, NobodyListens) else NoAnswer
         else:
             return address, elapsed_ms, apis
-    raise NoAnswer("; ".join(problems))
+    raise kind("; ".join(problems))
+
+
+def problem_line(error: NoAnswer) -> str:
+    """The line for people, with what to do where nobody listens."""
+    return f"{error}. {IS_IT_RUNNING}" if isinstance(error, NobodyListens) else str(error)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
+from ottla.cli import suggestions
 from ottla.cli.client_options import bootstrap_server, split_header
+from ottla.cli.client_properties import options_of
 from ottla.cli.failures import Failure, client_errors, file_errors
+from ottla.cli.notices import notice
+from ottla.cli.parameters import Number, Option, split_pairs
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,8 +25,12 @@ MAX_BLOCK_MS = 15_000
 """How long to wait for the topic: long enough for a broker that is starting, short enough for a mistyped name."""
 
 
+PARTITIONERS = ("murmur2", "murmur2_random", "consistent", "consistent_random", "random", "roundrobin", "sticky")
+"""The client's rules, which `--help` names without importing it; a test compares them."""
+
+
 @click.command(short_help="Write lines from standard input to a topic.")
-@click.argument("topic")
+@click.argument("topic", shell_complete=suggestions.topics)
 @bootstrap_server
 @click.option("-k", "--key-separator", metavar="TEXT", help="A line is key, TEXT, value.")
 @click.option(
@@ -35,32 +43,51 @@ MAX_BLOCK_MS = 15_000
     help="A header for every record. May be given often.",
 )
 @click.option(
-    "-p", "--partition", type=click.IntRange(0, 2**31 - 1), help="The partition.  [default: by key, else in turns]"
+    "-p",
+    "--partition",
+    type=Number(0, 2**31 - 1),
+    metavar="N",
+    help="The partition for every record.  [default: as --partitioner has it]",
+)
+@click.option(
+    "--partitioner",
+    type=click.Choice(PARTITIONERS),
+    metavar="NAME",
+    help=f"The rule that chooses partitions: {', '.join(PARTITIONERS)}.  [default: murmur2, as Kafka's Java clients: "
+    "by key, and without one a partition per batch]",
 )
 @click.option(
     "-z",
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    default="none",
-    show_default=True,
+    help="How batches are compressed.  [default: none]",
 )
 @click.option(
-    "-a",
     "--acks",
+    cls=Option,
+    old=["-a"],
     type=click.Choice(["all", "1", "0"]),
-    default="all",
-    show_default=True,
-    help="all: wait until each record is safe; 1: until the broker has it; 0: not at all.",
+    help="all: wait until each record is safe; 1: until the broker has it; 0: not at all.  [default: all]",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+@click.option(
+    "--producer-property",
+    "properties",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=suggestions.producer_pairs,
+    help="An option of the producer by Kafka's name, such as linger.ms=20. May be given often.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress, and not what is waited for.")
 def produce(
     topic: str,
     servers: str,
     key_separator: str | None,
     headers: list[tuple[str, bytes]],
     partition: int | None,
-    compression: str,
-    acks: Literal["all", "1", "0"],
+    partitioner: str | None,
+    compression: str | None,
+    acks: str | None,
+    properties: tuple[str, ...],
     quiet: bool,
 ) -> None:
     """Write each line of standard input to TOPIC as a record, until the end of the input.
@@ -70,20 +97,33 @@ def produce(
     \b
     Examples:
       seq 10 | ottla produce numbers
+      ottla produce numbers --producer-property linger.ms=50 < numbers.txt
       printf 'ada:1815\\nalan:1912\\n' | ottla produce born --key-separator :
     """
     import asyncio
 
     from ottla.cli.progress import Progress
     from ottla.client import Producer
+    from ottla.client.producer_options import ProducerOptions
 
     if key_separator == "":
         raise click.BadParameter("must not be empty", param_hint="--key-separator")
+    if partition is not None and partitioner is not None:
+        raise click.UsageError("give one of --partition and --partitioner")
+    options = options_of(
+        ProducerOptions,
+        servers,
+        {"client_id": "ottla-produce", "max_block_ms": MAX_BLOCK_MS},
+        properties=split_pairs("--producer-property", properties),
+        option="--producer-property",
+        chosen={"acks": acks, "compression_type": compression, "partitioner": partitioner},
+    )
 
     async def send_all(progress: Progress) -> None:
-        async with Producer(
-            servers, acks=acks, compression_type=compression, client_id="ottla-produce", max_block_ms=MAX_BLOCK_MS
-        ) as producer:
+        async with Producer(servers, **options) as producer:
+            if sys.stdin.isatty() and not quiet:
+                shape = "" if key_separator is None else f" as KEY{key_separator}VALUE"
+                notice(f"waiting for records for {topic}: type them{shape}, one a line; Ctrl-D ends")
             sending = _Sending(producer, topic, partition, headers, key_separator, progress)
             await sending.run()
 

@@ -11,6 +11,7 @@ import time
 import click
 
 from ottla.cli.show import show_size
+from ottla.storage.counted import counted
 
 _REFRESH_S = 0.2
 
@@ -43,9 +44,8 @@ class Progress:
 
     def _line(self) -> str:
         elapsed_s = max(time.monotonic() - self._started, 0.001)
-        plural = "" if self.records == 1 else "s"
         rate = f", {self.records / elapsed_s:,.0f}/s" if elapsed_s >= 1 and self.records > elapsed_s else ""
-        return f"{self._verb} {self.records:,} record{plural}, {show_size(self.size_bytes)}{rate}"
+        return f"{self._verb} {counted(self.records, 'record')}, {show_size(self.size_bytes)}{rate}"
 
     def _write(self, line: str) -> None:
         click.echo("\r" + line.ljust(self._width), nl=False, err=True)

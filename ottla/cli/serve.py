@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ottla.cli import suggestions
 from ottla.cli.failures import Failure
 from ottla.config.ours import PROFILE_NAMES
 
@@ -20,6 +21,7 @@ from ottla.config.ours import PROFILE_NAMES
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
+    shell_complete=suggestions.broker_pairs,
     help="Set a key; wins over the file and the environment. May be given often.",
 )
 @click.option(
@@ -44,7 +46,7 @@ def serve(properties: Path | None, overrides: tuple[str, ...], profile: str | No
     \b
     Examples:
       ottla serve
-      ottla serve --override listeners=PLAINTEXT://127.0.0.1:0 --override log.dirs=/tmp/try
+      ottla serve --override log.dirs=/tmp/try --override num.partitions=4
       KAFKA_NUM_PARTITIONS=4 ottla serve server.properties
       ottla serve --profile kafka-2.8
     """

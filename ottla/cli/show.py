@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
+from ottla.storage.counted import counted
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*")
 
@@ -17,7 +19,7 @@ def show_bytes(data: bytes | None, *, most: int = 200) -> str:
     if data is None:
         return "null"
     cut = data[:most]
-    rest = f"… ({len(data):,} bytes)" if len(data) > most else ""
+    rest = f"… ({counted(len(data), 'byte')})" if len(data) > most else ""
     try:
         text = cut.decode()
     except UnicodeDecodeError as error:
@@ -71,7 +73,7 @@ def show_hex(data: bytes) -> str:
 def show_size(size_bytes: int) -> str:
     """`812 bytes`, `1.2 MB`."""
     if size_bytes < 1024:
-        return f"{size_bytes:,} byte{'s' if size_bytes != 1 else ''}"
+        return counted(size_bytes, "byte")
     size = float(size_bytes)
     for unit in ("KiB", "MiB", "GiB", "TiB"):
         size /= 1024

@@ -9,17 +9,23 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from ottla.cli import suggestions
 from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
+from ottla.cli.parameters import Number, Option
 from ottla.cli.tables import table_lines
+from ottla.storage.counted import counted
 from ottla.storage.kafka_uuid import uuid_to_text
 
 if TYPE_CHECKING:
     from ottla.client import Admin, ConfigEntry, OffsetAndTimestamp, TopicDescription, TopicPartition
 
 _T = TypeVar("_T")
+
+NOT_DONE = " (not done, only checked)"
+"""Behind each line of a command with --dry-run."""
 
 
 @click.group(
@@ -49,13 +55,21 @@ def split_config(_: click.Context, __: click.Parameter, values: tuple[str, ...])
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
 @bootstrap_server
 @click.option(
-    "-p", "--partitions", type=click.IntRange(1, 2**31 - 1), help="How many.  [default: the broker's num.partitions]"
+    "--partitions",
+    cls=Option,
+    old=["-p"],
+    type=Number(1, 2**31 - 1),
+    metavar="N",
+    help="How many.  [default: the broker's num.partitions]",
 )
 @click.option(
-    "--replication-factor", type=click.IntRange(1, 2**15 - 1), help="Copies.  [default: the broker's, 1 on one node]"
+    "--replication-factor",
+    type=Number(1, 2**15 - 1),
+    metavar="N",
+    help="Copies.  [default: the broker's, 1 on one node]",
 )
 @click.option(
     "-c",
@@ -64,9 +78,11 @@ def split_config(_: click.Context, __: click.Parameter, values: tuple[str, ...])
     multiple=True,
     metavar="KEY=VALUE",
     callback=split_config,
+    shell_complete=suggestions.topic_pairs,
     help="Set a key of the topic, such as retention.ms=-1. May be given often.",
 )
 @click.option("--if-not-exists", is_flag=True, help="A topic that is there already is no error.")
+@click.option("--dry-run", is_flag=True, help="Only find out whether it could be done.")
 def create(
     names: tuple[str, ...],
     servers: str,
@@ -74,6 +90,7 @@ def create(
     replication_factor: int | None,
     configs: dict[str, str | None],
     if_not_exists: bool,
+    dry_run: bool,
 ) -> None:
     """Create topics. When the command ends they accept records.
 
@@ -87,7 +104,7 @@ def create(
 
         wanted = [NewTopic(name, partitions or -1, replication_factor or -1, configs) for name in names]
         try:
-            await admin.create_topics(wanted)
+            await admin.create_topics(wanted, validate_only=dry_run)
         except AdminError as refused:
             existing = [name for name, error in refused.errors.items() if error.code is ErrorCode.TOPIC_ALREADY_EXISTS]
             if not if_not_exists or len(existing) < len(refused.errors):
@@ -97,7 +114,8 @@ def create(
 
     existing = _with_admin(servers, create_all)
     for name in names:
-        click.echo(f"{name} is there already" if name in existing else f"created {name}")
+        done = f"{name} can be created{NOT_DONE}" if dry_run else f"created {name}"
+        click.echo(f"{name} is there already" if name in existing else done)
 
 
 @click.command("list")
@@ -127,10 +145,16 @@ def list_topics(servers: str, with_internal: bool, is_long: bool, as_json: bool)
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[TOPIC]...", shell_complete=suggestions.topics)
 @bootstrap_server
 @click.option(
-    "--configs", "with_defaults", is_flag=True, help="Every configuration key, also those left at the default."
+    "-a",
+    "--all",
+    "with_defaults",
+    cls=Option,
+    old=["--configs"],
+    is_flag=True,
+    help="Every configuration key, also those left at the default.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def describe(names: tuple[str, ...], servers: str, with_defaults: bool, as_json: bool) -> None:
@@ -164,13 +188,21 @@ def describe(names: tuple[str, ...], servers: str, with_defaults: bool, as_json:
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=suggestions.topics)
 @bootstrap_server
 @click.option(
-    "-p", "--partitions", type=click.IntRange(1, 2**31 - 1), required=True, help="How many there are to be in all."
+    "--partitions",
+    cls=Option,
+    old=["-p"],
+    type=Number(1, 2**31 - 1),
+    metavar="N",
+    required=True,
+    help="How many there are to be in all.",
 )
-@click.option("--validate-only", is_flag=True, help="Find out whether it can be done, and do nothing.")
-def alter(names: tuple[str, ...], servers: str, partitions: int, validate_only: bool) -> None:
+@click.option(
+    "--dry-run", cls=Option, old=["--validate-only"], is_flag=True, help="Only find out whether it could be done."
+)
+def alter(names: tuple[str, ...], servers: str, partitions: int, dry_run: bool) -> None:
     """Grow topics to more partitions. When the command ends the new ones accept records.
 
     Records stay where they are, while keys are spread over all partitions from now on: the same key may be found in
@@ -185,7 +217,7 @@ def alter(names: tuple[str, ...], servers: str, partitions: int, validate_only: 
         from ottla.client import AdminError
 
         try:
-            await admin.create_partitions(dict.fromkeys(names, partitions), validate_only=validate_only)
+            await admin.create_partitions(dict.fromkeys(names, partitions), validate_only=dry_run)
         except AdminError as refused:
             return {name: f"{error.message} ({error.code.name})" for name, error in refused.errors.items()}
         return {}
@@ -193,23 +225,33 @@ def alter(names: tuple[str, ...], servers: str, partitions: int, validate_only: 
     refused = _with_admin(servers, grow)
     for name in dict.fromkeys(names):
         if name not in refused:
-            click.echo(f"{name} {'can have' if validate_only else 'has'} {partitions} partitions")
+            many = counted(partitions, "partition")
+            click.echo(f"{name} can have {many}{NOT_DONE}" if dry_run else f"{name} has {many}")
     if refused:
         raise Failure("; ".join(f"{name}: {words}" for name, words in refused.items()))
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=suggestions.topics)
 @bootstrap_server
-def delete(names: tuple[str, ...], servers: str) -> None:
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+def delete(names: tuple[str, ...], servers: str, dry_run: bool) -> None:
     """Delete topics with all their records. There is no way back."""
 
-    async def delete_all(admin: Admin) -> None:
-        await admin.delete_topics(names)
+    async def delete_all(admin: Admin) -> list[str]:
+        if not dry_run:
+            await admin.delete_topics(names)
+            return [f"deleted {name}" for name in names]
+        found = await admin.describe_topics(names)
+        edges = await _edges(admin, found)
+        return [
+            f"{name} can be deleted: {counted(len(topic.partitions), 'partition')}, "
+            f"{counted(_records(topic, edges), 'record')}{NOT_DONE}"
+            for name, topic in found.items()
+        ]
 
-    _with_admin(servers, delete_all)
-    for name in names:
-        click.echo(f"deleted {name}")
+    for line in _with_admin(servers, delete_all):
+        click.echo(line)
 
 
 # --- what they share -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict, TypeVar
 
-from ottla.client.option_kinds import choice, integer, text
+from ottla.client.option_kinds import integer, option_of, text
 
 DEFAULT_PORT = 9092
 
@@ -34,7 +34,8 @@ ALIASES = {
     "topic_metadata_refresh_interval_ms": "metadata_max_age_ms",
 }
 """Other names of the same things: older ones of Kafka's, and librdkafka's."""
-_NOT_OURS_PREFIXES = ("sasl_", "ssl_", "group_", "metrics_", "metric_", "auto_commit_", "transaction", "share_")
+_SECURITY_PREFIXES = ("sasl_", "ssl_")
+_NOT_OURS_PREFIXES = ("group_", "metrics_", "metric_", "auto_commit_", "transaction", "share_")
 _NOT_OURS = frozenset(
     {
         "auto_include_jmx_reporter",
@@ -54,6 +55,12 @@ _NOT_OURS = frozenset(
         "session_timeout_ms",
     }
 )
+
+
+def _to_plaintext(value: object) -> str:
+    if value != "PLAINTEXT":
+        raise ValueError("must be PLAINTEXT (TLS and SASL are not there yet)")
+    return value
 
 
 class ClientKeywords(TypedDict, total=False):
@@ -81,7 +88,7 @@ class ClientOptions:
 
     client_id: str = text("ottla")
     """What the broker's log calls this client."""
-    security_protocol: str = choice("PLAINTEXT", ("PLAINTEXT",))
+    security_protocol: str = option_of("PLAINTEXT", _to_plaintext)
     """How the connection is secured."""
     request_timeout_ms: int = integer(30_000)
     """How long one request may take before its connection is given up."""
@@ -169,8 +176,7 @@ def _named(kind: type[ClientOptions], given: Mapping[str, object]) -> dict[str, 
     found: dict[str, object] = {}
     spelled: dict[str, str] = {}
     for given_name, value in given.items():
-        name = given_name.replace(".", "_")
-        name = ALIASES.get(name, name)
+        name = canonical_name(given_name)
         if name != "bootstrap_servers" and name not in known:
             raise ValueError(_unknown(given_name, known))
         if name in found:
@@ -180,8 +186,22 @@ def _named(kind: type[ClientOptions], given: Mapping[str, object]) -> dict[str, 
     return found
 
 
+def canonical_name(name: str) -> str:
+    """Return the name of the field that an option's name, dotted, older or librdkafka's, stands for."""
+    plain = name.replace(".", "_")
+    return ALIASES.get(plain, plain)
+
+
+def problem_of(kind: type[ClientOptions], name: str) -> str:
+    """Return what is wrong with an option's name, in one line; an empty text if this kind of client has it."""
+    known = [one.name for one in fields(kind)]
+    return "" if canonical_name(name) in (*known, "bootstrap_servers") else _unknown(name, known)
+
+
 def _unknown(name: str, known: Iterable[str]) -> str:
     plain = name.replace(".", "_")
+    if plain.startswith(_SECURITY_PREFIXES):
+        return f"{name} is about TLS or SASL, which this client does not have yet"
     if plain in _NOT_OURS or plain.startswith(_NOT_OURS_PREFIXES):
         return f"{name} is an option of Kafka's that this client does not have"
     names = [*known, "bootstrap_servers", *ALIASES]

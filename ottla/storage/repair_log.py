@@ -19,6 +19,7 @@ from ottla.config.topic import TopicConfig
 from ottla.protocol.records.batch import MAGIC, BatchHeader, CorruptBatch
 from ottla.storage import layout
 from ottla.storage.checkpoint import BrokenFile
+from ottla.storage.counted import counted
 from ottla.storage.damage import checksum_matches, sound_batch_behind
 from ottla.storage.epoch_runs import EpochRuns
 from ottla.storage.files import File, Files
@@ -77,7 +78,7 @@ def mend_log(files: Files, mending: LogMending, checkpoints: CheckpointMending, 
     checkpoints.set_end(one, end_offset)
     lines = [f"indexes and producers made anew, synced; the log ends at offset {end_offset}"]
     if report.truncated_bytes:
-        lines.append(f"{report.truncated_bytes} bytes at the end were no whole batch and are cut")
+        lines.append(f"{counted(report.truncated_bytes, 'byte')} at the end, no whole batch: cut")
     if end_offset < mending.log_end_offset:
         lines.append(f"offsets {end_offset} to {mending.log_end_offset - 1} are not in the log any more")
     lines.extend(f"kept aside as {name}: {_ranges_in(files, path / name)}" for name in report.kept_aside)

@@ -77,7 +77,7 @@ def test_bytes_that_are_no_text_and_a_last_line_without_an_end_survive(broker: B
 )
 def test_keys_and_headers_with_each_compression(broker: BrokerProcess, topic: str, compression: str, acks: str) -> None:
     ottla(broker, "topics", "create", topic)
-    arguments = ("-k", ":", "-H", "source=test", "-H", "n=1", "-z", compression, "-a", acks)
+    arguments = ("-k", ":", "-H", "source=test", "-H", "n=1", "-z", compression, "--acks", acks)
     ottla(broker, "produce", topic, *arguments, stdin=b"ada:1815\nalan:19:12\n:none\n")
     records = json_of(broker, topic, "--from-beginning", "--max-messages", "3")
     assert [(one["key"], one["value"]) for one in records] == [("ada", "1815"), ("alan", "19:12"), ("", "none")]
@@ -171,7 +171,10 @@ def test_a_topics_life(broker: BrokerProcess, topic: str) -> None:
     ("arguments", "words"),
     [
         (["-c", "segment.bytes=1"], "Invalid value 1 for configuration segment.bytes: must be an integer of at"),
-        (["-c", "segment.byte=1"], "Unknown topic config name: segment.byte; did you mean segment.bytes? (INVALID_CONFIG)"),
+        (
+            ["-c", "segment.byte=1"],
+            "Unknown topic config name: segment.byte; did you mean segment.bytes? (INVALID_CONFIG)",
+        ),
         (["--replication-factor", "3"], "(INVALID_REPLICATION_FACTOR)"),
     ],
 )

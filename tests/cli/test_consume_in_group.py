@@ -6,12 +6,13 @@ import pytest
 from kit.fake_broker import FakeCluster
 from kit.fake_group import FakeGroup
 
-from ottla.cli.consume import Fields, _Group, _Reading, _Start
+from ottla.cli.consume import _Reading, _Start
 from ottla.cli.progress import Progress
+from ottla.cli.record_lines import json_line
 from ottla.client import ConsumerRecord
 from ottla.protocol.records.batch import Record, encode_batch
 
-NO_FIELDS = Fields(timestamps=False, offsets=False, keys=False, headers=False, separator=b"\t")
+IN_GROUP = {"group_id": "g", "auto_offset_reset": "earliest"}
 
 
 class Pipe(_Reading):
@@ -20,7 +21,7 @@ class Pipe(_Reading):
     def __init__(self) -> None:
         progress = Progress("received", is_shown=False)
         start = _Start(from_beginning=True, offset=None, timestamp=None)
-        super().__init__("t", (), start, _Group("g", "classic"), None, False, None, NO_FIELDS, False, progress)
+        super().__init__("t", (), start, IN_GROUP, None, False, json_line, progress)
         self.written: list[tuple[int, int]] = []
 
     def _write(self, records: list[ConsumerRecord]) -> None:
@@ -37,7 +38,7 @@ async def test_what_could_not_be_written_is_not_committed() -> None:
             partition.end = 10
         run = Pipe()
         with pytest.raises(BrokenPipeError):
-            await run._run_in_group(cluster.bootstrap, _Group("g", "classic"))
+            await run._run_in_group(cluster.bootstrap)
     written = {partition for partition, _ in run.written}
     assert len(run.written) == 10
     assert {partition: offset for (_, partition), (offset, _, _) in group.committed.items()} == {

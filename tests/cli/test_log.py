@@ -98,7 +98,7 @@ def test_an_offset_that_is_not_there_ends_with_status_1_and_the_reason(tmp_path:
         (["t-0"], 2, "give one of --offset and --timestamp"),
         (["t-0", "--offset", "1", "--timestamp", "1"], 2, "give one of --offset and --timestamp"),
         (["t-0", "--timestamp", "soon"], 2, "'soon' is neither milliseconds since 1970 nor a time"),
-        (["t-0", "--offset", "-1"], 2, "-1 is not in the range"),
+        (["t-0", "--offset", "-1"], 2, "-1 is too small: at least 0"),
     ],
 )
 def test_a_wrong_command_line_is_one_clear_line(tmp_path: Path, arguments: list[str], status: int, line: str) -> None:

@@ -34,7 +34,7 @@ def test_a_mistyped_command_is_answered_with_the_commands_there_are() -> None:
     result = CliRunner().invoke(main, ["sreve"])
     assert result.exit_code == 2
     words = " ".join(result.output.split())
-    assert f"there is no command 'sreve'; there are {', '.join(COMMANDS)}" in words
+    assert f"there is no command 'sreve': did you mean serve? There are {', '.join(COMMANDS)}" in words
 
 
 def test_the_version_is_one_line() -> None:

@@ -70,7 +70,10 @@ def test_what_is_not_there_is_one_line(served: Served, arguments: list[str], wor
 
 def test_a_broker_without_its_http_port_is_one_line(served: Served, tmp_path: Path) -> None:
     said = run("log", "roll", "orders-0", "--http", "127.0.0.1:1")
-    assert said.line == ("ottla: nobody listens at 127.0.0.1:1; the broker does where ottla.http.listener says so")
+    assert said.line == (
+        "ottla: nobody listens at 127.0.0.1:1; the broker does where ottla.http.listener says so. "
+        "Is it running? ottla serve"
+    )
     said = run("log", "retain", "--http", served.broker.bootstrap)
     assert said.status == 1
     assert said.line.startswith(f"ottla: {served.broker.bootstrap}: ")

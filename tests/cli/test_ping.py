@@ -70,10 +70,13 @@ def test_an_address_that_is_empty_is_not_the_default_one() -> None:
     assert "--bootstrap-server" in done.err
 
 
+NOBODY = "ottla: 127.0.0.1:1: Connection refused. Is it running? ottla serve"
+
+
 def test_nobody_there_is_one_line_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("ping", "-b", "127.0.0.1:1").line == "ottla: 127.0.0.1:1: Connection refused"
+    assert run("ping", "-b", "127.0.0.1:1").line == NOBODY
     assert entry.quick_ping(["--bootstrap-server", "127.0.0.1:1", "-q"]) == 1
-    assert capsys.readouterr().err == "ottla: 127.0.0.1:1: Connection refused\n"
+    assert capsys.readouterr().err == f"{NOBODY}\n"
 
 
 @pytest.mark.parametrize(

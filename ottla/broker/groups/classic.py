@@ -35,6 +35,7 @@ from ottla.broker.groups.effects import Caller, Effects, Now, Waiter
 from ottla.protocol.api.heartbeat import HeartbeatResponse
 from ottla.protocol.api.leave_group import LeaveGroupResponse
 from ottla.protocol.errors import ErrorCode
+from ottla.storage.counted import counted
 
 if TYPE_CHECKING:
     from ottla.protocol.api.heartbeat import HeartbeatRequest
@@ -338,7 +339,7 @@ class ClassicGroup(RebalancingGroup):
         step.effects.reply(waiter, left(api_version, results))
         gone = [result.leaver for result in results if result.code is ErrorCode.NONE]
         if gone and self._state is not ClassicState.EMPTY:
-            self._rebalance_or_complete_join(step, f"{len(gone)} members left")
+            self._rebalance_or_complete_join(step, f"{counted(len(gone), 'member')} left")
         return step.effects
 
     def _leave(self, step: Step, leaver: Leaver) -> ErrorCode:

@@ -32,6 +32,7 @@ from ottla.broker.groups.settings import NEVER_EVICT
 from ottla.protocol.api.join_group import JoinGroupResponse
 from ottla.protocol.api.sync_group import SyncGroupResponse
 from ottla.protocol.errors import ErrorCode
+from ottla.storage.counted import counted
 
 if TYPE_CHECKING:
     from ottla.broker.groups.settings import GroupSettings
@@ -93,7 +94,9 @@ class RebalancingGroup(StoredClassicGroup):
         for member in self.roster.members.values():
             self._await_life(member, now)
         if len(self.roster) > self.settings.max_size:
-            self._prepare_rebalance(step, f"the group has {len(self.roster)} members, {self.settings.max_size} may be")
+            self._prepare_rebalance(
+                step, f"the group has {counted(len(self.roster), 'member')}, {self.settings.max_size} may be"
+            )
         return step.effects
 
     def on_unload(self) -> Effects:
@@ -258,7 +261,7 @@ class RebalancingGroup(StoredClassicGroup):
             return
         for member in late:
             self._remove(step, member)
-        self._prepare_rebalance(step, f"{len(late)} members did not send SyncGroup in time")
+        self._prepare_rebalance(step, f"{counted(len(late), 'member')} did not send SyncGroup in time")
 
     def _end_pending_sync(self, member: ClassicMember) -> None:
         self.roster.pending_syncs.discard(member.member_id)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.groups.replay import LogReplay
 from ottla.protocol.errors import KafkaError
+from ottla.storage.counted import counted
 
 if TYPE_CHECKING:
     from ottla.broker.groups.shard import Shard
@@ -167,11 +168,11 @@ class ShardLoad:
         if error is None and self._replay.record_count:
             logger.log(
                 logging.INFO if elapsed_us > NOTABLE_US else logging.DEBUG,
-                "%s: %d groups and %d committed offsets from %d records in %d ms",
+                "%s: %s and %s from %s in %d ms",
                 self._shard.partition.log.name,
-                len(self._shard.groups),
-                self._shard.offsets.count,
-                self._replay.record_count,
+                counted(len(self._shard.groups), "group"),
+                counted(self._shard.offsets.count, "committed offset"),
+                counted(self._replay.record_count, "record"),
                 elapsed_us // 1_000,
             )
         self._done(error)

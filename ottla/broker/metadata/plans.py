@@ -24,6 +24,7 @@ from ottla.config.errors import ConfigError
 from ottla.config.topic import ALL_TOPIC_KEYS, TopicConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import ConfigRecord, RemoveTopicRecord, TopicRecord
+from ottla.storage.counted import counted
 from ottla.storage.layout import CLUSTER_METADATA_TOPIC, collision_key, topic_name_problem
 
 if TYPE_CHECKING:
@@ -246,11 +247,12 @@ def _check_growth(topic: TopicState, wish: NewPartitions, rules: Rules) -> int:
     """How many partitions are to be added. Raises KafkaError."""
     present = len(topic.partitions)
     if wish.count == present:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"the topic has {present} partitions already")
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"the topic has {counted(present, 'partition')} already")
     if wish.count < present:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"the topic has {present} partitions, which would become {wish.count}; they can only grow in number",
+            f"the topic has {counted(present, 'partition')}, which would become {wish.count}; "
+            "they can only grow in number",
         )
     more = wish.count - present
     if wish.assignments is not None:

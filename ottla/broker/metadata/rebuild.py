@@ -34,6 +34,7 @@ from ottla.broker.metadata.snapshot import (
 )
 from ottla.storage import layout
 from ottla.storage.checkpoint import BlankFile, BrokenFile
+from ottla.storage.counted import counted
 from ottla.storage.delayed_removal import remove_tree
 from ottla.storage.directory_format import read_clean_shutdown
 from ottla.storage.directory_shapes import Shape, has_metadata_log, shape_of
@@ -214,7 +215,8 @@ class MetadataRebuild:
         lines.extend(self._put_in_place())
         written = self._remains.image
         lines.append(
-            f"written anew: {len(written.topics)} topics with {written.partition_count} partitions, from offset"
+            f"written anew: {counted(len(written.topics), 'topic')} with "
+            f"{counted(written.partition_count, 'partition')}, from offset"
             f" {max(end_offset, 1)} on"
         )
         return lines

@@ -1,0 +1,116 @@
+"""Options of the client by Kafka's names: `--command-config FILE`, `--producer-property` and `--consumer-property`.
+
+What counts, from the weakest: what the command itself wants (`acks=all` of `produce`), the file, a property, an option
+of the command that was given (`--acks 1`). A file is shared by many commands, so what it says for another kind of
+client is left out; a property is for one command, and has to be one of its client's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ottla.cli.failures import Failure
+
+if TYPE_CHECKING:
+    from ottla.client.options import ClientOptions
+
+FILE_KEY = "ottla.command-config"
+"""Where the context keeps what the file says."""
+SERVERS = "bootstrap.servers"
+
+CODE = ("key_serializer", "value_serializer", "key_deserializer", "value_deserializer", "interceptors")
+"""Options whose values are code: in Java the name of a class, here a function."""
+
+
+def read_file(path: str) -> dict[str, str]:
+    """The options in a properties file, by Kafka's names. Raises Failure, in one line, for what no client has."""
+    from ottla.config.errors import ConfigError
+    from ottla.config.sources import read_properties
+
+    try:
+        given = read_properties(path)
+    except ConfigError as error:
+        raise Failure(str(error)) from None
+    read: dict[str, str] = {}
+    for name, one in given.items():
+        problem = _problem(name, _kinds())
+        if problem:
+            raise Failure(f"{problem} ({one.origin})")
+        read[SERVERS if _canonical(name) == "bootstrap_servers" else name] = one.text
+    return read
+
+
+def options_of(
+    kind: type[ClientOptions],
+    servers: str,
+    defaults: Mapping[str, object],
+    *,
+    properties: Mapping[str, str] | None = None,
+    option: str = "",
+    chosen: Mapping[str, object] | None = None,
+) -> dict[str, Any]:
+    """The keyword arguments of a client of this kind. `option` is the one that gave `properties`, for messages; what is
+    None in `chosen` was not chosen. Raises Failure.
+    """
+    from ottla.client.options import read_options
+
+    merged: dict[str, Any] = dict(defaults)
+    context = click.get_current_context(silent=True)
+    file: Mapping[str, str] = {} if context is None else context.meta.get(FILE_KEY, {})
+    spelled: dict[str, str] = {}
+    for name, value in file.items():
+        if not _problem(name, (kind,)) and name != SERVERS:
+            merged[_canonical(name)] = value
+            spelled[_canonical(name)] = name
+    for name, value in (properties or {}).items():
+        problem = _problem(name, (kind,))
+        if _canonical(name) == "bootstrap_servers":
+            problem = "say it with --bootstrap-server"
+        elif problem and not _problem(name, _kinds()):
+            problem = f"{name} is an option of other clients, not of this one"
+        if problem:
+            raise Failure(f"{option}: {problem}")
+        merged[_canonical(name)] = value
+        spelled[_canonical(name)] = name
+    for name, chosen_value in (chosen or {}).items():
+        if chosen_value is not None:
+            merged[name] = chosen_value
+            spelled.pop(name, None)
+    try:
+        read_options(kind, servers, merged)
+    except ValueError as error:
+        from dataclasses import fields
+
+        message = str(error)
+        for name in sorted((one.name for one in fields(kind)), key=len, reverse=True):
+            message = message.replace(name, spelled.get(name, name.replace("_", ".")))
+        raise Failure(message) from None
+    return merged
+
+
+def _kinds() -> tuple[type[ClientOptions], ...]:
+    from ottla.client.consumer_options import ConsumerOptions
+    from ottla.client.options import AdminOptions
+    from ottla.client.producer_options import ProducerOptions
+
+    return ProducerOptions, ConsumerOptions, AdminOptions
+
+
+def _problem(name: str, kinds: tuple[type[ClientOptions], ...]) -> str:
+    """What is wrong with the name of an option that none of these clients has; nothing where one has it."""
+    from ottla.client.options import problem_of
+
+    canonical = _canonical(name)
+    if canonical in CODE:
+        return f"{name} names code, which has no place here: leave it out"
+    problems = [problem_of(kind, name) for kind in kinds]
+    return "" if "" in problems else problems[0]
+
+
+def _canonical(name: str) -> str:
+    from ottla.client.options import canonical_name
+
+    return canonical_name(name)

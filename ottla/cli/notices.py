@@ -1,0 +1,13 @@
+"""What a command waits for, said on standard error where somebody watches, and nowhere else."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+
+def notice(line: str) -> None:
+    """Say it on a terminal; what is piped or logged stays as it is."""
+    if sys.stderr.isatty():
+        click.secho(line, err=True, dim=True)

@@ -1,0 +1,69 @@
+"""What options of the command line look like: numbers whose bounds are said in words, and spellings of before.
+
+A flag means the same in every command. Where one had another name before, that still works: it is an old spelling,
+which `--help` does not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+_NATURAL_BOUNDS = {None, 0, -(2**63), 2**15 - 1, 2**31 - 1, 2**63 - 1}
+"""Bounds of the protocol's integers, which nobody has to be told before they meet them."""
+
+
+class Number(click.IntRange):
+    """A whole number within closed bounds: `at least 1`, `-1 to 100`."""
+
+    name = "n"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number; what is none, or is out of bounds, is refused in words."""
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a whole number", param, ctx)
+        if self.min is not None and number < self.min:
+            self.fail(f"{number} is too small: at least {self.min}", param, ctx)
+        if self.max is not None and number > self.max:
+            self.fail(f"{number} is too large: at most {self.max}", param, ctx)
+        return number
+
+    def _describe_range(self) -> str:
+        """What `--help` says of the bounds."""
+        low = None if self.min in _NATURAL_BOUNDS else self.min
+        high = None if self.max in _NATURAL_BOUNDS else self.max
+        if low is None:
+            return "" if high is None else f"at most {high}"
+        return f"at least {low}" if high is None else f"{low} to {high}"
+
+
+class Option(click.Option):
+    """An option with `old` spellings, which work and are not shown."""
+
+    def __init__(self, param_decls: Sequence[str] | None = None, *, old: Sequence[str] = (), **attrs: Any) -> None:
+        super().__init__([*(param_decls or ()), *old], **attrs)
+        self.old = frozenset(old)
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """As click's, without the old spellings."""
+        every = self.opts
+        self.opts = [one for one in every if one not in self.old]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = every
+
+
+def split_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """`KEY=VALUE` of each text; the last one of a key counts. Raises click.BadParameter."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
+        pairs[key.strip()] = value
+    return pairs

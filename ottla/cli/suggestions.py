@@ -1,0 +1,146 @@
+"""What a shell may complete an argument to: topics and groups of the broker, and keys of configurations and clients.
+
+The broker is the one that the line names with --bootstrap-server, else the usual one. It has a second; one that is not
+there, slow or strange completes to nothing, without a word: a person is in the middle of a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ottla.cli.probe import DEFAULT_SERVER
+
+if TYPE_CHECKING:
+    from ottla.client import Admin
+    from ottla.config.options import Option
+
+TIMEOUT_S: Final = 1.0
+MOST: Final = 1_000
+"""More than that nobody reads; a broker may have any number."""
+
+_Ask = Callable[["Admin"], Awaitable[Iterable[str]]]
+
+
+def topics(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Names of topics; internal ones only where their beginning is typed."""
+
+    async def ask(admin: Admin) -> Iterable[str]:
+        names = await admin.list_topics(include_internal=True)
+        return [name for name in names if incomplete or not name.startswith("__")]
+
+    return _matching(_asked(context, ask), incomplete)
+
+
+def groups(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Ids of groups."""
+
+    async def ask(admin: Admin) -> Iterable[str]:
+        return [one.group_id for one in await admin.list_groups()]
+
+    return _matching(_asked(context, ask), incomplete)
+
+
+def topic_pairs(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """`KEY=` for each key of a topic."""
+    from ottla.config.topic import ALL_TOPIC_KEYS
+
+    return _pairs(ALL_TOPIC_KEYS, incomplete)
+
+
+def broker_pairs(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """`KEY=` for each key of a broker."""
+    from ottla.config.broker import ALL_BROKER_KEYS
+
+    return _pairs(ALL_BROKER_KEYS, incomplete)
+
+
+def altered_pairs(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """`KEY=` for each key of what the line names: a topic, a group, or a broker while it runs; of all three else."""
+    return _pairs(_alterable(context.params), incomplete)
+
+
+def altered_keys(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """As `altered_pairs`, the key alone."""
+    return _matching(_effective(_alterable(context.params)), incomplete)
+
+
+def producer_pairs(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """`KEY=` for each option of a producer."""
+    from ottla.client.producer_options import ProducerOptions
+
+    return _matching((f"{name}=" for name in _names(ProducerOptions)), incomplete)
+
+
+def consumer_pairs(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """`KEY=` for each option of a consumer."""
+    from ottla.client.consumer_options import ConsumerOptions
+
+    return _matching((f"{name}=" for name in _names(ConsumerOptions)), incomplete)
+
+
+def _alterable(params: Mapping[str, object]) -> dict[str, Option]:
+    from ottla.config.broker import ALL_BROKER_KEYS
+    from ottla.config.resources import GroupConfig
+    from ottla.config.topic import ALL_TOPIC_KEYS
+
+    dynamic = {key: option for key, option in ALL_BROKER_KEYS.items() if option.is_dynamic}
+    named: dict[str, Option] = {}
+    if params.get("topics"):
+        named |= ALL_TOPIC_KEYS
+    if params.get("groups"):
+        named |= GroupConfig.by_key
+    if params.get("brokers") or params.get("all_brokers"):
+        named |= dynamic
+    return named if named or params.get("loggers") else ALL_TOPIC_KEYS | GroupConfig.by_key | dynamic
+
+
+def _names(kind: type) -> list[str]:
+    from dataclasses import fields
+
+    from ottla.cli.client_properties import CODE
+
+    return [one.name.replace("_", ".") for one in fields(kind) if one.name not in CODE]
+
+
+def _effective(options: Mapping[str, Option]) -> list[str]:
+    return [key for key, option in options.items() if not option.inert]
+
+
+def _pairs(options: Mapping[str, Option], incomplete: str) -> list[str]:
+    return _matching((f"{key}=" for key in _effective(options)), incomplete)
+
+
+def _matching(names: Iterable[str], incomplete: str) -> list[str]:
+    return sorted(name for name in names if name.startswith(incomplete))[:MOST]
+
+
+def _asked(context: click.Context, ask: _Ask) -> Iterable[str]:
+    import asyncio
+    import logging
+
+    from ottla.cli.client_properties import options_of
+    from ottla.client import Admin
+    from ottla.client.options import AdminOptions
+
+    logging.disable(logging.CRITICAL)  # what goes wrong would be written into the line that is being typed
+    milliseconds = round(TIMEOUT_S * 1000)
+    limits = {
+        "client_id": "ottla-completion",
+        "default_api_timeout_ms": milliseconds,
+        "request_timeout_ms": milliseconds,
+        "socket_connection_setup_timeout_ms": milliseconds,
+    }
+
+    async def run() -> Iterable[str]:
+        async with asyncio.timeout(TIMEOUT_S):
+            servers = str(context.params.get("servers") or DEFAULT_SERVER)
+            async with Admin(servers, **options_of(AdminOptions, servers, limits)) as admin:
+                return await ask(admin)
+
+    try:
+        return asyncio.run(run())
+    except Exception:  # whatever it is, nobody could do anything about it here
+        return []

@@ -1,0 +1,137 @@
+"""What `produce` and `consume` say on a terminal while they wait, and that they say it nowhere else."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from kit.broker import BrokerProcess
+from kit.command import run
+
+TIMEOUT_S = 60
+
+
+class Terminal:
+    """A command with a terminal as its standard input, output and error."""
+
+    def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
+        self.process = process
+        self._descriptor = descriptor
+        self.seen = ""
+
+    def type(self, text: str) -> None:
+        """What a person types."""
+        os.write(self._descriptor, text.encode())
+
+    def until(self, words: str) -> str:
+        """All that was shown, up to the words; fails when the command ends without them."""
+        while words not in self.seen:
+            try:
+                data = os.read(self._descriptor, 4096)
+            except OSError:  # Linux's way to say that the other end is closed
+                data = b""
+            if not data:
+                raise AssertionError(f"{words!r} is not in {self.seen!r}")
+            self.seen += re.sub(r"\x1b\[[0-9;]*m", "", data.decode())
+        return self.seen
+
+
+@contextmanager
+def on_terminal(*arguments: str) -> Iterator[Terminal]:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ottla", *arguments], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    os.close(theirs)
+    try:
+        yield Terminal(process, ours)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        try:
+            process.wait(TIMEOUT_S)
+        finally:
+            os.close(ours)
+
+
+@pytest.fixture
+def filled(broker: BrokerProcess, topic: str) -> str:
+    assert run("topics", "create", topic, "--partitions", "2", "-b", broker.bootstrap).status == 0
+    return topic
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+@pytest.mark.parametrize(
+    ("options", "shape"), [([], ""), (["-k", ":"], " as KEY:VALUE"), (["--partitioner", "random"], "")]
+)
+def test_produce_says_that_it_waits_for_lines(
+    broker: BrokerProcess, filled: str, options: list[str], shape: str
+) -> None:
+    with on_terminal("produce", filled, "-b", broker.bootstrap, *options) as terminal:
+        terminal.until(f"waiting for records for {filled}: type them{shape}, one a line; Ctrl-D ends")
+        terminal.type("a:b\n\x04")
+        assert terminal.process.wait(TIMEOUT_S) == 0
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "waiting for new records of TOPIC; --from-beginning shows all; Ctrl-C ends"),
+        (["-B"], "reading TOPIC from its beginning, then waiting for more; Ctrl-C ends"),
+        (["-p", "0", "-o", "0"], "reading TOPIC from offset 0 on, then waiting for more; Ctrl-C ends"),
+        (["-o", "-5"], "reading TOPIC from 5 before its end on, then waiting for more; Ctrl-C ends"),
+        (["--timestamp", "0"], "reading TOPIC from 1970-01-01 00:00:00.000Z on, then waiting for more; Ctrl-C ends"),
+        (["--consumer-property", "auto.offset.reset=earliest"], "reading TOPIC from its beginning"),
+    ],
+)
+def test_consume_says_what_it_waits_for(broker: BrokerProcess, filled: str, options: list[str], words: str) -> None:
+    with on_terminal("consume", filled, "-b", broker.bootstrap, *options) as terminal:
+        terminal.until(words.replace("TOPIC", filled))
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+def test_a_member_of_a_group_says_what_it_was_given(broker: BrokerProcess, filled: str) -> None:
+    arguments = ["consume", filled, "-b", broker.bootstrap, "-g", f"group-{filled}"]
+    with on_terminal(*arguments) as terminal:
+        terminal.until(f"joining group group-{filled} to read {filled}; Ctrl-C ends")
+        terminal.until("reading partitions 0, 1, then waiting for more")
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+def test_quiet_says_nothing(broker: BrokerProcess, filled: str) -> None:
+    run_quiet = ["consume", filled, "-b", broker.bootstrap, "-B", "-q", "-n", "1"]
+    with on_terminal(*run_quiet) as terminal:
+        with on_terminal("produce", filled, "-b", broker.bootstrap, "-q") as typing:
+            typing.type("seen\n\x04")
+            assert typing.process.wait(TIMEOUT_S) == 0
+        terminal.until("seen")
+        assert terminal.seen.split() == ["seen"]
+
+
+def test_nothing_is_said_where_nobody_watches(broker: BrokerProcess, filled: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla", "produce", filled, "-b", broker.bootstrap],
+        input=b"x\n", capture_output=True, timeout=TIMEOUT_S, check=True,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == (b"", b"")
+    command = [sys.executable, "-m", "ottla", "consume", filled, "-b", broker.bootstrap, "-B", "-n", "1"]
+    done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=True)
+    assert (done.stdout, done.stderr) == (b"x\n", b"")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["topics", "list"], ["consume", "t"], ["produce", "t"], ["groups", "list"], ["configs", "describe"], ["ping"]],
+)
+def test_where_no_broker_is_the_line_says_how_to_get_one(command: list[str]) -> None:
+    said = run(*command, "-b", "127.0.0.1:1")
+    assert said.status == 1
+    assert said.line.endswith(": Connection refused. Is it running? ottla serve")
