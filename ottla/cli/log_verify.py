@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors
+from ottla.cli.parameters import Number
 from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY, parse_partition
 from ottla.cli.progress import Bar
 from ottla.cli.show import show_size
@@ -41,7 +42,8 @@ _COLOURS = {"damage": "red", "unsure": "yellow", "note": "cyan"}
 @click.option("--yes", is_flag=True, help="With --repair: agree to what it would ask, for scripts.")
 @click.option(
     "--node-id",
-    type=click.IntRange(0, 2**31 - 1),
+    type=Number(0, 2**31 - 1),
+    metavar="N",
     help="With --repair: the broker's node.id, where nothing in the directory says it.  [default: 1]",
 )
 @click.option(

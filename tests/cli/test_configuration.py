@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from kit.broker import BrokerProcess
 from kit.command import Said, run
+
+from ottla.cli.main import main
 
 
 def ask(broker: BrokerProcess, *arguments: str) -> Said:
@@ -237,3 +240,47 @@ def test_what_cannot_be_changed_is_one_line(
 )
 def test_arguments_that_say_too_little_are_refused_before_anything_is_dialled(arguments: list[str]) -> None:
     assert run("configs", "alter", *arguments, "--bootstrap-server", "127.0.0.1:1").status == 2
+
+
+def test_more_insync_replicas_than_there_are_hold_nothing_up(broker: BrokerProcess, topic: str) -> None:
+    """As in Kafka, which asks for no more of them than the topic has replicas (`effectiveMinIsr`)."""
+    ask(broker, "topics", "create", topic, "-c", "min.insync.replicas=3")
+    done = CliRunner().invoke(
+        main, ["produce", topic, "--acks", "all", "-b", broker.bootstrap], input="x\n", catch_exceptions=False
+    )
+    assert (done.exit_code, done.output) == (0, "")
+    assert rows(broker, "-t", topic) == [["min.insync.replicas", "3", "topic"]]
+    assert ask(broker, "consume", topic, "-B", "-e").out == "x\n"
+
+
+def test_loggers_and_brokers_are_named_one_by_one(broker: BrokerProcess) -> None:
+    every = ask(broker, "configs", "describe", "--loggers").out
+    assert every.startswith("loggers of broker 1\n")
+    assert ask(broker, "configs", "describe", "--loggers", "1").out == every
+    both = ask(broker, "configs", "describe", "--broker", "1", "--loggers", "--json").out.splitlines()
+    assert [json.loads(line)["type"] for line in both] == ["broker", "broker_logger"]
+    assert ask(broker, "configs", "describe", "--loggers", "x").status == 2
+
+
+# --- --dry-run
+
+
+def test_a_dry_run_of_topics_changes_nothing(broker: BrokerProcess, topic: str) -> None:
+    checked = "(not done, only checked)"
+    assert ask(broker, "topics", "create", topic, "--dry-run").out == f"{topic} can be created {checked}\n"
+    assert ask(broker, "topics", "describe", topic).status == 1
+    assert ask(broker, "topics", "create", topic, "--dry-run", "-c", "retention.ms=x").status == 1
+    ask(broker, "topics", "create", topic)
+    words = f"{topic} can be deleted: 1 partition, 0 records {checked}\n"
+    assert ask(broker, "topics", "delete", topic, "--dry-run").out == words
+    assert ask(broker, "topics", "describe", topic).status == 0
+    assert ask(broker, "topics", "delete", "no-such-topic", "--dry-run").line.endswith("(UNKNOWN_TOPIC_OR_PARTITION)")
+
+
+def test_a_dry_run_of_a_reset_is_the_default_and_excludes_execute(broker: BrokerProcess, topic: str) -> None:
+    ask(broker, "topics", "create", topic)
+    reset = ("groups", "reset", f"g-{topic}", "--topic", topic, "--to-earliest")
+    plain = ask(broker, *reset)
+    assert plain.out.endswith("nothing was changed; --execute does it\n")
+    assert ask(broker, *reset, "--dry-run") == plain
+    assert ask(broker, *reset, "--dry-run", "--execute").status == 2
