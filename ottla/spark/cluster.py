@@ -1,8 +1,11 @@
 """The cluster as the driver and the tasks see it: topics, leaders, and the offsets at times.
 
 Connections are opened on first use, one per address, and dropped when they fail. A bootstrap address only answers the
-first question; everything about a partition goes to its leader at the address that the brokers advertise. Questions are
-asked again after retriable errors, `fetchOffset.numRetries` times with `fetchOffset.retryIntervalMs` in between.
+first question; everything about a partition goes to its leader at the address that the brokers advertise.
+
+On the driver questions are asked again after retriable errors, `fetchOffset.numRetries` times with
+`fetchOffset.retryIntervalMs` in between. A task asks once (`persistent=False`): it counts the time that passes without
+progress, which a number of retries inside of a question would cut short or prolong.
 """
 
 from __future__ import annotations
@@ -46,10 +49,16 @@ class Retriable(Exception):
 
 
 class Cluster:
-    """Answers questions about topics and offsets. Not for several threads; `close` it when done."""
+    """Answers questions about topics and offsets. Not for several threads; `close` it when done.
 
-    def __init__(self, settings: ClientSettings, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    Unless it is `persistent`, what another attempt may better is raised as Retriable or BrokerUnavailable at once.
+    """
+
+    def __init__(
+        self, settings: ClientSettings, *, persistent: bool = True, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self._settings = settings
+        self._is_persistent = persistent
         self._sleep = sleep
         self._connections: dict[Address, Connection] = {}
 
@@ -102,11 +111,12 @@ class Cluster:
                     return Leader(_leader_address(metadata, item.leader_id, place), found.topic_id)
         return None
 
-    def partition_leaders(self, topic: str, *, may_create: bool) -> dict[int, Address]:
-        """Return the leader of every partition of a topic; with `may_create` asking may bring the topic into being.
+    def partition_leaders(self, topic: str, *, may_create: bool) -> dict[int, Address] | None:
+        """Return the leader of every partition of a topic, None when there is no such topic.
 
-        Whether it does is the broker's `auto.create.topics.enable`. Raises BrokerUnavailable, or ProtocolFailure when
-        there is no such topic or a partition stays without a leader.
+        With `may_create` asking may bring it into being, a moment later; whether it does is the broker's
+        `auto.create.topics.enable`. Raises BrokerUnavailable, or ProtocolFailure when a partition stays without a
+        leader.
         """
         return self._persistently(lambda: self._partition_leaders(topic, may_create))
 
@@ -115,6 +125,8 @@ class Cluster:
         return self._persistently(self._init_producer_id)
 
     def _persistently(self, question: Callable[[], T]) -> T:
+        if not self._is_persistent:
+            return question()
         for attempts_left in range(self._settings.offset_retries, -1, -1):
             try:
                 return question()
@@ -124,9 +136,11 @@ class Cluster:
             self._sleep(self._settings.offset_retry_interval_ms / 1000)
         raise AssertionError("the last attempt either returns or raises")
 
-    def _partition_leaders(self, topic: str, may_create: bool) -> dict[int, Address]:
+    def _partition_leaders(self, topic: str, may_create: bool) -> dict[int, Address] | None:
         metadata = self._metadata([topic], may_create=may_create)
         for found in metadata.topics:
+            if found.name == topic and found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return None
             if found.name == topic:
                 _check(found.error_code, f"topic {topic}")
                 return {

@@ -6,7 +6,8 @@ already bytes in Arrow, and one C++ call joins the pieces of each record: [lengt
 is a slice of it, without another copy. Worked example: the second record of a batch, key `k1`, value `abc`, no
 headers: `16 00 00 02 04 "k1" 06 "abc" 00`.
 
-All records of a call get one timestamp, the call's.
+Records have timestamps of their own where the rows do (a delta to the batch's first, KIP-32's CreateTime); else all of
+a batch get the one of its header, and the delta is 0, as in the example.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ from ottla.protocol.records.batch import HEADER_BYTES
 from ottla.spark.errors import WriteFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
     Numbers = npt.NDArray[np.int64]
 
-_FIXED_BYTES = 2  # attributes and timestamp delta, both 0
-_MOST_OVERHEAD_BYTES = 5 * 4 + _FIXED_BYTES
-"""Four varints of at most five bytes (length, offset delta, key length, value length), and the fixed ones."""
+_MOST_OVERHEAD_BYTES = 5 * 4 + 2
+"""Four varints of at most five bytes (length, offset delta, key length, value length), attributes, no timestamp."""
+
+_MOST_TIMESTAMP_BYTES = 9
+"""What a timestamp adds at most: Spark's are microseconds in an int64, so milliseconds take 54 bits, and a sign."""
 
 
 class Rows(NamedTuple):
@@ -38,6 +41,8 @@ class Rows(NamedTuple):
     keys: pa.Array | None
     values: pa.Array
     headers: pa.Array | None
+    timestamps_ms: Numbers | None = None
+    """Milliseconds since 1970, not negative; None for rows that have none."""
 
 
 class Body(NamedTuple):
@@ -46,6 +51,8 @@ class Body(NamedTuple):
     partition: int
     records: memoryview
     record_count: int
+    timestamps_ms: tuple[int, int] | None = None
+    """The first record's and the largest, for the batch's header; None when the records name none."""
 
 
 class _Headers(NamedTuple):
@@ -70,20 +77,33 @@ def encode_rows(rows: Rows, partitions: Numbers, *, batch_bytes: int, most_bytes
     value_lengths = lengths_of(values)
     contents = np.maximum(key_lengths, 0) + np.maximum(value_lengths, 0)
     contents += 1 if headers is None else lengths_of(headers.encoded) + _varint_sizes(headers.counts)
-    largest = int(contents.max(initial=0)) + _MOST_OVERHEAD_BYTES + HEADER_BYTES
+    timestamps = None if rows.timestamps_ms is None else rows.timestamps_ms[order]
+    overhead_bytes = _MOST_OVERHEAD_BYTES + (0 if timestamps is None else _MOST_TIMESTAMP_BYTES)
+    largest = int(contents.max(initial=0)) + overhead_bytes + HEADER_BYTES
     if largest > most_bytes:
         raise WriteFailed(f"a record of {largest} bytes is larger than kafka.max.request.size {most_bytes}")
-    edges = _cut(partitions, contents + _MOST_OVERHEAD_BYTES, batch_bytes)
+    edges = _cut(partitions, contents + overhead_bytes, batch_bytes)
     counts = np.diff(edges)
     offset_deltas = np.arange(len(values)) - np.repeat(edges[:-1], counts)
-    records = _join(keys, key_lengths, values, value_lengths, headers, contents, offset_deltas)
+    times = _ZERO if timestamps is None else _Varints(timestamps - np.repeat(timestamps[edges[:-1]], counts))
+    spans = _spans(timestamps, edges)
+    records = _join(keys, key_lengths, values, value_lengths, headers, contents, times, offset_deltas)
     _, positions_buffer, data = records.buffers()
     positions = np.frombuffer(positions_buffer, np.int64)[edges]
     view = memoryview(data)
-    for low, high, first, count in zip(
-        positions[:-1].tolist(), positions[1:].tolist(), edges[:-1].tolist(), counts.tolist(), strict=True
+    for low, high, first, count, span in zip(
+        positions[:-1].tolist(), positions[1:].tolist(), edges[:-1].tolist(), counts.tolist(), spans, strict=True
     ):
-        yield Body(int(partitions[first]), view[low:high], count)
+        yield Body(int(partitions[first]), view[low:high], count, span)
+
+
+def _spans(timestamps: Numbers | None, edges: Numbers) -> Sequence[tuple[int, int] | None]:
+    """Return the first and the largest timestamp of each batch."""
+    firsts = edges[:-1]
+    if timestamps is None or not len(firsts):
+        return [None] * len(firsts)
+    largest = np.maximum.reduceat(timestamps, firsts)
+    return list(zip(timestamps[firsts].tolist(), largest.tolist(), strict=True))
 
 
 def lengths_of(column: pa.Array) -> Numbers:
@@ -120,11 +140,12 @@ def _join(
     value_lengths: Numbers,
     headers: _Headers | None,
     contents: Numbers,
+    times: _Varints | _Zero,
     offset_deltas: Numbers,
 ) -> pa.Array:
     numbers = [offset_deltas, key_lengths, value_lengths]
-    lengths = _FIXED_BYTES + contents + sum(_varint_sizes(column) for column in numbers)
-    front = _binary([_Varints(lengths), _ZEROS, _Varints(offset_deltas), _Varints(key_lengths)])
+    lengths = _ZERO.sizes + times.sizes + contents + sum(_varint_sizes(column) for column in numbers)
+    front = _binary([_Varints(lengths), _ZERO, times, _Varints(offset_deltas), _Varints(key_lengths)])
     middle = _binary([_Varints(value_lengths)])
     pieces = [front, middle, values] if keys is None else [front, keys, middle, values]
     if headers is None:
@@ -176,20 +197,20 @@ class _Varints:
             target[positions[lanes] + place] = groups | more
 
 
-class _Zeros:
-    """The attributes and the timestamp delta of every record."""
+class _Zero:
+    """A column of zeros, one byte each: the attributes of every record, and its timestamp delta if there is none."""
 
-    sizes = _FIXED_BYTES
+    sizes = 1
 
     def write(self, target: npt.NDArray[np.uint8], positions: Numbers) -> None:
-        for place in range(_FIXED_BYTES):
-            target[positions + place] = 0
+        """Write a 0 at each of `positions`."""
+        target[positions] = 0
 
 
-_ZEROS = _Zeros()
+_ZERO = _Zero()
 
 
-def _binary(fields: list[_Varints | _Zeros]) -> pa.Array:
+def _binary(fields: list[_Varints | _Zero]) -> pa.Array:
     """Return a binary array whose i-th value holds the i-th number of each field, one behind the other."""
     sizes = sum(field.sizes for field in fields)
     edges = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
@@ -208,7 +229,7 @@ def _zigzag(numbers: Numbers) -> Numbers:
 
 def _sizes(zigzags: Numbers) -> Numbers:
     sizes = np.ones(len(zigzags), np.int64)
-    for bits in (7, 14, 21, 28):
+    for bits in range(7, 63, 7):
         if int(zigzags.max(initial=0)) >> bits == 0:
             break
         sizes += zigzags >= (1 << bits)

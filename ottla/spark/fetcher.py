@@ -71,7 +71,7 @@ class RangeFetcher:
         self._fail_on_data_loss = fail_on_data_loss
         self._monotonic = monotonic
         self._sleep = sleep
-        self._cluster = Cluster(settings, sleep=sleep)
+        self._cluster = Cluster(settings, persistent=False)
         self._leader: Leader | None = None
         self._position = wanted.start
         self._asked = False

@@ -6,16 +6,17 @@ connection, a leader that moved) the sender stops being clever: it drops every c
 unacknowledged again, in order, one batch per partition at a time, until all of it is in. Batches carry a producer id
 and sequences (KIP-98), so a broker that had one already says so and keeps it once; it remembers MAX_IN_FLIGHT of them.
 
-A batch is given up on after `kafka.delivery.timeout.ms` without any progress, or at once when the broker refuses it
-for good: WriteFailed, and Spark fails the task. One of another attempt of the same task is a stranger to the broker,
-so a retried task writes its records again: at least once."""
+`kafka.delivery.timeout.ms` without any progress is the end, counted from the first question on: a broker that is away
+when a task begins is waited for like one that goes away later. What the broker refuses for good ends at once:
+WriteFailed, and Spark fails the task. A batch of another attempt of the same task is a stranger to the broker, so a
+retried task writes its records again: at least once."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections import defaultdict, deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.protocol.api import ApiKey
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from ottla.spark.option_values import Address
     from ottla.spark.options import TopicPartition
     from ottla.spark.producer_options import ProducerSettings
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -53,19 +56,23 @@ broker has lost some, and the sender goes on as a new producer."""
 
 _HINTS = {
     ErrorCode.MESSAGE_TOO_LARGE: "; the topic's max.message.bytes is smaller than a batch: lower kafka.batch.size",
+    ErrorCode.INVALID_TIMESTAMP: "; the topic's message.timestamp.after.max.ms and ...before.max.ms bound the times",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "; the broker does not let this client write there",
 }
 
 
 class Batch:
-    """Encoded records of one partition on their way; `sealed` is set while they have a place in the sequence."""
+    """Encoded records of one partition on their way; `sealed` is set while they have a place in the sequence.
 
-    __slots__ = ("body", "created_ms", "place", "sealed")
+    `created_ms` is the time of records that name none.
+    """
+
+    __slots__ = ("body", "place", "sealed", "timestamps_ms")
 
     def __init__(self, topic: str, body: Body, created_ms: int) -> None:
         self.place = (topic, body.partition)
         self.body = body
-        self.created_ms = created_ms
+        self.timestamps_ms = body.timestamps_ms or (created_ms, created_ms)
         self.sealed: bytearray | None = None
 
 
@@ -93,9 +100,9 @@ class Sender:
         self._settings = producer
         self._monotonic = monotonic
         self._sleep = sleep
-        self._cluster = Cluster(client, sleep=sleep)
+        self._cluster = Cluster(client, persistent=False)
         # Answers come in the order of the requests, so questions need connections of their own.
-        self._lines = Cluster(client, sleep=sleep)
+        self._lines = Cluster(client, persistent=False)
         self._identity: tuple[int, int] | None = None
         self._leaders: dict[str, dict[int, Address]] = {}
         self._sequences: dict[TopicPartition, int] = defaultdict(int)
@@ -113,11 +120,11 @@ class Sender:
     def partition_count(self, topic: str) -> int:
         """Return how many partitions a topic has; asking may create it, if the broker's configuration says so.
 
-        Raises WriteFailed for a topic that does not exist, BrokerUnavailable or ProtocolFailure.
+        Raises WriteFailed for a topic that does not exist or may not be written to, and BrokerUnavailable.
         """
         if topic not in self._leaders:
             try:
-                self._leaders[topic] = self._cluster.partition_leaders(topic, may_create=True)
+                self._leaders[topic] = self._first_leaders(topic)
             except ProtocolFailure as problem:
                 raise WriteFailed(f"cannot write to topic {topic}: {problem}") from None
         return len(self._leaders[topic])
@@ -128,7 +135,7 @@ class Sender:
         Raises WriteFailed or BrokerUnavailable, for these or earlier ones.
         """
         if self._identity is None:
-            self._identify()
+            self._patiently(self._identify)
         for batch in batches:
             self._seal(batch)
             self._unacknowledged[batch.place].append(batch)
@@ -147,6 +154,36 @@ class Sender:
         except (OSError, Retriable, _Lost) as problem:
             self._recover(problem)
 
+    def _first_leaders(self, topic: str) -> dict[int, Address]:
+        """Return the leaders of a topic, which may have to be created; a name that stays unknown is an end in seconds.
+
+        A topic that the broker does not create is a mistake in the query, other than a broker that is away.
+        """
+        for attempts_left in range(self._client.offset_retries, -1, -1):
+            found = self._patiently(lambda: self._cluster.partition_leaders(topic, may_create=True))
+            if found is not None:
+                return found
+            if attempts_left:
+                self._sleep(self._client.offset_retry_interval_ms / 1000)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        raise WriteFailed(f"cannot write to topic {topic}: the broker answered {unknown.name} ({unknown.message})")
+
+    def _patiently(self, question: Callable[[], T]) -> T:
+        """Ask until there is an answer, for as long as a batch would be waited for."""
+        give_up_at = self._monotonic() + self._settings.delivery_timeout_ms / 1000
+        is_waiting = False
+        while True:
+            try:
+                return question()
+            except (BrokerUnavailable, Retriable) as problem:
+                if self._monotonic() >= give_up_at:
+                    waited = f"nothing written within kafka.delivery.timeout.ms {self._settings.delivery_timeout_ms}"
+                    raise _ending(waited, problem) from None
+                if not is_waiting:
+                    logger.warning("%s; the task waits for it", problem)
+                is_waiting = True
+            self._sleep(self._client.retry_backoff_ms / 1000)
+
     def _identify(self) -> None:
         self._identity = self._cluster.init_producer_id() if self._settings.is_idempotent else _NO_PRODUCER
         self._sequences.clear()
@@ -155,14 +192,15 @@ class Sender:
     def _seal(self, batch: Batch) -> None:
         producer_id, epoch = self._identity or _NO_PRODUCER
         sequence = self._sequences[batch.place] if producer_id >= 0 else -1
+        base_timestamp, max_timestamp = batch.timestamps_ms
         batch.sealed = seal_batch(
             batch.body.records,
             base_offset=0,
             leader_epoch=-1,
             attributes=int(self._settings.compression),
             last_offset_delta=batch.body.record_count - 1,
-            base_timestamp=batch.created_ms,
-            max_timestamp=batch.created_ms,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=sequence,
@@ -286,6 +324,8 @@ class Sender:
             self._sleep(self._client.retry_backoff_ms / 1000)
             try:
                 self._find_leaders()
+                if self._identity is None:
+                    self._start_anew()
                 while self._unacknowledged:
                     heads = [waiting[0] for waiting in self._unacknowledged.values()]
                     for sent in self._requests(heads):
@@ -293,7 +333,7 @@ class Sender:
                         self._receive(sent.address)
             except _Lost as lost:
                 problem = lost
-                self._start_anew()
+                self._identity = None
             except (OSError, Retriable) as next_problem:
                 problem = next_problem
             if self.acknowledged > before:
@@ -304,16 +344,15 @@ class Sender:
 
     def _find_leaders(self) -> None:
         """Look for the leaders of what is unacknowledged; a topic that is gone is an end, not something to wait for."""
-        topics = sorted({topic for topic, _ in self._unacknowledged})
         self._leaders.clear()
-        try:
-            known = self._cluster.describe(topics)
-            for topic in topics:
-                if topic not in known:
-                    raise WriteFailed(f"topic {topic} was deleted while it was written to")
-                self._leaders[topic] = self._cluster.partition_leaders(topic, may_create=False)
-        except ProtocolFailure as problem:
-            raise Retriable(str(problem)) from None
+        for topic in sorted({topic for topic, _ in self._unacknowledged}):
+            try:
+                leaders = self._cluster.partition_leaders(topic, may_create=False)
+            except ProtocolFailure as problem:
+                raise Retriable(str(problem)) from None
+            if leaders is None:
+                raise WriteFailed(f"topic {topic} was deleted while it was written to")
+            self._leaders[topic] = leaders
 
     def _start_anew(self) -> None:
         """Go on as a new producer, whose sequences begin at 0 with what is unacknowledged."""
@@ -324,10 +363,14 @@ class Sender:
 
     def _give_up(self, problem: Exception) -> None:
         records = sum(batch.body.record_count for waiting in self._unacknowledged.values() for batch in waiting)
-        told = f"{records} records not written within kafka.delivery.timeout.ms {self._settings.delivery_timeout_ms}"
-        if isinstance(problem, BrokerUnavailable):
-            raise BrokerUnavailable(f"{told}: {problem}") from None
-        raise WriteFailed(f"{told}: {problem}") from None
+        waited = f"{records} records not written within kafka.delivery.timeout.ms {self._settings.delivery_timeout_ms}"
+        raise _ending(waited, problem) from None
+
+
+def _ending(waited: str, problem: Exception) -> BrokerUnavailable | WriteFailed:
+    """Return what a task fails with when time is up: a broker that is not there is told apart from what it answers."""
+    kind = BrokerUnavailable if isinstance(problem, BrokerUnavailable) else WriteFailed
+    return kind(f"{waited}: {problem}")
 
 
 def _named(place: TopicPartition) -> str:

@@ -1,7 +1,8 @@
 """The options and columns of `df.write` and `df.writeStream`, checked on the driver before a task starts.
 
-The columns are those of Spark's own Kafka sink: `value` (required), `key`, `headers`, `partition`, `topic`; others are
-left alone, so that rows that were read from a topic can be written to another one as they are.
+The columns are those of Spark's own Kafka sink: `value` (required), `key`, `headers`, `partition`, `topic`; and with
+`includeTimestamp`, which Spark's does not have, `timestamp`. Others are left alone, so that rows that were read from a
+topic can be written to another one as they are.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.spark.client_options import KAFKA_PREFIX, ClientSettings
 from ottla.spark.errors import OptionError, SchemaError
-from ottla.spark.option_values import shown
+from ottla.spark.option_values import boolean, shown
 from ottla.spark.producer_options import ProducerSettings, producer_settings
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ _COLUMNS = {
     "headers": ("array<struct<key:string,value:binary>>",),
     "partition": ("int",),
     "topic": ("string",),
+    "timestamp": ("timestamp",),
 }
 
 
@@ -50,11 +52,14 @@ class WriteOptions:
 def write_options(raw: Mapping[str, str], schema: StructType) -> WriteOptions:
     """Read the options of a sink for rows of this schema. Raises OptionError or SchemaError."""
     topic = None
+    include_timestamp = False
     kafka = {}
     for key, value in raw.items():
         name = key.lower()
         if name == "topic":
             topic = checked_topic(value.strip())
+        elif name == "includetimestamp":
+            include_timestamp = boolean("includeTimestamp", value)
         elif name.startswith(KAFKA_PREFIX):
             kafka[name] = value
         elif name in _FOR_READING:
@@ -62,8 +67,8 @@ def write_options(raw: Mapping[str, str], schema: StructType) -> WriteOptions:
         elif name == "path":
             raise OptionError("save() takes no path; name the topic by option topic")
         elif name not in _FROM_SPARK:
-            raise OptionError(f"unknown option {key}; known are topic and kafka.*")
-    columns = _check_columns(schema)
+            raise OptionError(f"unknown option {key}; known are topic, includeTimestamp and kafka.*")
+    columns = _check_columns(schema, include_timestamp)
     if topic is None and "topic" not in columns:
         raise OptionError("no topic: give option topic, or the rows a column topic")
     client, producer = producer_settings(kafka)
@@ -77,10 +82,10 @@ def checked_topic(name: str) -> str:
     return name
 
 
-def _check_columns(schema: StructType) -> frozenset[str]:
+def _check_columns(schema: StructType, include_timestamp: bool) -> frozenset[str]:
     found = set()
     for field in schema.fields:
-        if field.name not in _COLUMNS:
+        if field.name not in _COLUMNS or (field.name == "timestamp" and not include_timestamp):
             continue
         if field.name in found:
             raise SchemaError(f"there are two columns {field.name}")
@@ -89,7 +94,11 @@ def _check_columns(schema: StructType) -> frozenset[str]:
         if kind not in allowed:
             raise SchemaError(f"column {field.name} is {kind}; a sink needs {' or '.join(allowed)}")
         found.add(field.name)
+    have = ", ".join(field.name for field in schema.fields)
+    if include_timestamp and "timestamp" not in found:
+        raise SchemaError(
+            f"there is no column timestamp, which includeTimestamp=true is to write; the rows have {have}"
+        )
     if "value" not in found:
-        have = ", ".join(field.name for field in schema.fields)
         raise SchemaError(f"there is no column value, which becomes the records' value; the rows have {have}")
     return frozenset(found)

@@ -5,7 +5,8 @@ and all its records are written again: at least once. `commit` and `abort` there
 fails as a whole is run again by Spark, too.
 
 Rows of the same task keep their order within a partition. Rows with a column `partition` go there, rows with a key
-where Java's producer would put the key; the others fill partitions in turn, batch by batch.
+where Java's producer would put the key; the others fill partitions in turn, batch by batch. A record gets the time of
+its writing, or with `includeTimestamp` the one that its row names.
 """
 
 from __future__ import annotations
@@ -118,14 +119,14 @@ class _Task:
         from ottla.spark.encoder import encode_rows
         from ottla.spark.sender import Batch
 
-        rows = self._rows(table)
+        now_ms = time.time_ns() // 1_000_000
+        rows = self._rows(table, now_ms)
         partitions = self._partitions(topic, table, rows)
         settings = self._options.producer
         bodies = encode_rows(rows, partitions, batch_bytes=settings.batch_bytes, most_bytes=settings.max_request_bytes)
-        now_ms = time.time_ns() // 1_000_000
         self._sender.send([Batch(topic, body, now_ms) for body in bodies])
 
-    def _rows(self, table: pa.Table) -> Rows:
+    def _rows(self, table: pa.Table, now_ms: int) -> Rows:
         from ottla.spark.encoder import Rows, as_binary
 
         columns = self._options.columns
@@ -133,6 +134,7 @@ class _Task:
             keys=as_binary(table["key"]) if "key" in columns else None,
             values=as_binary(table["value"]),
             headers=table["headers"].combine_chunks() if "headers" in columns else None,
+            timestamps_ms=_milliseconds(table["timestamp"], now_ms) if "timestamp" in columns else None,
         )
 
     def _partitions(self, topic: str, table: pa.Table, rows: Rows) -> npt.NDArray[np.int64]:
@@ -167,6 +169,18 @@ class _Task:
         first = self._next_partition.get(topic, random.randrange(partition_count))
         self._next_partition[topic] = (first + runs) % partition_count
         return (first + np.arange(rows) * runs // rows) % partition_count
+
+
+def _milliseconds(column: pa.ChunkedArray, now_ms: int) -> npt.NDArray[np.int64]:
+    """Return Spark's microseconds as Kafka's milliseconds, rounded down; `now_ms` for null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    micros = pc.fill_null(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()), now_ms * 1000).to_numpy()
+    if len(micros) and micros.min() < 0:
+        raise WriteFailed("column timestamp holds a time before 1970, and a record of Kafka cannot")
+    found: npt.NDArray[np.int64] = micros // 1000
+    return found
 
 
 def _by_topic(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:

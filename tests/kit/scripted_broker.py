@@ -47,9 +47,9 @@ class ScriptedTopic:
 
 
 class ScriptedBroker:
-    """Listens on a free port of 127.0.0.1 from `start()` to `stop()`; see `running`."""
+    """Listens on a port of 127.0.0.1, a free one if none is named, until `stop()`; see `running`."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.topics: dict[str, ScriptedTopic] = {}
         self.versions: dict[int, tuple[int, int]] = {
             key: (REGISTRY[key].min_version, REGISTRY[key].max_version)
@@ -62,7 +62,7 @@ class ScriptedBroker:
             ApiKey.FETCH: self.fetch,
         }
         self.requests: list[tuple[ApiKey, int, Request]] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
         self._peers: list[socket.socket] = []
         self._threads: list[threading.Thread] = []

@@ -28,8 +28,8 @@ def sealed(body: Body) -> bytes:
             leader_epoch=-1,
             attributes=0,
             last_offset_delta=body.record_count - 1,
-            base_timestamp=9,
-            max_timestamp=9,
+            base_timestamp=body.timestamps_ms[0] if body.timestamps_ms else 9,
+            max_timestamp=body.timestamps_ms[1] if body.timestamps_ms else 9,
             producer_id=-1,
             producer_epoch=-1,
             base_sequence=-1,
@@ -38,12 +38,15 @@ def sealed(body: Body) -> bytes:
     )
 
 
-def encoded(rows: list[Row], batch_bytes: int = 1000, most_bytes: int = 1 << 20) -> list[Body]:
+def encoded(
+    rows: list[Row], batch_bytes: int = 1000, most_bytes: int = 1 << 20, times: list[int] | None = None
+) -> list[Body]:
     headers = [None if row[3] is None else [{"key": key, "value": value} for key, value in row[3]] for row in rows]
     columns = Rows(
         pa.array([row[1] for row in rows], pa.large_binary()),
         pa.array([row[2] for row in rows], pa.large_binary()),
         pa.array(headers, HEADERS),
+        None if times is None else np.array(times, np.int64),
     )
     partitions = np.array([row[0] for row in rows], np.int64)
     return list(encode_rows(columns, partitions, batch_bytes=batch_bytes, most_bytes=most_bytes))
@@ -72,6 +75,35 @@ def test_a_batch_is_byte_for_byte_that_of_the_other_encoder(rows: list[Row]) -> 
     for body in encoded(rows):
         batch = sealed(body)
         assert batch == bytes(encode_batch(decode_batch(batch), base_offset=0))
+
+
+some_times = st.integers(0, 2**63 // 1000) | st.integers(1_700_000_000_000, 1_700_000_100_000)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(some_times, some_rows.map(lambda rows: rows[0])), min_size=1, max_size=60))
+def test_records_carry_the_times_of_their_rows(timed: list[tuple[int, Row]]) -> None:
+    times = [time for time, _ in timed]
+    found: dict[int, list[Any]] = {}
+    for body in encoded([row for _, row in timed], times=times):
+        batch = sealed(body)
+        records = decode_batch(batch)
+        assert parse_header(batch).max_timestamp == max(record.timestamp for record in records)
+        assert batch == bytes(encode_batch(records, base_offset=0))
+        assert len(body.records) <= 1000 or body.record_count == 1
+        found.setdefault(body.partition, []).extend((record.timestamp, record.value) for record in records)
+    expected: dict[int, list[Any]] = {}
+    for time, row in timed:
+        expected.setdefault(row[0], []).append((time, row[2]))
+    assert found == expected
+
+
+def test_a_record_with_a_time_of_its_own_is_measured_with_it() -> None:
+    row: Row = (0, b"k", b"v" * ((1 << 20) - 100), None)
+    (body,) = encoded([row], times=[5])
+    assert HEADER_BYTES + len(body.records) <= 1 << 20
+    with pytest.raises(WriteFailed, match="is larger than"):
+        encoded([(0, b"k", b"v" * ((1 << 20) - 84), None)], times=[5])
 
 
 def test_the_example_of_the_module_is_true() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,6 +15,7 @@ from kit.scripted_broker import ScriptedBroker, ScriptedLog, ScriptedTopic, fetc
 from ottla.protocol.api import ApiKey
 from ottla.protocol.api.api_versions import ApiVersionsResponse
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+from ottla.protocol.api.list_offsets import ListOffsetsResponse
 from ottla.protocol.api.metadata import MetadataResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, encode
@@ -230,6 +231,47 @@ def test_a_lost_connection_is_made_again_without_losing_or_doubling_records(brok
     broker.answers[ApiKey.FETCH] = every_second_closes
     assert read(broker, kafka__fetch__max__bytes="1") == list(range(30))
     assert len(asked) >= 6
+
+
+def test_a_broker_that_is_away_when_a_task_begins_is_waited_for(broker: ScriptedBroker) -> None:
+    broker.stop()
+    seconds = 0.0
+    with ExitStack() as running:
+
+        def sleep(duration: float) -> None:
+            nonlocal seconds
+            seconds += duration
+            if seconds >= 30 and not running_brokers:
+                later = ScriptedBroker(broker.port)
+                later.topics = broker.topics
+                running_brokers.append(running.enter_context(later.running()))
+
+        running_brokers: list[ScriptedBroker] = []
+        settings = options_for(broker, kafka__retry__backoff__ms="100", kafkaConsumer__pollTimeoutMs="40000").client
+        fetcher = RangeFetcher(
+            part_of(broker, 0, 30), settings, fail_on_data_loss=True, monotonic=lambda: seconds, sleep=sleep
+        )
+        assert [len(fetched.found.headers) for fetched in fetcher.fetch()] == [3]
+    assert seconds >= 30
+
+
+def test_an_end_of_the_log_that_nobody_knows_just_now_is_asked_for_again(broker: ScriptedBroker) -> None:
+    """A position out of range is looked up at a leader that moves meanwhile: no reason to fail the task."""
+    broker.topics["t"].logs[0].start = 10
+    usual = broker.answers[ApiKey.LIST_OFFSETS]
+    asked = 0
+
+    def moving(request: Request, version: int) -> Response | bytes | None:
+        nonlocal asked
+        asked += 1
+        answer = usual(request, version)
+        assert isinstance(answer, ListOffsetsResponse)
+        if asked <= 6:
+            answer.topics[0].partitions[0].error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return answer
+
+    broker.answers[ApiKey.LIST_OFFSETS] = moving
+    assert read(broker, part_of(broker, 5, 30), failOnDataLoss="false") == list(range(10, 30))
 
 
 def test_without_progress_for_the_poll_timeout_the_task_gives_up(broker: ScriptedBroker) -> None:

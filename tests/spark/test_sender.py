@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from kit.scripted_broker import ScriptedBroker, ScriptedLog, ScriptedTopic
 
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.init_producer_id import InitProducerIdResponse
+from ottla.protocol.api.metadata import MetadataResponse
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response
@@ -98,24 +100,27 @@ def log(broker: ScriptedBroker) -> Log:
 
 
 class Clock:
-    """Time that passes by sleeping only."""
+    """Time that passes by sleeping only. `events` are what happens when it is a second; each once."""
 
-    def __init__(self) -> None:
+    def __init__(self, events: dict[float, Callable[[], None]] | None = None) -> None:
         self.now = 0.0
+        self.events = events or {}
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
+        for second in [second for second in self.events if second <= self.now]:
+            self.events.pop(second)()
 
     def monotonic(self) -> float:
         return self.now
 
 
-def write(broker: ScriptedBroker, count: int = 60, **given: str) -> int:
+def write(broker: ScriptedBroker, count: int = 60, clock: Clock | None = None, **given: str) -> int:
     """Write values 0 to `count`, each to partition i % 3, in batches of a few records; return what is acknowledged."""
     options = {"kafka.bootstrap.servers": broker.bootstrap, "kafka.batch.size": "200"}
     options |= {key.replace("__", "."): value for key, value in given.items()}
     client, producer = producer_settings(options)
-    clock = Clock()
+    clock = clock or Clock()
     sender = Sender(client, producer, monotonic=clock.monotonic, sleep=clock.sleep)
     try:
         rows = Rows(None, pa.array([b"%d" % i for i in range(count)], pa.large_binary()), None)
@@ -230,8 +235,10 @@ def test_a_topic_deleted_meanwhile_is_told(broker: ScriptedBroker, log: Log) -> 
 
 def test_an_unknown_topic_is_told_by_name(broker: ScriptedBroker, log: Log) -> None:
     broker.topics.clear()
+    clock = Clock()
     with pytest.raises(WriteFailed, match=r"cannot write to topic t: .*UNKNOWN_TOPIC_OR_PARTITION"):
-        write(broker)
+        write(broker, clock=clock)
+    assert clock.now == 3  # a mistake in the query is not waited for like a broker
 
 
 def test_a_leader_elsewhere_is_followed(broker: ScriptedBroker, log: Log) -> None:
@@ -250,10 +257,94 @@ def test_a_leader_elsewhere_is_followed(broker: ScriptedBroker, log: Log) -> Non
     assert kept(elsewhere) == expected()
 
 
-def test_no_broker_is_told(broker: ScriptedBroker, log: Log) -> None:
+def test_no_broker_is_told_when_the_time_is_up(broker: ScriptedBroker, log: Log) -> None:
     broker.stop()
-    with pytest.raises(BrokerUnavailable, match=r"cannot reach 127\.0\.0\.1"):
-        write(broker)
+    clock = Clock()
+    said = r"nothing written within kafka\.delivery\.timeout\.ms 45000: cannot reach 127\.0\.0\.1"
+    with pytest.raises(BrokerUnavailable, match=said):
+        write(broker, clock=clock, kafka__delivery__timeout__ms="45000")
+    assert 45 <= clock.now < 46
+
+
+def comes_up_later(broker: ScriptedBroker, when: ExitStack, after: float) -> tuple[Clock, list[Log]]:
+    """Stop the broker at once, and start it at its port when `after` seconds have passed on the clock."""
+    broker.stop()
+    logs: list[Log] = []
+
+    def come() -> None:
+        later = ScriptedBroker(broker.port)
+        later.topics = broker.topics
+        logs.append(Log(later))
+        when.enter_context(later.running())
+
+    return Clock({after: come}), logs
+
+
+@pytest.mark.parametrize("acks", ["all", "1"])
+def test_a_broker_that_is_away_when_a_task_begins_is_waited_for(
+    acks: str, broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ExitStack() as running:
+        clock, logs = comes_up_later(broker, running, 30)
+        assert write(broker, clock=clock, kafka__acks=acks) == 60
+        assert kept(logs[0]) == expected()
+    assert clock.now >= 30
+    said = [message for message in caplog.messages if message.endswith("the task waits for it")]
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("question", [ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID])
+@pytest.mark.parametrize("problem", [HANG_UP, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
+def test_a_first_question_without_an_answer_is_asked_until_there_is_one(
+    question: ApiKey, problem: ErrorCode | str, broker: ScriptedBroker, log: Log
+) -> None:
+    usual = broker.answers[question]
+    clock = Clock()
+
+    def later(request: Request, version: int) -> Any:
+        if clock.now >= 30:
+            return usual(request, version)
+        if problem == HANG_UP:
+            return None
+        code = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        if question is ApiKey.INIT_PRODUCER_ID:
+            return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+        topic = MetadataResponse.MetadataResponseTopic(error_code=code, name="t", partitions=[])
+        return MetadataResponse(brokers=[], topics=[topic])
+
+    broker.answers[question] = later
+    assert write(broker, clock=clock) == 60
+    assert kept(log) == expected()
+
+
+def test_a_new_producer_id_is_waited_for_like_everything_else(broker: ScriptedBroker, log: Log) -> None:
+    """The broker lost what this producer wrote, and for 30 seconds has no id for a new one."""
+    clock = Clock()
+
+    def forget(request: Request, version: int) -> Response | None:
+        if len(log.requests) == 2:
+            for partition in log.partitions.values():
+                partition.next = dict.fromkeys(partition.next, 0)
+                partition.seen.clear()
+            broker.answers[ApiKey.INIT_PRODUCER_ID] = none_for_now
+        return log.produce(request, version)
+
+    def none_for_now(request: Request, version: int) -> Response | None:
+        return None if clock.now < 30 else log.init_producer_id(request, version)
+
+    broker.answers[ApiKey.PRODUCE] = forget
+    assert write(broker, clock=clock) == 60
+    assert clock.now >= 30
+    assert log.producer_ids > 101
+    assert {index: list(dict.fromkeys(values)) for index, values in kept(log).items()} == expected()
+
+
+def test_a_producer_id_that_does_not_come_is_given_up_on(broker: ScriptedBroker, log: Log) -> None:
+    broker.answers[ApiKey.INIT_PRODUCER_ID] = lambda request, version: None
+    clock = Clock()
+    with pytest.raises(BrokerUnavailable, match=r"within kafka\.delivery\.timeout\.ms 120000: .*closed the connection"):
+        write(broker, clock=clock)
+    assert 120 <= clock.now < 121
 
 
 @pytest.mark.parametrize("newest", range(3, 14))

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kit.broker import BrokerProcess
 
-from ottla.spark import each_batch
+from ottla.spark import each_batch, register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.xdist_group("spark")]  # one session, one worker
+
+
+MILLISECONDS = "unix_millis(timestamp) AS ms"
 
 
 @pytest.fixture
@@ -90,6 +96,130 @@ def test_headers_partition_and_nulls_arrive_as_they_are(
     save(rows, broker, topic=target)
     found = sorted((m.partition(), m.key(), m.value(), m.headers()) for m in read_all(broker, target, 3))
     assert found == [(0, b"", b"", None), (3, b"k", b"v", [("a", b"1"), ("b", None)]), (4, None, None, None)]
+
+
+def test_records_get_the_time_of_their_writing_unless_includetimestamp_says_otherwise(
+    spark: SparkSession, broker: BrokerProcess, target: str
+) -> None:
+    """Spark's own sink passes a column `timestamp` over, and so does this one when nothing is said."""
+    rows = spark.sql(
+        "SELECT col1 AS value, timestamp_millis(col2) AS timestamp FROM VALUES "
+        "('whole', 1356998400123L), ('first', 0L), ('null', null)"
+    )
+    before = time.time_ns() // 1_000_000
+    save(rows.selectExpr("value", "timestamp + interval 999 microseconds AS timestamp"), broker, topic=target)
+    times = {message.value(): message.timestamp() for message in read_all(broker, target, 3)}
+    assert all(before <= milliseconds <= time.time_ns() // 1_000_000 for _, milliseconds in times.values())
+    save(
+        rows.selectExpr("value", "timestamp + interval 999 microseconds AS timestamp"),
+        broker,
+        topic=f"{target}-2",
+        includeTimestamp="true",
+    )
+    times = {message.value(): message.timestamp() for message in read_all(broker, f"{target}-2", 3)}
+    assert times[b"whole"] == (TIMESTAMP_CREATE_TIME, 1356998400123)
+    assert times[b"first"] == (TIMESTAMP_CREATE_TIME, 0)
+    assert before <= times[b"null"][1] <= time.time_ns() // 1_000_000
+
+
+def test_a_topic_is_copied_with_its_times(spark: SparkSession, broker: BrokerProcess, target: str) -> None:
+    rows = spark.range(2000).selectExpr("cast(id AS string) AS value", "timestamp_millis(id * 86400000) AS timestamp")
+    save(rows, broker, topic=target, includeTimestamp="true", kafka__compression__type="lz4")
+    reader = spark.read.format("ottla").option("kafka.bootstrap.servers", broker.bootstrap)
+    save(
+        reader.option("subscribe", target).load().drop("partition"),
+        broker,
+        topic=f"{target}-2",
+        includetimestamp="TRUE",
+    )
+    copied = reader.option("subscribe", f"{target}-2").load()
+    found = {
+        int(row.value): row.ms for row in copied.selectExpr("cast(value AS string) AS value", MILLISECONDS).collect()
+    }
+    assert found == {day: day * 86_400_000 for day in range(2000)}
+
+
+def test_a_time_before_1970_is_told(spark: SparkSession, broker: BrokerProcess, target: str) -> None:
+    rows = spark.range(1).selectExpr("'v' AS value", "timestamp_millis(-1) AS timestamp")
+    with pytest.raises(Exception, match="WriteFailed: column timestamp holds a time before 1970"):
+        save(rows, broker, topic=target, includeTimestamp="true")
+
+
+def in_threads(count: int, work: Callable[[int], None], spark: SparkSession | None) -> list[BaseException]:
+    """Run `work` in as many threads at once, each of which calls `register` if there is a session."""
+    start = threading.Barrier(count)
+    problems: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            if spark is not None:
+                register(spark)
+            start.wait(60)
+            work(number)
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(240)
+    return problems
+
+
+def test_eight_threads_write_at_once(spark: SparkSession, broker: BrokerProcess, target: str) -> None:
+    """Spark looks a sink up in the session that is active in the thread, and a new thread has none."""
+
+    def write(number: int) -> None:
+        rows = spark.range(500).selectExpr(f"'{number}' AS key", "cast(id AS string) AS value")
+        save(rows, broker, topic=target)
+
+    assert in_threads(8, write, spark) == []
+    found = sorted((message.key(), int(message.value())) for message in read_all(broker, target, 4000))
+    assert found == [(b"%d" % number, value) for number in range(8) for value in range(500)]
+
+
+def test_a_pool_of_threads_is_registered_by_its_initializer(
+    spark: SparkSession, broker: BrokerProcess, target: str
+) -> None:
+    with ThreadPoolExecutor(2, initializer=register, initargs=(spark,)) as pool:
+        frames = [spark.range(10).selectExpr("cast(id AS string) AS value") for _ in range(4)]
+        list(pool.map(lambda frame: save(frame, broker, topic=target), frames))
+    assert len(read_all(broker, target, 40)) == 40
+
+
+def test_what_spark_does_without_a_registered_thread(spark: SparkSession, broker: BrokerProcess, target: str) -> None:
+    """Should a Spark find the sink from any thread, `register` in threads and its section in the docs can go."""
+    rows = spark.range(1).selectExpr("'v' AS value")
+    problems = in_threads(1, lambda _: save(rows, broker, topic=target), None)
+    assert ["DATA_SOURCE_NOT_FOUND" in str(problem) for problem in problems] == [True]
+    append = each_batch({"kafka.bootstrap.servers": broker.bootstrap, "topic": target})  # has the rows' session at hand
+    assert in_threads(1, lambda _: append(rows, 0), None) == []
+    assert len(read_all(broker, target, 1)) == 1
+
+
+def test_reading_needs_no_registered_thread_and_a_stream_that_writes_does(
+    spark: SparkSession, broker: BrokerProcess, target: str, tmp_path: Path
+) -> None:
+    source = f"{target}-source"
+    save(spark.range(10).selectExpr("cast(id AS string) AS value"), broker, topic=source)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": source, "startingOffsets": "earliest"}
+
+    def work(_: int) -> None:
+        assert spark.read.format("ottla").options(**options).load().count() == 10
+        rows = spark.readStream.format("ottla").options(**options).load().select("value")
+        batches = rows.writeStream.foreachBatch(
+            each_batch({"kafka.bootstrap.servers": broker.bootstrap, "topic": target})
+        )
+        batches = batches.option("checkpointLocation", str(tmp_path / "each")).trigger(availableNow=True)
+        assert batches.start().awaitTermination(120)
+        register(spark)
+        stream = rows.writeStream.format("ottla").option("kafka.bootstrap.servers", broker.bootstrap)
+        stream = stream.option("checkpointLocation", str(tmp_path / "sink")).trigger(availableNow=True)
+        assert stream.option("topic", target).start().awaitTermination(120)
+
+    assert in_threads(1, work, None) == []
+    assert len(read_all(broker, target, 20)) == 20
 
 
 def test_rows_name_their_topic_unless_the_option_does(spark: SparkSession, broker: BrokerProcess, target: str) -> None:
@@ -181,8 +311,6 @@ def test_a_killed_task_writes_again_and_loses_nothing(
 def test_a_broker_that_restarts_while_it_is_written_to_is_waited_for(
     spark: SparkSession, own_broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    import threading
-
     def announce(frames: Iterator[Any]) -> Iterator[Any]:
         import time
 
@@ -221,6 +349,26 @@ def test_a_broker_that_restarts_while_it_is_written_to_is_waited_for(
     ("select", "given", "says"),
     [
         ("'v' AS value", {"topicc": "t", "topic": "t"}, "OptionError: unknown option topicc; known are topic"),
+        (
+            "'v' AS value",
+            {"topic": "t", "includeTimestamp": "yes"},
+            "includeTimestamp: 'yes' is neither true nor false",
+        ),
+        (
+            "'v' AS value",
+            {"topic": "t", "includeTimestamp": "true"},
+            "SchemaError: there is no column timestamp, which",
+        ),
+        (
+            "'v' AS value, id AS timestamp",
+            {"topic": "t", "includeTimestamp": "true"},
+            "SchemaError: column timestamp is bigint; a sink needs timestamp",
+        ),
+        (
+            "'v' AS value, cast(now() AS timestamp_ntz) AS timestamp",
+            {"topic": "t", "includeTimestamp": "true"},
+            "SchemaError: column timestamp is timestamp_ntz; a sink needs timestamp",
+        ),
         ("'v' AS value", {"kafka__batch__sizes": "1", "topic": "t"}, "unknown option kafka.batch.sizes; known are"),
         ("'v' AS value", {}, "OptionError: no topic: give option topic, or the rows a column topic"),
         ("'v' AS value", {"topic": "a b"}, "OptionError: topic: 'a b' cannot be a topic's name"),
