@@ -21,6 +21,7 @@ from ottla.config.accepted import ACCEPTED_BROKER_KEYS, PER_BROKER_KEYS, REMOVED
 from ottla.config.coordination import Groups, Offsets, Transactions
 from ottla.config.describe import Layer, broker_entry, merged, select
 from ottla.config.errors import ConfigError
+from ottla.config.images import read_image_variables
 from ottla.config.listeners import Listener, SecurityProtocol, protocols_by_name, with_protocols
 from ottla.config.logs import Cleaner, Directories, Durability, Records, Retention, Segments
 from ottla.config.network import Identity, Network, Topics
@@ -98,10 +99,12 @@ class BrokerConfig(
 
         Raises ConfigError for a file that cannot be read and for a value that cannot be used.
         """
-        given = read_properties(path) if path is not None else {}
-        given |= read_environment(environ or {})
-        given |= read_overrides(overrides or {})
-        return cls(given)
+        file = read_properties(path) if path is not None else {}
+        stronger = read_environment(environ or {}) | read_overrides(overrides or {})
+        images = read_image_variables(environ or {}, file=file, stronger=stronger)
+        config = cls(file | images.given | stronger)
+        config.warnings[:0] = images.remarks
+        return config
 
     @classmethod
     def of(cls, values: Mapping[str, object] | None = None) -> BrokerConfig:
@@ -119,7 +122,7 @@ class BrokerConfig(
         """The address that clients of this listener are told; None to tell them the one they have connected to."""
         for listener in self.advertised_listeners:
             if listener.name == listener_name:
-                return listener
+                return listener if listener.host else None
         return None
 
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:

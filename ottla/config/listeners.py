@@ -71,7 +71,10 @@ def parse_bound_listeners(text: str) -> tuple[Listener, ...]:
 
 
 def parse_advertised_listeners(text: str) -> tuple[Listener, ...]:
-    """Addresses that clients are told. `auto` is the empty list: clients are told what they connected to."""
+    """Addresses that clients are told. `auto` is the empty list: clients are told what they connected to.
+
+    So they are where the host is empty, as in many people's `PLAINTEXT://:9092`. (Kafka takes the machine's own name.)
+    """
     if text.lower() in ("", "auto"):
         return ()
     listeners: list[Listener] = []
@@ -79,7 +82,7 @@ def parse_advertised_listeners(text: str) -> tuple[Listener, ...]:
         if not item:
             continue
         listener = _parse_one(item)
-        if listener.host in ("", "0.0.0.0", "::"):
+        if listener.host in ("0.0.0.0", "::"):
             raise ValueError(f"{listener} is not an address that a client can connect to; name a host, or use auto")
         if any(other.name == listener.name for other in listeners):
             raise ValueError(f"listener {listener.name} is named twice")

@@ -12,6 +12,13 @@ from ottla.config.listeners import (
 from ottla.config.options import ConfigType, Options, text_of
 
 
+def _others_named(value: object) -> str:
+    """What is odd about more than one controller: its writer expects the brokers to be one cluster."""
+    assert isinstance(value, tuple)
+    alone = "there are no clusters here: each broker is one by itself, and has topics of its own"
+    return alone if len(value) > 1 else ""
+
+
 class Identity(Options):
     """The broker and its controller."""
 
@@ -30,9 +37,17 @@ class Identity(Options):
         inert="Ottla is always both, in one process",
         doc="Roles of this process.",
     )
-    controller_quorum_voters = words((), inert="the broker is its own controller", doc="Voters of the metadata quorum.")
+    controller_quorum_voters = words(
+        (),
+        inert="the broker is its own controller",
+        unusual=_others_named,
+        doc="Voters of the metadata quorum.",
+    )
     controller_quorum_bootstrap_servers = words(
-        (), inert="the broker is its own controller", doc="Where to find the metadata quorum."
+        (),
+        inert="the broker is its own controller",
+        unusual=_others_named,
+        doc="Where to find the metadata quorum.",
     )
     controller_listener_names = words(
         ("CONTROLLER",),
@@ -61,7 +76,8 @@ class Network(Options):
         kafka="= listeners",
         show=lambda value: text_of(value) or "auto",
         doc="Addresses that clients are told to connect to. `auto`, also for every listener that is not named here: "
-        "the address that this client has connected to. Port 0 stands for the port that was bound.",
+        "and for one without a host: the address that this client has connected to. Port 0 stands for the port that "
+        "was bound.",
     )
     listener_security_protocol_map = parsed(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",

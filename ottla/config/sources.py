@@ -11,17 +11,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ottla.config.errors import ConfigError
+from ottla.config.images import is_for_an_image
 from ottla.config.options import Given, Origin, OriginKind
 
 FILE_MAX_BYTES = 1 << 20
 """Longest server.properties that is read."""
 
-_ENVIRONMENT_KEY = re.compile(r"KAFKA_([A-Z0-9_]+)")
+_ENVIRONMENT_KEY = re.compile(r"KAFKA_(?:CFG_)?([A-Z0-9_]+)")
+"""Apache Kafka's image's spelling of a key, and Bitnami's."""
 
-# What the scripts and images of Kafka themselves understand, and what container platforms put into every environment.
+# What images set for themselves, container platforms put into every environment, and clients read.
 _NOT_KEYS = re.compile(
-    r"KAFKA_(?:VERSION|HEAP_OPTS|OPTS|LOG4J.*|TOOLS_LOG4J.*|JMX.*|JVM_PERFORMANCE_OPTS|GC_LOG_OPTS|DEBUG.*|HOME|USER|GROUP"
-    r"|SERVICE_(?:HOST|PORT.*)|PORT|PORT_\d+_(?:TCP|UDP).*|CLUSTER_ID|BOOTSTRAP_SERVERS?|BROKERS?)"
+    r"KAFKA_(?:VERSION|HOME|USER|GROUP|SERVICE_(?:HOST|PORT.*)|PORT_\d+_(?:TCP|UDP).*|BOOTSTRAP_SERVERS?|BROKERS?)"
 )
 
 
@@ -64,17 +65,15 @@ def _lines(source: str) -> int:
 def read_environment(environ: Mapping[str, str]) -> dict[str, Given]:
     """The keys that the environment sets: `KAFKA_LOG_RETENTION_MS` is `log.retention.ms`.
 
-    `_` stands for a dot, `__` for `_`, `___` for `-`, as in Kafka's own image. `OTTLA_X_Y` is a shorter spelling of
-    `KAFKA_OTTLA_X_Y`, for the keys `ottla.x.y`; `CLUSTER_ID`, the one of Kafka's image without its prefix, is
-    `ottla.cluster.id`. Variables that Kafka's scripts and container platforms set are no keys.
+    `_` stands for a dot, `__` for `_`, `___` for `-`, as in Kafka's own image. `KAFKA_CFG_X_Y` is Bitnami's spelling of
+    `KAFKA_X_Y`; `OTTLA_X_Y` is a shorter one of `KAFKA_OTTLA_X_Y`, for the keys `ottla.x.y`. Variables that container
+    platforms set are no keys; those of other images are read by `images.py`.
+
+    Raises ConfigError where two variables set a key to different values.
     """
     given: dict[str, Given] = {}
-    if environ.get("CLUSTER_ID"):
-        given["ottla.cluster.id"] = Given(
-            environ["CLUSTER_ID"], Origin(OriginKind.ENVIRONMENT, "environment CLUSTER_ID")
-        )
     for variable in sorted(environ):
-        if _NOT_KEYS.fullmatch(variable):
+        if _NOT_KEYS.fullmatch(variable) or is_for_an_image(variable):
             continue
         match = _ENVIRONMENT_KEY.fullmatch(variable)
         if match:
@@ -83,6 +82,11 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, Given]:
             key = _key_of(variable)
         else:
             continue
+        if key in given and given[key].text != environ[variable]:
+            reason = (
+                f"is set to another value by {str(given[key].origin).removeprefix('environment ')}; remove one of them"
+            )
+            raise ConfigError(variable, None, reason, origin="environment")
         given[key] = Given(environ[variable], Origin(OriginKind.ENVIRONMENT, f"environment {variable}"))
     return given
 

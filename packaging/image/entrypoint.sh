@@ -27,14 +27,23 @@ for place in /etc/ottla/server.properties /mnt/shared/config/server.properties; 
   fi
 done
 # The image's own advertises the default listener by name, so it goes only with the default listener.
-if [ -z "$properties" ] && [ -z "${KAFKA_LISTENERS:-}" ]; then
+if [ -z "$properties" ] && [ -z "${KAFKA_LISTENERS:-}${KAFKA_CFG_LISTENERS:-}" ]; then
   properties=/usr/local/share/ottla/image.properties
 fi
 
 # The data is in ./data, in the volume, unless it is said to be elsewhere.
 check_volume() {
-  if [ -n "${KAFKA_LOG_DIRS:-}${KAFKA_LOG_DIR:-}" ]; then return; fi
+  if [ -n "${KAFKA_LOG_DIRS:-}${KAFKA_LOG_DIR:-}${KAFKA_CFG_LOG_DIRS:-}${KAFKA_CFG_LOG_DIR:-}" ]; then return; fi
   if [ -n "$properties" ] && grep -Eqs '^[[:space:]]*log\.dirs?[[:space:]]*[=:[:space:]]' "$properties"; then return; fi
+  # A volume where other images have their data would stay empty, and the data go with the container.
+  for place in $(cut -d ' ' -f 2 /proc/self/mounts); do
+    case "$place" in
+      /bitnami | /bitnami/kafka | /bitnami/kafka/data | /var/lib/kafka | /var/lib/kafka/data)
+        fail "a volume is mounted at $place, where another image of Kafka has its data, and nothing would be written there:" \
+          "mount it at $PWD, or set KAFKA_LOG_DIRS to the directory of the data in it"
+        ;;
+    esac
+  done
   place=$PWD
   if [ -d data ]; then place=$PWD/data; fi
   if [ -w "$place" ] && [ -x "$place" ]; then return; fi

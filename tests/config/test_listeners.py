@@ -81,7 +81,7 @@ def test_auto_advertises_nothing_of_its_own(text: str) -> None:
     assert parse_advertised_listeners(text) == ()
 
 
-@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
 def test_an_address_that_nobody_can_connect_to_is_not_advertised(host: str) -> None:
     with pytest.raises(ValueError, match="not an address that a client can connect to"):
         parse_advertised_listeners(f"PLAINTEXT://{host}:9092")

@@ -68,6 +68,8 @@ def test_a_broken_escape_names_its_line(tmp_path: Path) -> None:
     [
         ("KAFKA_LOG_RETENTION_MS", "log.retention.ms"),
         ("KAFKA_NODE_ID", "node.id"),
+        ("KAFKA_CFG_LOG_RETENTION_MS", "log.retention.ms"),
+        ("KAFKA_CFG_A___B", "a-b"),
         ("KAFKA_A__B", "a_b"),
         ("KAFKA_A___B", "a-b"),
         ("KAFKA_LISTENER_NAME_TC___0_SSL_KEYSTORE_TYPE", "listener.name.tc-0.ssl.keystore.type"),
@@ -110,7 +112,10 @@ def test_an_override_without_a_key_or_value_is_refused(text: str) -> None:
         split_override(text)
 
 
-def test_the_cluster_id_of_kafkas_image_is_understood() -> None:
-    given = read_environment({"CLUSTER_ID": "MkU3OEVBNTcwNTJENDM2Qk", "KAFKA_CLUSTER_ID": "ignored"})
-    assert {key: value.text for key, value in given.items()} == {"ottla.cluster.id": "MkU3OEVBNTcwNTJENDM2Qk"}
-    assert read_environment({"CLUSTER_ID": ""}) == {}
+def test_two_spellings_of_a_key_must_agree() -> None:
+    assert len(read_environment({"KAFKA_NODE_ID": "2", "KAFKA_CFG_NODE_ID": "2"})) == 1
+    with pytest.raises(ConfigError) as refused:
+        read_environment({"KAFKA_NODE_ID": "2", "KAFKA_CFG_NODE_ID": "3"})
+    assert str(refused.value) == (
+        "KAFKA_NODE_ID: is set to another value by KAFKA_CFG_NODE_ID; remove one of them (environment)"
+    )

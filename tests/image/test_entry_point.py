@@ -29,11 +29,18 @@ class Container:
         for path in ("/etc/ottla", "/usr/local/share", "/mnt/shared"):
             assert path in text
             text = text.replace(path, str(top) + path)
+        assert "/proc/self/mounts" in text
+        text = text.replace("/proc/self/mounts", str(top / "mounts"))
+        self.mounted("/", "/var/lib/ottla")
         self.script.write_text(text)
         self.script.chmod(0o755)
         program = top / "bin/ottla"
         program.write_text('#!/bin/sh\necho "pid $$"\nfor word in ottla "$@"; do echo "$word"; done\n')
         program.chmod(0o755)
+
+    def mounted(self, *places: str) -> None:
+        """What the kernel says is mounted in the container."""
+        (self.top / "mounts").write_text("".join(f"/dev/sda1 {place} ext4 rw 0 0\n" for place in places))
 
     def run(self, *arguments: str, user: int | None = None, **environment: str) -> Called:
         """Call the entry point; everybody may reach the directory above, whatever the test's own umask is."""
@@ -77,6 +84,22 @@ def test_nothing_mounted_serves_with_the_images_own_defaults(container: Containe
 
 def test_listeners_of_ones_own_go_without_the_images_advertised_address(container: Container) -> None:
     assert container.run(KAFKA_LISTENERS="A://:1").words == ["ottla", "serve"]
+
+
+def test_listeners_in_bitnamis_spelling_are_ones_own_too(container: Container) -> None:
+    assert container.run(KAFKA_CFG_LISTENERS="A://:1").words == ["ottla", "serve"]
+
+
+@pytest.mark.parametrize("place", ["/bitnami", "/bitnami/kafka", "/var/lib/kafka/data"])
+def test_a_volume_where_another_image_has_its_data_is_not_left_empty(container: Container, place: str) -> None:
+    container.mounted("/", "/var/lib/ottla", place)
+    called = container.run()
+    assert called.status == 1
+    (line,) = called.err.splitlines()
+    assert line.startswith(f"ottla: a volume is mounted at {place}, where another image of Kafka has its data")
+    assert "KAFKA_LOG_DIRS" in line
+    for variable in ("KAFKA_LOG_DIRS", "KAFKA_CFG_LOG_DIRS"):
+        assert container.run(**{variable: f"{place}/data"}).words == ["ottla", "serve", IMAGE]
 
 
 @pytest.mark.parametrize("place", ["/etc/ottla/server.properties", "/mnt/shared/config/server.properties"])

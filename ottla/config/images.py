@@ -1,0 +1,181 @@
+"""Variables of other images of Kafka: Bitnami's, Confluent's, wurstmeister's. None of them is passed over in silence.
+
+Apache Kafka's own image spells keys as `KAFKA_LOG_RETENTION_MS` (`sources.py`, which also reads Bitnami's spelling
+`KAFKA_CFG_LOG_RETENTION_MS`). What else these images understand is applied here where it can be, named in a warning
+where it means nothing to this broker, and refused, ConfigError in one line, where going on would lack something that
+its writer counts on. docs/image.md has the table; an empty variable counts as one that is not set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ottla.config.errors import ConfigError
+from ottla.config.listeners import parse_advertised_listeners
+from ottla.config.options import Given, Origin, OriginKind
+
+DEFAULT_PORT = 9092
+
+CLUSTER_ID_VARIABLES = ("CLUSTER_ID", "KAFKA_KRAFT_CLUSTER_ID", "KAFKA_CLUSTER_ID")
+"""The cluster's id in the images of Apache Kafka and Confluent, of Bitnami, and of Bitnami since Kafka 4."""
+
+_ADDRESSES = ("KAFKA_ADVERTISED_HOST_NAME", "KAFKA_ADVERTISED_PORT", "KAFKA_HOST_NAME", "KAFKA_PORT")
+"""How wurstmeister's image, and Kafka before 0.10, named the one listener. Kubernetes sets KAFKA_PORT to an URL."""
+
+_NO_EFFECT = {
+    re.compile(pattern): reason
+    for pattern, reason in (
+        (
+            r"KAFKA_(?:HEAP_OPTS|OPTS|JVM_PERFORMANCE_OPTS|GC_LOG_OPTS|JMX.*|DEBUG.*|EXTRA_FLAGS)",
+            "there is no JVM; figures are where ottla.http.listener says",
+        ),
+        (r"KAFKA_(?:TOOLS_)?LOG4J.*|BITNAMI_DEBUG", "the log's level is that of `ottla serve --log-level`"),
+        (
+            r"KAFKA_ENABLE_KRAFT|KAFKA_SKIP_KRAFT_STORAGE_INIT|KAFKA_INITIAL_CONTROLLERS",
+            "the broker is its own controller",
+        ),
+        (r"(?:KAFKA_)?CONFLUENT_.*", "it is about Confluent's own additions"),
+        (
+            r"BITNAMI_(?!DEBUG).*|KAFKA_(?:BASE|CONF|MOUNTED_CONF|CERTS|INITSCRIPTS)_DIR|KAFKA_CONF_FILE|KAFKA_CLIENT_LISTENER_NAME",
+            "it is about the insides of Bitnami's image",
+        ),
+    )
+}
+
+_NO_LOGINS = (
+    "is about logins, which this version has none of; remove it, and let only those reach the listeners who may"
+)
+_NO_TLS = "is about TLS, which this version does not speak; remove it, and use PLAINTEXT listeners"
+_REFUSED = {
+    re.compile(pattern): reason
+    for pattern, reason in (
+        (
+            r"KAFKA_(?:CLIENT_USERS|CLIENT_PASSWORDS|KRAFT_BOOTSTRAP_SCRAM_USERS"
+            r"|(?:INTER_BROKER|CONTROLLER)_(?:USER|PASSWORD|CLIENT_ID|CLIENT_SECRET))",
+            _NO_LOGINS,
+        ),
+        (
+            r"KAFKA_TLS_.*|KAFKA_CERTIFICATE_PASSWORD|KAFKA_SSL_(?:KEYSTORE|KEY|TRUSTSTORE)_(?:FILENAME|CREDENTIALS)",
+            _NO_TLS,
+        ),
+        (r"KAFKA_(?:DATA|VOLUME)_DIR", "names a directory in Bitnami's image; say KAFKA_LOG_DIRS"),
+        (r"KAFKA_CREATE_TOPICS", "names topics to be made; remove it, and make them by `ottla topics create`"),
+        (
+            r"(?:HOSTNAME|PORT|BROKER_ID|RACK)_COMMAND|CUSTOM_INIT_SCRIPT",
+            "is a command for wurstmeister's image; remove it, and set the key that it finds out: "
+            "KAFKA_ADVERTISED_LISTENERS (`auto` sends clients to the address that they have connected to), "
+            "KAFKA_NODE_ID, KAFKA_BROKER_RACK",
+        ),
+    )
+}
+
+
+@dataclass
+class ImageVariables:
+    """The keys that other images' variables come to, and one line for each group of those without effect."""
+
+    given: dict[str, Given] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+
+def is_for_an_image(variable: str) -> bool:
+    """Whether a variable is read here, and is no spelling of a key."""
+    named = variable in CLUSTER_ID_VARIABLES or variable in _ADDRESSES
+    return named or any(pattern.fullmatch(variable) for patterns in (_NO_EFFECT, _REFUSED) for pattern in patterns)
+
+
+def read_image_variables(
+    environ: Mapping[str, str], *, file: Mapping[str, Given], stronger: Mapping[str, Given]
+) -> ImageVariables:
+    """What the variables of other images mean, beside the keys of the `file` and what wins over it (`stronger`).
+
+    Raises ConfigError for a variable that is refused, naming it.
+    """
+    found = ImageVariables()
+    variables = sorted(name for name, value in environ.items() if value)
+    for variable in variables:
+        for pattern, reason in _REFUSED.items():
+            if pattern.fullmatch(variable):
+                raise ConfigError(variable, None, reason, origin="environment")
+    if environ.get("ALLOW_PLAINTEXT_LISTENER"):
+        _allow_plaintext(environ["ALLOW_PLAINTEXT_LISTENER"], found)
+    for pattern, reason in _NO_EFFECT.items():
+        if idle := [variable for variable in variables if pattern.fullmatch(variable)]:
+            found.remarks.append(f"{', '.join(idle)}: no effect, {reason} (environment)")
+    _cluster_id(environ, found)
+    _old_address(environ, found, file=file, stronger=stronger)
+    if "listeners" not in {**file, **found.given, **stronger}:
+        _listen_where_clients_are_sent({**found.given, **stronger}.get("advertised.listeners"), found)
+    return found
+
+
+def _given(text: str, variables: Iterable[str]) -> Given:
+    return Given(text, Origin(OriginKind.ENVIRONMENT, f"environment {', '.join(variables)}"))
+
+
+def _allow_plaintext(value: str, found: ImageVariables) -> None:
+    if value.lower() in ("no", "false", "0"):
+        reason = "forbids PLAINTEXT, which is all that this version speaks; remove it"
+        raise ConfigError("ALLOW_PLAINTEXT_LISTENER", value, reason, origin="environment")
+    found.remarks.append("ALLOW_PLAINTEXT_LISTENER: no effect, PLAINTEXT needs no leave (environment)")
+
+
+def _cluster_id(environ: Mapping[str, str], found: ImageVariables) -> None:
+    named = [variable for variable in CLUSTER_ID_VARIABLES if environ.get(variable)]
+    if not named:
+        return
+    for other in named[1:]:
+        if environ[other] != environ[named[0]]:
+            raise ConfigError(other, environ[other], f"is another cluster than {named[0]} says; set one of them")
+    found.given["ottla.cluster.id"] = _given(environ[named[0]], named[:1])
+
+
+def _old_address(
+    environ: Mapping[str, str], found: ImageVariables, *, file: Mapping[str, Given], stronger: Mapping[str, Given]
+) -> None:
+    values = {variable: environ[variable] for variable in _ADDRESSES if environ.get(variable)}
+    if not values.get("KAFKA_PORT", "0").isdecimal():
+        del values["KAFKA_PORT"]  # Kubernetes' own, for a service of the name kafka
+    listener = {name: values[name] for name in ("KAFKA_HOST_NAME", "KAFKA_PORT") if name in values}
+    advertised = {name: value for name, value in values.items() if name not in listener}
+    port = values.get("KAFKA_PORT", str(DEFAULT_PORT))
+    if listener and ("listeners" in file or "listeners" in stronger):
+        found.remarks.append(f"{', '.join(listener)}: no effect, listeners says where to listen (environment)")
+    elif listener:
+        found.given["listeners"] = _given(f"PLAINTEXT://{values.get('KAFKA_HOST_NAME', '')}:{port}", listener)
+    if advertised and "advertised.listeners" in stronger:
+        found.remarks.append(f"{', '.join(advertised)}: no effect, advertised.listeners is set (environment)")
+    elif advertised and "KAFKA_ADVERTISED_HOST_NAME" not in values:
+        reason = "goes with KAFKA_ADVERTISED_HOST_NAME; say KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://host:port instead"
+        raise ConfigError("KAFKA_ADVERTISED_PORT", values["KAFKA_ADVERTISED_PORT"], reason, origin="environment")
+    elif advertised:
+        address = f"{values['KAFKA_ADVERTISED_HOST_NAME']}:{values.get('KAFKA_ADVERTISED_PORT', port)}"
+        found.given["advertised.listeners"] = _given(f"PLAINTEXT://{address}", advertised)
+
+
+def _listen_where_clients_are_sent(advertised: Given | None, found: ImageVariables) -> None:
+    """Confluent's image makes `listeners` of the advertised ones where only these are set, at the same ports.
+
+    Here it is done where they have names that the default listener has not, and the start would be refused.
+    """
+    if advertised is None or advertised.origin.kind is not OriginKind.ENVIRONMENT:
+        return
+    try:
+        named = parse_advertised_listeners(advertised.text)
+    except ValueError:
+        return  # said better where the key itself is read
+    if not named:
+        return
+    if [listener.name for listener in named] != ["PLAINTEXT"]:
+        text = ",".join(f"{listener.name}://:{listener.port}" for listener in named)
+        found.given["listeners"] = Given(text, advertised.origin)
+        found.remarks.append(
+            f"listeners are not set: listening where clients are sent to, {text} ({advertised.origin})"
+        )
+    elif named[0].port != DEFAULT_PORT:
+        found.remarks.append(
+            f"listeners are not set: clients are sent to port {named[0].port}, the broker listens at {DEFAULT_PORT}; "
+            f"unless a port is mapped there, set KAFKA_LISTENERS=PLAINTEXT://:{named[0].port} ({advertised.origin})"
+        )
