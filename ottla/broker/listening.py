@@ -10,6 +10,8 @@ import socket
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ottla.config.broker import BrokerConfig
     from ottla.config.listeners import Listener
 
@@ -20,35 +22,40 @@ class StartError(Exception):
 
 def bind(listener: Listener, config: BrokerConfig) -> socket.socket:
     """A bound socket for a listener. Raises StartError in one line."""
+    sizes = {
+        socket.SO_SNDBUF: config.socket_send_buffer_bytes,
+        socket.SO_RCVBUF: config.socket_receive_buffer_bytes,
+    }
     try:
-        family, address = _resolve(listener)
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            bound.setblocking(False)
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if listener.host == "" else 1)
-            for option, size_bytes in (
-                (socket.SO_SNDBUF, config.socket_send_buffer_bytes),
-                (socket.SO_RCVBUF, config.socket_receive_buffer_bytes),
-            ):
-                if size_bytes > 0:
-                    bound.setsockopt(socket.SOL_SOCKET, option, size_bytes)
-            bound.bind(address)
-        except BaseException:
-            bound.close()
-            raise
+        return bind_address(listener.host, listener.port, {key: size for key, size in sizes.items() if size > 0})
     except OSError as error:
         raise StartError(f"listeners={listener}: {explain(error)}") from error
+
+
+def bind_address(host: str, port: int, socket_options: Mapping[int, int] | None = None) -> socket.socket:
+    """A bound socket that does not block; an empty host is every address. Raises OSError."""
+    family, address = _resolve(host, port)
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setblocking(False)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host == "" else 1)
+        for option, value in (socket_options or {}).items():
+            bound.setsockopt(socket.SOL_SOCKET, option, value)
+        bound.bind(address)
+    except BaseException:
+        bound.close()
+        raise
     return bound
 
 
-def _resolve(listener: Listener) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    if listener.host == "":
+def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    if host == "":
         if socket.has_dualstack_ipv6():
-            return socket.AF_INET6, ("::", listener.port)
-        return socket.AF_INET, ("0.0.0.0", listener.port)  # an empty host asks for every address
-    found = socket.getaddrinfo(listener.host, listener.port, type=socket.SOCK_STREAM)
+            return socket.AF_INET6, ("::", port)
+        return socket.AF_INET, ("0.0.0.0", port)  # an empty host asks for every address
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     family, _, _, _, address = found[0]
     return family, (str(address[0]), int(address[1]))
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from ottla import __version__
 from ottla.broker.connections import Connections
+from ottla.broker.http_port import HttpPort
 from ottla.broker.listening import StartError, bind, explain, shown
 from ottla.broker.loop_watch import LoopWatch
 from ottla.broker.node import Node
@@ -32,7 +33,7 @@ from ottla.storage.counted import counted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.broker.http.server import HttpServer
+    from ottla.broker.http.server import Operations, Pages
     from ottla.config.broker import BrokerConfig
     from ottla.config.listeners import Listener
     from ottla.storage.clock import Clock
@@ -100,7 +101,7 @@ class Server:
         self._timers: LoopTimers | None = None
         self._watch: LoopWatch | None = None
         self._servers: list[asyncio.AbstractServer] = []
-        self._http: HttpServer | None = None
+        self._http: HttpPort | None = None
         self._is_accepting = False
         self._is_open = False
 
@@ -135,7 +136,7 @@ class Server:
             # After every socket that is ready now has been read.
             node.turn.on_work = functools.partial(loop.call_soon, node.turn.looked)
             self._timers = LoopTimers(node, loop)
-            await self._start_http()
+            self._start_http()
             await self._open(loop, node)
             node.begin()
             self._watch = LoopWatch(node.metrics.loop_lag, loop.call_later)
@@ -274,31 +275,48 @@ class Server:
             told = f"{advertised.host}:{advertised.port or port}"
         LOG.info("listener %s at %s: clients are told %s", listener.name, shown(host, port), told)
 
-    async def _start_http(self) -> None:
+    def _start_http(self) -> None:
+        """Listen for HTTP. A port that somebody has named must be had; the default one is another broker's, maybe."""
         address = self.config.ottla_http_listener
         if address is None:
             return
-        from ottla.broker.http.pages import starting_pages
-        from ottla.broker.http.server import HttpServer
+        progress = self.node.log_manager.loading.words
+
+        def starting() -> tuple[Pages, Operations]:
+            from ottla.broker.http.pages import starting_pages
+
+            return starting_pages(progress), {}
 
         host, port = address
-        http = HttpServer(host, port, starting_pages(self.node.log_manager.loading.words))
+        where = f"ottla.http.listener={shown(host, port)}"
         try:
-            await http.start()
+            self._http = HttpPort(host, port, starting)
         except OSError as error:
-            raise StartError(f"ottla.http.listener={host}:{port}: {explain(error)}") from error
-        self._http = http
-        self.http_address = http.address
-        where = shown(*http.address)
-        LOG.info("health and metrics at http://%s (/livez /readyz /metrics; for this machine: POST /log/...)", where)
+            if "ottla.http.listener" in self.config.values:
+                raise StartError(f"{where}: {explain(error)}") from error
+            LOG.warning(
+                "no HTTP (health, metrics): %s: %s, perhaps for another broker; "
+                "--override ottla.http.listener=127.0.0.1:0 takes a free one",
+                where,
+                explain(error),
+            )
+            return
+        self.http_address = self._http.address
+        at = shown(*self.http_address)
+        LOG.info("health and metrics at http://%s (/ links what there is; for this machine: POST /log/...)", at)
 
     def _show_pages(self) -> None:
         """The logs are open: what HTTP shows from now on."""
-        if self._http is not None:
+        node = self.node
+
+        def opened() -> tuple[Pages, Operations]:
             from ottla.broker.http.operations import operations_of
             from ottla.broker.http.pages import pages_of
 
-            self._http.replace(pages_of(self.node, lambda: self._is_accepting), operations_of(self.node))
+            return pages_of(node, lambda: self._is_accepting), operations_of(node)
+
+        if self._http is not None:
+            self._http.show(opened)
 
     def _log_summary(self, elapsed_ms: int) -> None:
         node = self.node

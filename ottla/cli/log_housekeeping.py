@@ -28,8 +28,8 @@ def clean(topic: str, address: str, no_wait: bool, as_json: bool) -> None:
 
     Only whole segments are compacted, never the active one (see log roll), nor records younger than
     min.compaction.lag.ms. A topic that is clean already is gone through from its start once: tombstones whose
-    delete.retention.ms is over go. The broker takes this from its own machine only, at ottla.http.listener, which
-    must be set. Exit status 1 when a partition could not be cleaned.
+    delete.retention.ms is over go. The broker takes this from its own machine only, at its
+    ottla.http.listener. Exit status 1 when a partition could not be cleaned.
 
     \b
     Examples:

@@ -24,7 +24,7 @@ http_option = click.option(
     default=DEFAULT_HTTP,
     show_default=True,
     metavar="HOST:PORT",
-    help="The broker's ottla.http.listener; it tells the address when it starts.",
+    help="The broker's ottla.http.listener; the broker logs the address when it starts.",
 )
 
 
@@ -36,7 +36,7 @@ def roll(partition: str, address: str, as_json: bool) -> None:
     """Let the running broker begin a new segment of TOPIC-N, such as orders-0, though the active one is not full.
 
     Whole segments only can be deleted by retention: rolling makes the records there are deletable. The broker takes
-    this from its own machine only, at ottla.http.listener, which must be set.
+    this from its own machine only, at its ottla.http.listener.
 
     \b
     Example:
@@ -59,7 +59,7 @@ def retain(topic: str | None, address: str, as_json: bool) -> None:
     """Let the running broker apply retention to TOPIC, or to all topics, without waiting for its next check.
 
     Nothing is deleted that retention.ms and retention.bytes would not delete anyway. The broker takes this from its
-    own machine only, at ottla.http.listener, which must be set.
+    own machine only, at its ottla.http.listener.
 
     \b
     Examples:

@@ -93,13 +93,15 @@ class Limits(Options):
     )
 
     ottla_http_listener = parsed(
-        "",
+        "127.0.0.1:9644",
         parse_optional_address,
         kind=ConfigType.STRING,
         allowed="host:port, or empty",
         show=show_optional_address,
         doc="Where `/livez`, `/readyz`, `/metrics` and, for this machine only, `ottla log roll` and "
-        "`ottla log retain` are served, as host:port; empty for nowhere.",
+        "`ottla log retain` are served, as host:port; empty for nowhere. Only the default may be taken by "
+        "another process, another broker, say: then there is a line and no HTTP, and an address that is set refuses "
+        "the start. Others reach it at an address of theirs, such as `:9644`: it has no password.",
     )
     ottla_metrics_group_lag_max_series = int32(
         10000,

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -35,7 +35,11 @@ def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLo
 
 
 def config(directory: Path, **keys: object) -> BrokerConfig:
-    values: dict[str, object] = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(directory)}
+    values: dict[str, object] = {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(directory),
+        "ottla.http.listener": "",
+    }
     return BrokerConfig.of(values | {key.replace("_", "."): value for key, value in keys.items()})
 
 
@@ -176,6 +180,56 @@ async def test_stopping_answers_a_produce_under_way_and_ends_long_polls(tmp_path
     assert isinstance(answer, ProduceResponse)
     assert answer.responses[0].partition_responses[0].base_offset == 0
     assert await poller.reader.read() == b""
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield other.getsockname()[1]
+
+
+async def test_a_default_http_port_that_another_broker_has_is_a_line_and_no_http(
+    tmp_path: Path, taken_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    logging.getLogger("ottla").propagate = True
+    by_default = BrokerConfig.load(overrides={"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)})
+    assert by_default.ottla_http_listener == ("127.0.0.1", 9644)
+    by_default.ottla_http_listener = ("127.0.0.1", taken_port)  # nobody has set it: so would it be at 9644
+    server = Server(by_default)
+    await server.start()
+    assert server.http_address is None
+    client = await Client.to(server.addresses["PLAINTEXT"])
+    assert isinstance(await client.ask(metadata("t"), 9), MetadataResponse)
+    await server.stop()
+    (line,) = [record.getMessage() for record in caplog.records if "no HTTP" in record.getMessage()]
+    assert line.startswith(
+        f"no HTTP (health, metrics): ottla.http.listener=127.0.0.1:{taken_port}: another process uses this port"
+    )
+
+
+async def test_an_http_port_that_is_set_and_taken_refuses_the_start(tmp_path: Path, taken_port: int) -> None:
+    with pytest.raises(StartError, match=f"ottla.http.listener=127.0.0.1:{taken_port}: another process uses this port"):
+        async with running(tmp_path, ottla_http_listener=f"127.0.0.1:{taken_port}"):
+            pass
+
+
+async def test_an_http_port_that_nobody_has_asked_is_closed_by_a_stop(tmp_path: Path) -> None:
+    for _ in range(2):
+        async with running(tmp_path, ottla_http_listener="127.0.0.1:0") as server:
+            address = server.http_address
+            assert address is not None
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(*address)
+
+
+async def test_the_http_port_is_open_on_every_address_when_no_host_is_named(tmp_path: Path) -> None:
+    async with running(tmp_path, ottla_http_listener=":0") as server:
+        assert server.http_address is not None
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.http_address[1])
+            writer.write(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 200 OK\r\nContent-Type: text/html")
+            writer.close()
 
 
 async def test_the_summary_is_for_people(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,9 +13,9 @@ NOT_AT_START = {
     "http",
     "xml",
     "urllib.request",
-    "prometheus_client",  # only the HTTP listener
+    "prometheus_client",  # only a scrape
     "crcmod",  # only where crc32c has no wheel
-    "ottla.broker.http",
+    "ottla.broker.http",  # only the first connection to the HTTP port, which is open by default
     "ottla.broker.exposition",
     "ottla.broker.groups.coordinator",  # only where there are groups, or somebody asks for one
     "ottla.broker.api.describe_configs",  # handlers come with their first request, but for the four of a first produce
@@ -36,7 +36,8 @@ from ottla.broker import server
 from ottla.config.broker import BrokerConfig
 
 async def start(directory):
-    config = BrokerConfig.load(overrides={"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": directory})
+    config = BrokerConfig.load(overrides={"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": directory,
+        "ottla.http.listener": "127.0.0.1:0"})
     broker = server.Server(config)
     await broker.start()
     print(*sys.modules)

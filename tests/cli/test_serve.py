@@ -34,7 +34,7 @@ def refused(*arguments: str, environment: dict[str, str] | None = None) -> str:
 
 
 def place(tmp_path: Path, *overrides: str) -> list[str]:
-    pairs = ["listeners=PLAINTEXT://127.0.0.1:0", f"log.dirs={tmp_path / 'data'}", *overrides]
+    pairs = ["listeners=PLAINTEXT://127.0.0.1:0", f"log.dirs={tmp_path / 'data'}", "ottla.http.listener=", *overrides]
     return [word for pair in pairs for word in ("--override", pair)]
 
 

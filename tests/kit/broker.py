@@ -52,6 +52,7 @@ class BrokerProcess:
         self.overrides = {
             "listeners": ANY_PORT,
             "log.dirs": str(directory),
+            "ottla.http.listener": "",  # the default port is one for all brokers of the machine
             "log.retention.check.interval.ms": str(RETENTION_INTERVAL_MS),
             "offsets.retention.check.interval.ms": str(RETENTION_INTERVAL_MS),
             **(overrides or {}),

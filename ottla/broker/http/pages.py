@@ -1,9 +1,9 @@
 """What the HTTP port shows: is the process alive, may clients come, and its figures.
 
-`/livez` is 200 as long as the loop runs, during a recovery too. `/readyz` is 200 when the broker accepts requests, 503
-while it starts, with how far that is, while it stops and when no log directory takes writes; with the directories'
-states as JSON once they are known. `/metrics` is Prometheus' text, 503 while the broker starts. Functions of the node;
-`server.py` speaks HTTP.
+`/` links what there is (`front.py`). `/livez` is 200 as long as the loop runs, during a recovery too. `/readyz` is 200
+when the broker accepts requests, 503 while it starts, with how far that is, while it stops and when no log directory
+takes writes; with the directories' states as JSON once they are known. `/metrics` is Prometheus' text, 503 while the
+broker starts. Functions of the node; `server.py` speaks HTTP.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from ottla.broker.http.front import front_page
 from ottla.broker.http.server import Page, Pages
+from ottla.broker.listening import shown
 from ottla.broker.pending import Pending
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ JSON = "application/json"
 def pages_of(node: Node, accepts_requests: Callable[[], bool]) -> Pages:
     """The pages of one node; `accepts_requests` says whether its listeners are open and it does not stop."""
     return {
+        "/": partial(_front, node, accepts_requests),
         "/livez": partial(_livez),
         "/readyz": partial(_readyz, node, accepts_requests),
         "/metrics": _Metrics(node),
@@ -40,7 +43,12 @@ def starting_pages(progress: Callable[[], str]) -> Pages:
         words = f"starting: {progress()}"
         return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"status": "starting", "progress": words})
 
-    return {"/livez": _livez, "/readyz": not_ready, "/metrics": not_ready}
+    return {
+        "/": lambda: front_page(f"starting: {progress()}", {}),
+        "/livez": _livez,
+        "/readyz": not_ready,
+        "/metrics": not_ready,
+    }
 
 
 def _livez() -> Page:
@@ -56,21 +64,11 @@ def _readyz(node: Node, accepts_requests: Callable[[], bool]) -> Page:
         }
         for directory in node.log_manager.directories
     ]
-    # Below the reserve records are refused, and whoever reads, commits or makes room has to get here all the same.
-    takes_writes = any(directory.has_taken_all for directory in node.log_manager.directories)
-    is_accepting = accepts_requests()
-    if not is_accepting:
-        status = "not accepting requests"
-    elif not takes_writes:
-        status = "no log directory takes writes"
-    elif not any(directory.is_online for directory in node.log_manager.directories):
-        status = "ready, but records are refused: no log directory has its reserve"
-    else:
-        status = "ready"
+    is_ready, status = _status(node, accepts_requests)
     catalog = node.catalog
     offline = sum(partition is None for topic in catalog.topics.values() for partition in topic.partitions)
     return _json(
-        HTTPStatus.OK if is_accepting and takes_writes else HTTPStatus.SERVICE_UNAVAILABLE,
+        HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE,
         {
             "status": status,
             "cluster_id": catalog.cluster_id,
@@ -80,6 +78,40 @@ def _readyz(node: Node, accepts_requests: Callable[[], bool]) -> Page:
             "log_directories": directories,
         },
     )
+
+
+def _status(node: Node, accepts_requests: Callable[[], bool]) -> tuple[bool, str]:
+    """Whether clients may come, and how it stands in words."""
+    # Below the reserve records are refused, and whoever reads, commits or makes room has to get here all the same.
+    takes_writes = any(directory.has_taken_all for directory in node.log_manager.directories)
+    if not accepts_requests():
+        return False, "not accepting requests"
+    if not takes_writes:
+        return False, "no log directory takes writes"
+    if not any(directory.is_online for directory in node.log_manager.directories):
+        return True, "ready, but records are refused: no log directory has its reserve"
+    return True, "ready"
+
+
+def _front(node: Node, accepts_requests: Callable[[], bool]) -> Page:
+    catalog = node.catalog
+    partitions = sum(len(topic.partitions) for topic in catalog.topics.values())
+    facts = {
+        "node": f"{catalog.node_id} of cluster {catalog.cluster_id}",
+        "topics": f"{len(catalog.topics):,} with {partitions:,} partitions",
+        "log directories": ", ".join(f"{one.path} ({one.state.value})" for one in node.log_manager.directories),
+    }
+    listeners = [
+        (name, shown(*address), _sent_to(node, name, address[1])) for name, address in node.bound_listeners.items()
+    ]
+    return front_page(_status(node, accepts_requests)[1], facts, listeners)
+
+
+def _sent_to(node: Node, listener: str, bound_port: int) -> str:
+    advertised = node.config.advertised(listener)
+    if advertised is None:
+        return "the address that they connect to"
+    return shown(advertised.host, advertised.port or bound_port)
 
 
 class _Metrics:

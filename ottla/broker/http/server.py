@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import NamedTuple, TypeAlias
@@ -63,7 +64,7 @@ class _Head(NamedTuple):
 
 
 class HttpServer:
-    """Serves `pages` and `operations` by path. `start` binds, `stop` closes the port and every connection."""
+    """Serves `pages` and `operations` by path. `start` listens, `stop` closes the port and every connection."""
 
     def __init__(
         self,
@@ -102,10 +103,14 @@ class HttpServer:
         host, port = self._server.sockets[0].getsockname()[:2]
         return str(host), int(port)
 
-    async def start(self) -> None:
-        """Bind. Raises OSError when the address cannot be had."""
+    async def start(self, bound: socket.socket | None = None) -> None:
+        """Bind, or take over a socket that listens. Raises OSError when the address cannot be had."""
+        limit = MAX_HEAD_BYTES - len(_END_OF_HEAD)
+        if bound is not None:
+            self._server = await asyncio.start_server(self._serve, sock=bound, limit=limit)
+            return
         self._server = await asyncio.start_server(
-            self._serve, self._host or None, self._port, limit=MAX_HEAD_BYTES - len(_END_OF_HEAD), reuse_address=True
+            self._serve, self._host or None, self._port, limit=limit, reuse_address=True
         )
 
     async def stop(self) -> None:
@@ -189,6 +194,8 @@ class HttpServer:
             "Cache-Control: no-store",
             f"Connection: {'keep-alive' if keeps_alive else 'close'}",
         ]
+        if page.content_type.startswith("text/html"):
+            lines.append("Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'")
         if page.allow:
             lines.append(f"Allow: {page.allow}")
         head = "\r\n".join(lines).encode("latin-1") + _END_OF_HEAD

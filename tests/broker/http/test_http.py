@@ -7,13 +7,16 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from html.parser import HTMLParser
 from http import HTTPStatus
 
 import pytest
 from kit.nodes import start_node
 
 from ottla.broker.catalog import NewTopic
-from ottla.broker.http.pages import pages_of
+from ottla.broker.http.front import front_page
+from ottla.broker.http.operations import operations_of
+from ottla.broker.http.pages import pages_of, starting_pages
 from ottla.broker.http.server import MAX_HEAD_BYTES, BadRequest, HttpServer, Page, parse_head, plain
 from ottla.broker.node import Node
 
@@ -206,6 +209,67 @@ def test_the_broker_is_alive_and_ready_with_its_directories() -> None:
     assert body["status"] == "ready"
     assert body["topics"] == 1
     assert body["log_directories"] == [{"path": "/data", "state": "online", "error": None}]
+
+
+class Links(HTMLParser):
+    """The elements of a page, and where its links go."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self.links.append(dict(attrs)["href"] or "")
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_front_page_links_every_page_and_names_every_operation() -> None:
+    node, _, _ = start_node()
+    node.bound_listeners = {"PLAINTEXT": ("::", 9092)}
+    front = page(node, "/")
+    assert (front.status, front.content_type) == (HTTPStatus.OK, "text/html; charset=utf-8")
+    text = front.body.decode()
+    read = Links(text)
+    assert read.open == []
+    assert {"/", *read.links} == pages_of(node, lambda: True).keys()
+    for path in operations_of(node):
+        command = path.removeprefix("/log/").replace("cleaning", "clean")  # what became of it: the same command asks
+        assert f"ottla log {command} " in text
+    for part in ("<strong>ready</strong>", "[::]:9092", f"cluster {node.catalog.cluster_id}", "/data (online)"):
+        assert part in text
+    assert "not accepting requests" in page(node, "/", accepts=False).body.decode()
+
+
+def test_the_front_page_is_small_whatever_the_broker_holds() -> None:
+    node, _, _ = start_node()
+    small = len(page(node, "/").body)
+    node.catalog.create_topics([NewTopic("t" * 249, partitions=100)], lambda _: None)
+    node.settle()
+    assert len(page(node, "/").body) < small + 20 < 4000
+
+
+def test_the_front_page_escapes_what_does_not_come_from_it() -> None:
+    front = front_page("starting: <1 & 2>", {"<b>": "<script>"}, [("<i>", '"', "&")]).body.decode()
+    for raw in ("<b>", "<script>", "<i>", "1 & 2"):
+        assert raw not in front
+    assert "starting: &lt;1 &amp; 2&gt;" in front
+
+
+async def test_the_front_page_may_load_and_run_nothing() -> None:
+    running = HttpServer("127.0.0.1", 0, starting_pages(lambda: "3 of 9 logs"))
+    await running.start()
+    status, headers, body = await send(running, get("/"))
+    await running.stop()
+    assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert headers["content-security-policy"] == "default-src 'none'; style-src 'unsafe-inline'"
+    assert b"starting: 3 of 9 logs" in body
 
 
 def test_the_broker_is_not_ready_while_it_does_not_accept_requests() -> None:

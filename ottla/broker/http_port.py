@@ -1,0 +1,71 @@
+"""The HTTP port of a server: listens from the start on, and imports what speaks HTTP when somebody connects.
+
+It is on by default, and a start must not pay for what most brokers are never asked. Until then the kernel completes
+connections, so nobody who asks early is refused. What is shown is a function, for the same reason: `show` replaces it
+when the logs are open, and from the next request on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, TypeAlias
+
+from ottla.broker.listening import bind_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.broker.http.server import HttpServer, Operations, Pages
+
+Content: TypeAlias = "Callable[[], tuple[Pages, Operations]]"
+
+BACKLOG = 20
+"""Connections that wait for the loop; `HttpServer` bounds those that are open."""
+
+
+class HttpPort:
+    """Binds and listens at once; raises OSError when the address cannot be had."""
+
+    def __init__(self, host: str, port: int, content: Content) -> None:
+        self._content = content
+        self._server: HttpServer | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._socket = bind_address(host, port)
+        try:
+            self._socket.listen(BACKLOG)  # a port that is taken may be refused here only
+        except OSError:
+            self._socket.close()
+            raise
+        bound_host, bound_port = self._socket.getsockname()[:2]
+        self.address = (str(bound_host), int(bound_port))
+        self._loop.add_reader(self._socket, self._begin)
+
+    def show(self, content: Content) -> None:
+        """Serve this from the next request on."""
+        self._content = content
+        if self._server is not None:
+            self._server.replace(*content())
+
+    async def stop(self) -> None:
+        """Close the port and every connection."""
+        if self._starting is None:
+            self._loop.remove_reader(self._socket)
+        else:
+            with contextlib.suppress(OSError):  # the loop says that it cannot accept, and we stop anyway
+                await self._starting
+        if self._server is not None:
+            await self._server.stop()
+        self._socket.close()
+
+    def _begin(self) -> None:
+        """Somebody has connected: hand the listening socket over to a server."""
+        from ottla.broker.http.server import HttpServer
+
+        self._loop.remove_reader(self._socket)
+        self._server = HttpServer(*self.address, *self._content())
+        self._starting = self._loop.create_task(self._server.start(self._socket))
+
+
+__all__ = ["Content", "HttpPort"]
