@@ -22,7 +22,7 @@ def notify(state: str) -> None:
     if address[0] == "@":  # Linux's abstract namespace
         address = "\0" + address[1:]
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as messenger:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as messenger:
             messenger.sendto(state.encode(), address)
     except OSError as error:
         LOG.warning("systemd could not be told %s: %s", state, error)

@@ -44,6 +44,9 @@ LOG = logging.getLogger("ottla.server")
 MAX_OPEN_FILES = 1 << 20
 """The soft limit of open files is raised to the hard limit, but not beyond this."""
 
+FILES_OF_MACOS = 10_240
+"""macOS names no hard limit, and takes no soft one above its kernel's, which is this at least (OPEN_MAX)."""
+
 EXTEND_START_EVERY_S = 10.0
 EXTEND_START_USEC = 60_000_000
 """While logs are opened systemd is asked so often for so much more time, or its patience would end a recovery."""
@@ -370,8 +373,12 @@ def raise_file_limit() -> None:
     """Raise the soft limit of open files: each connection, segment and index is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError) as error:
         try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError) as error:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, FILES_OF_MACOS), hard))
+        except (OSError, ValueError):
             LOG.warning("the limit of open files stays at %d: %s", soft, error)

@@ -21,6 +21,18 @@ class Failure(click.ClickException):
         click.echo(f"ottla: {self.format_message()}", file=file, err=file is None)
 
 
+def require_posix(what: str) -> None:
+    """Refuse what lives in data directories where the system lacks what they rest on, as Windows does: one line."""
+    try:
+        import fcntl  # noqa: F401  (locks of directories)
+        import resource  # noqa: F401  (how many files may be open)
+    except ImportError:
+        raise Failure(
+            f"{what} needs Linux or macOS: on Windows it runs in WSL or Docker (docs/platforms.md). "
+            "The client, and the commands that ask a broker, work here"
+        ) from None
+
+
 @contextmanager
 def file_errors() -> Iterator[None]:
     """Turn what the operating system says of a file into one line."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors
+from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors, require_posix
 from ottla.cli.lazy import LazyGroup
 from ottla.cli.log_operations import http_option
 from ottla.cli.parameters import Number
@@ -52,6 +52,7 @@ def dump(path: Path, with_records: bool, as_json: bool) -> None:
       ottla log dump data/orders-0/00000000000000000000.log --records
       ottla log dump data --json | jq .
     """
+    require_posix("ottla log dump")
     from ottla.cli.dump_rows import rows_of
     from ottla.cli.dump_text import lines_of
     from ottla.storage.files import OsFiles
@@ -115,6 +116,7 @@ def explain(
             partition, address, with_retention=with_retention, with_compaction=with_compaction, as_json=as_json
         )
         return
+    require_posix("ottla log explain of a directory")
     from ottla.cli.explain_json import explanation_to_json
     from ottla.cli.explain_text import explanation_lines
     from ottla.cli.partitions import find_partition

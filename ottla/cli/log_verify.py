@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors
+from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors, require_posix
 from ottla.cli.parameters import Number
 from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY, parse_partition
 from ottla.cli.progress import Bar
@@ -83,6 +83,7 @@ def verify(
       ottla log verify data --json | jq 'select(.severity == "damage")'
       ottla log verify --repair /var/lib/ottla/data
     """
+    require_posix("ottla log verify")
     from ottla.broker.metadata.rebuild import MetadataRebuild
     from ottla.storage.files import OsFiles
     from ottla.storage.repair import DirectoryInUse, Repair

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ottla.cli import suggestions
-from ottla.cli.failures import Failure
+from ottla.cli.failures import Failure, require_posix
 from ottla.config.ours import PROFILE_NAMES
 
 
@@ -50,6 +50,7 @@ def serve(properties: Path | None, overrides: tuple[str, ...], profile: str | No
       KAFKA_NUM_PARTITIONS=4 ottla serve server.properties
       ottla serve --profile kafka-2.8
     """
+    require_posix("ottla serve")
     import logging
 
     from ottla.config.broker import BrokerConfig

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import resource
 from time import monotonic_ns
 from typing import Final
 
@@ -39,6 +38,8 @@ class DescriptorShortage:
         if self._told_ns is not None and now_ns - self._told_ns < TOLD_EVERY_NS:
             return
         self._told_ns = now_ns
+        import resource  # POSIX only, as files with this trouble are; modules that clients use import this one
+
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         logger.error(
             "no file can be opened (%s): %s. What needs one is refused or waits, acknowledgements too, until others are"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import socket
 import struct
 from collections.abc import AsyncIterator, Iterator
@@ -15,7 +16,7 @@ from kit.exchange import batch, fetch_request, produce_request
 
 from ottla.broker.listening import StartError
 from ottla.broker.process import new_event_loop
-from ottla.broker.server import LoopTimers, Server, human_bytes
+from ottla.broker.server import LoopTimers, Server, human_bytes, raise_file_limit
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.api import REGISTRY
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
@@ -180,6 +181,26 @@ async def test_stopping_answers_a_produce_under_way_and_ends_long_polls(tmp_path
     assert isinstance(answer, ProduceResponse)
     assert answer.responses[0].partition_responses[0].base_offset == 0
     assert await poller.reader.read() == b""
+
+
+@pytest.mark.parametrize(("most", "expected"), [(1 << 30, 1 << 20), (12_000, 10_240), (100, 256)])
+def test_the_limit_of_open_files_is_raised_as_far_as_the_system_lets_it(
+    most: int, expected: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """macOS says that there is no hard limit, and refuses a soft one above its kernel's."""
+    logging.getLogger("ottla").propagate = True
+    limits = [256, resource.RLIM_INFINITY]
+
+    def set_limit(which: int, new: tuple[int, int]) -> None:
+        if new[0] > most:
+            raise ValueError("current limit exceeds maximum limit")
+        limits[:] = new
+
+    monkeypatch.setattr(resource, "getrlimit", lambda which: tuple(limits))
+    monkeypatch.setattr(resource, "setrlimit", set_limit)
+    raise_file_limit()
+    assert limits[0] == expected
+    assert ("stays at 256" in caplog.text) == (expected == 256)
 
 
 @pytest.fixture

@@ -1,0 +1,196 @@
+"""Other systems, as far as Linux can show them: processes that lack the modules and names which a system has not.
+
+`sitecustomize` takes them away before anything of ours is imported. docs/platforms.md says what this shows and what it
+does not.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from kit.broker import BrokerProcess
+
+TIMEOUT_S = 60.0
+
+WINDOWS = """
+import asyncio, mmap, multiprocessing, os, selectors, signal, socket, subprocess, sys, tempfile, threading
+
+for name in ("crypt", "fcntl", "grp", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty", "uvloop"):
+    sys.modules[name] = None
+for module, names in {
+    mmap: "MAP_ANONYMOUS MAP_PRIVATE MAP_SHARED PROT_READ PROT_WRITE",
+    os: "O_CLOEXEC RWF_NOWAIT fdatasync fork getegid geteuid getgid getuid posix_fadvise pread preadv pwrite pwritev"
+    " readv sched_getaffinity statvfs sysconf uname writev",
+    signal: "SIGHUP SIGKILL SIGPIPE SIGQUIT SIGTSTP SIGUSR1 SIGUSR2 pthread_sigmask setitimer",
+    socket: "SOCK_CLOEXEC SOCK_NONBLOCK SO_REUSEPORT",
+}.items():
+    for name in names.split():
+        if hasattr(module, name):
+            delattr(module, name)
+"""
+"""What Python does not have on Windows of what it has on Linux. The event loop stays asyncio's for Linux."""
+
+MACOS = """
+import asyncio, fcntl, multiprocessing, os, socket, subprocess, sys, tempfile, time
+
+for module, names in {
+    os: "RWF_NOWAIT fdatasync posix_fadvise sched_getaffinity copy_file_range eventfd splice memfd_create",
+    socket: "SOCK_CLOEXEC SOCK_NONBLOCK",
+    time: "CLOCK_BOOTTIME",
+}.items():
+    for name in names.split():
+        if hasattr(module, name):
+            delattr(module, name)
+fcntl.F_FULLFSYNC = 51
+of_linux = fcntl.fcntl
+synced = open(os.environ["SYNCED"], "ab", buffering=0) if "SYNCED" in os.environ else None
+
+def of_macos(descriptor, command, *arguments):
+    if command != fcntl.F_FULLFSYNC:
+        return of_linux(descriptor, command, *arguments)
+    if synced is not None:
+        synced.write(b"F_FULLFSYNC\\n")
+    return os.fsync(descriptor)
+
+fcntl.fcntl = of_macos
+sys.platform = "darwin"
+"""
+"""What Python does not have on macOS, and its way to sync, which `fsync` alone is not there."""
+
+
+def lacking(system: str, directory: Path) -> dict[str, str]:
+    """The environment of a process without what this system lacks."""
+    directory.mkdir(exist_ok=True)
+    directory.joinpath("sitecustomize.py").write_text(system)
+    return {"PYTHONPATH": os.pathsep.join([str(directory), *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
+def python(
+    environment: dict[str, str], *arguments: str, stdin: bytes = b"", module: Sequence[str] = ("-m", "ottla")
+) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, *module, *arguments],
+        input=stdin,
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+@pytest.fixture(scope="module")
+def windows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return lacking(WINDOWS, tmp_path_factory.mktemp("windows"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["serve"], "ottla serve"),
+        (["log", "dump", "."], "ottla log dump"),
+        (["log", "verify", "."], "ottla log verify"),
+        (["log", "explain", "t-0", "--offset", "0"], "ottla log explain of a directory"),
+    ],
+)
+def test_on_windows_what_lives_in_data_directories_says_where_it_runs(
+    arguments: list[str], what: str, windows: dict[str, str]
+) -> None:
+    status, out, err = python(windows, *arguments)
+    assert (status, out) == (1, "")
+    assert err == (
+        f"ottla: {what} needs Linux or macOS: on Windows it runs in WSL or Docker (docs/platforms.md). "
+        "The client, and the commands that ask a broker, work here\n"
+    )
+
+
+def test_on_windows_the_client_and_every_command_are_imported(windows: dict[str, str]) -> None:
+    program = (
+        "import importlib, pkgutil, ottla.cli, ottla.client, ottla.protocol, ottla.config\n"
+        "for package in (ottla.cli, ottla.client, ottla.protocol, ottla.config):\n"
+        "    for one in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
+        "        importlib.import_module(one.name)\n"
+        "import sys; print('ottla.broker.server' in sys.modules, sys.modules['fcntl'])"
+    )
+    assert python(windows, "-c", program, module=()) == (0, "False None\n", "")
+
+
+def test_on_windows_the_commands_that_ask_a_broker_work(windows: dict[str, str], own_broker: BrokerProcess) -> None:
+    server = ("-b", own_broker.bootstrap)
+
+    def said(*arguments: str, stdin: bytes = b"") -> str:
+        status, out, err = python(windows, *arguments, *server, stdin=stdin)
+        assert (status, "Traceback" in err) == (0, False), err
+        return out
+
+    said("ping")
+    said("topics", "create", "t", "--partitions", "1")
+    said("produce", "t", stdin=b"one\ntwo\n")
+    assert said("consume", "t", "--from-beginning", "--max-messages", "2") == "one\ntwo\n"
+    assert said("consume", "t", "-g", "g", "--from-beginning", "--max-messages", "2") == "one\ntwo\n"
+    assert "t" in said("topics", "list")
+    said("topics", "describe", "t")
+    assert "g" in said("groups", "list")
+    said("groups", "describe", "g")
+    said("configs", "alter", "--topic", "t", "--set", "retention.ms=1000")
+    assert "retention.ms" in said("configs", "describe", "--topic", "t")
+    said("topics", "delete", "t")
+    assert "log.dirs" in python(windows, "config", "--effective")[1]
+
+
+def test_on_windows_the_blocking_client_works(windows: dict[str, str], own_broker: BrokerProcess) -> None:
+    program = (
+        "import sys\n"
+        "from ottla.client.blocking import Consumer, Producer\n"
+        "with Producer(sys.argv[1]) as producer:\n"
+        "    producer.send('b', b'value').result()\n"
+        "with Consumer(sys.argv[1], group_id='g', auto_offset_reset='earliest') as consumer:\n"
+        "    consumer.subscribe(['b'])\n"
+        "    print(consumer.getone().value)\n"
+    )
+    status, out, err = python(windows, "-c", program, own_broker.bootstrap, module=())
+    assert (status, out) == (0, "b'value'\n"), err
+
+
+def test_on_macos_a_broker_serves_and_syncs_by_f_fullfsync(tmp_path: Path) -> None:
+    synced = tmp_path / "synced"
+    environment = lacking(MACOS, tmp_path / "macos") | {"SYNCED": str(synced)}
+    with BrokerProcess(tmp_path / "data", environment=environment) as broker:
+        server = ("-b", broker.bootstrap)
+        before = synced.read_bytes().count(b"\n")
+        assert python(environment, "produce", "t", *server, stdin=b"x" * 200_000 + b"\n")[0] == 0
+        assert synced.read_bytes().count(b"\n") > before
+        for _ in range(2):
+            status, out, err = python(environment, "consume", "t", *server, "--from-beginning", "--max-messages", "1")
+            assert (status, len(out)) == (0, 200_001), err
+            assert broker.stop() == 0
+            broker.start()
+        broker.kill()
+        broker.start()
+        assert (
+            len(python(environment, "consume", "t", *server, "--from-beginning", "--max-messages", "1")[1]) == 200_001
+        )
+        assert "Traceback" not in broker.output
+
+
+def test_without_crc32cs_wheel_checksums_are_crcmods(tmp_path: Path) -> None:
+    environment = lacking(
+        "from importlib.machinery import PathFinder as finder\n"
+        "find = finder.find_spec\n"
+        "finder.find_spec = staticmethod(lambda name, *rest: None if 'crc32c' in name else find(name, *rest))\n",
+        tmp_path / "site",
+    )
+    program = (
+        "import sys; from ottla.protocol.records.checksum import crc32c\n"
+        "print(hex(crc32c(b'123456789')), 'crcmod' in sys.modules)"
+    )
+    assert python(environment, "-c", program, module=()) == (0, "0xe3069283 True\n", "")
+    with BrokerProcess(tmp_path / "data", environment=environment) as broker:
+        server = ("-b", broker.bootstrap)
+        assert python(environment, "produce", "t", *server, stdin=b"one\n")[0] == 0
+        assert python({}, "consume", "t", *server, "--from-beginning", "--max-messages", "1")[1] == "one\n"
