@@ -26,7 +26,8 @@ Keys, their meaning and the syntax of `server.properties` are those of Apache Ka
 1. the defaults below;
 2. the file given to `ottla serve server.properties` (`ottla/config/server.properties` is a commented example);
 3. environment variables, spelled as for Kafka's own image: `KAFKA_LOG_RETENTION_MS` sets `log.retention.ms` (`_` stands
-   for a dot, `__` for `_`, `___` for `-`); `OTTLA_ACKS_ALL` sets `ottla.acks.all`;
+   for a dot, `__` for `_`, `___` for `-`); `OTTLA_ACKS_ALL` sets `ottla.acks.all`; other images' variables, such as
+   Bitnami's `KAFKA_CFG_LOG_RETENTION_MS`, are in docs/image.md;
 4. `--override key=value`, as often as you like;
 5. what clients set while the broker runs (`ottla configs alter`, Kafka's own tools), for the keys marked ↻: first for
    all brokers, then for this one. It is kept in the metadata log and in effect at once.

@@ -13,7 +13,10 @@ from click.testing import CliRunner
 from kit.broker import BrokerProcess
 from kit.command import run
 
+from ottla.cli.log_operations import DEFAULT_HTTP
 from ottla.cli.main import main
+from ottla.cli.probe import parse_address
+from ottla.config.broker import BrokerConfig
 from ottla.storage.clock import SystemClock
 from ottla.storage.clock_checkpoint import write_known_time
 from ottla.storage.clock_trust import KnownTime
@@ -125,3 +128,7 @@ def test_the_clock_is_trusted_by_a_command(tmp_path: Path) -> None:
         again = json.loads(run("log", "trust-clock", "--json", "--http", found[1]).out)
         assert (again["was_suspect"], again["jump_ms"]) == (False, 0)
         assert "was believed already" in run("log", "trust-clock", "--http", found[1]).out
+
+
+def test_the_port_that_is_asked_is_where_a_broker_listens_by_default() -> None:
+    assert BrokerConfig.load(environ={}).ottla_http_listener == parse_address(DEFAULT_HTTP)

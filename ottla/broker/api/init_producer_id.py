@@ -5,7 +5,8 @@ an epoch without an id, is INVALID_REQUEST (both as in Kafka). Ids come from blo
 (decisions.md 5), so none is given twice, not even after a crash.
 
 Transactional ids are refused until there are transactions, with TRANSACTIONAL_ID_AUTHORIZATION_FAILED: clients take
-it as final, where other codes make them try again for ever.
+it as final, where other codes make them try again for ever (librdkafka does at UNSUPPORTED_VERSION). No ACL is behind
+it, so the log says what is.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ def handle(
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         LOG.warning(
-            "client %r asks for transactional id %r: there are no transactions yet", context.client_id, transactional_id
+            "client %r has transactional id %r: there are no transactions yet, and it is refused "
+            "(TRANSACTIONAL_ID_AUTHORIZATION_FAILED; not for want of an ACL)",
+            context.client_id,
+            transactional_id,
         )
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "there are no transactions yet")
     pending: Pending[InitProducerIdResponse] = Pending()
