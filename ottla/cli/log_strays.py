@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors
+from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors, require_posix
 from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY
 from ottla.cli.show import show_size, show_time
 from ottla.cli.tables import table_lines
@@ -57,6 +57,7 @@ def strays(
       ottla log strays --deleted --remove --log-dir /var/lib/ottla/data
       ottla log strays orders --remove --yes
     """
+    require_posix("ottla log strays")
     from ottla.storage.files import OsFiles
     from ottla.storage.layout import LOCK_FILE
     from ottla.storage.strays import StrayReason, find_strays, remove_stray

@@ -179,6 +179,7 @@ async def test_a_start_that_gets_no_port_gives_the_lock_back_and_makes_nothing(t
         address = f"127.0.0.1:{other.getsockname()[1]}"
         keys = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
+            "ottla.http.listener": "",
             "log.dirs": f"{tmp_path / 'data'},{tmp_path / 'new'}",
             taken: f"PLAINTEXT://{address}" if taken == "listeners" else address,
         }

@@ -95,6 +95,7 @@ def windows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         (["serve"], "ottla serve"),
         (["log", "dump", "."], "ottla log dump"),
         (["log", "verify", "."], "ottla log verify"),
+        (["log", "strays"], "ottla log strays"),
         (["log", "explain", "t-0", "--offset", "0"], "ottla log explain of a directory"),
     ],
 )

@@ -32,7 +32,7 @@ _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:50em;margin:2em auto;padding:0 1em}"
     "h1{font-size:1.6em;margin-bottom:0}h2{font-size:1.1em;margin-bottom:.3em}"
     "table{border-collapse:collapse}td,th{text-align:left;vertical-align:top;padding:.15em 1.2em .15em 0}"
-    "code{font-size:.95em}:root{color-scheme:light dark}"
+    "code{font-size:.95em;white-space:nowrap}:root{color-scheme:light dark}"
 )
 
 
