@@ -176,9 +176,21 @@ class NodeCollector(Collector):
                     if partition is not None:
                         family.add_metric([topic.name, str(index)], value(partition))
             yield family
+        yield from self._damage()
         topics = self._node.catalog.topics.values()
         offline = sum(partition is None for topic in topics for partition in topic.partitions)
         yield from self._replicas(offline)
+
+    def _damage(self) -> Iterator[Metric]:
+        """What readers met. By partition only where there was any."""
+        text = "Reads answered CORRUPT_MESSAGE, because of damage on the disk."
+        yield _counter("ottla_corrupt_reads", text, self._node.metrics.corrupt_reads)
+        family = CounterMetricFamily("ottla_corrupt_reads_by_partition", text, labels=["topic", "partition"])
+        for topic in self._node.catalog.topics.values():
+            for index, partition in enumerate(topic.partitions):
+                if partition is not None and partition.corrupt_reads:
+                    family.add_metric([topic.name, str(index)], partition.corrupt_reads)
+        yield family
 
     def _recovery(self) -> Iterator[Metric]:
         """What this start found in the logs, most of all after a crash (decisions.md 7)."""

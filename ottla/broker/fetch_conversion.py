@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.broker.conversion import MAX_FETCH_BYTES, Converted, magic_for_fetch, to_messages
+from ottla.broker.read_damage import note_damage
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ def _goes_on(node: Node, part: ConvertedPart, outcome: _Outcome) -> bool:
             return part.piece.length > 0
     if isinstance(outcome, OSError):
         node.note_read_error(part.partition, outcome)
+    elif isinstance(outcome, KafkaError) and outcome.code is ErrorCode.CORRUPT_MESSAGE:
+        note_damage(node, part.partition, f"offset {part.offset}", outcome)
     _refuse(part.data, outcome.code if isinstance(outcome, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR)
     return False
 

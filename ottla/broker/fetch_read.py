@@ -15,6 +15,7 @@ from ottla.broker.conversion import FIRST_FETCH_VERSION_WITH_BATCHES, MAX_FETCH_
 from ottla.broker.fetch_conversion import ConvertedPart, convert_parts
 from ottla.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchTarget
 from ottla.broker.pending import Pending
+from ottla.broker.read_damage import note_damage
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -189,6 +190,8 @@ class FetchRead:
             self._node.note_read_error(partition, error)
             return _failed(target, ErrorCode.KAFKA_STORAGE_ERROR)
         data = _failed(target, error.code)
+        if error.code is ErrorCode.CORRUPT_MESSAGE:
+            note_damage(self._node, partition, f"offset {target.fetch_offset}", error)
         data.log_start_offset = partition.log_start_offset
         if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             data.high_watermark = partition.high_watermark

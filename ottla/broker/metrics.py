@@ -179,6 +179,8 @@ class Metrics:
         self.bytes_received = 0
         self.bytes_sent = 0
         self.sync_failures = 0
+        self.corrupt_reads = 0
+        """Reads of all partitions, deleted ones too, that were answered CORRUPT_MESSAGE."""
         self.loop_lag = Histogram()
         """How late the loop came to a timer that asks ten times a second (`loop_watch.py`)."""
         self.syncs = Histogram()

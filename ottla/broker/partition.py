@@ -101,6 +101,7 @@ class Partition:
         "_waiters",
         "_waits",
         "_watchers",
+        "corrupt_reads",
         "counters",
         "gathered",
         "high_watermark",
@@ -110,6 +111,7 @@ class Partition:
         "leader_epoch",
         "log",
         "newest_waiter",
+        "next_damage_line_ms",
         "topic",
     )
 
@@ -120,6 +122,9 @@ class Partition:
         self.leader_epoch = log.leader_epoch
         self.high_watermark = log.high_watermark
         self.counters = services.metrics.topic(topic)
+        self.corrupt_reads = 0
+        """Reads that were answered CORRUPT_MESSAGE; `next_damage_line_ms` is when the log says so again."""
+        self.next_damage_line_ms = 0.0
         self._services = services
         self.gathered: list[AppendEntry | tuple[memoryview, int]] = []
         """Batches of this turn that are not appended yet: who looks at the log calls `settle` first."""

@@ -81,8 +81,8 @@ class File(ABC):
 
     @abstractmethod
     def resident_view(self, position: int, length: int) -> memoryview | None:
-        """A slice of the map if its pages are in memory now, else None. For the kernel to send; not for our code to
-        read.
+        """A slice of the map if its pages are in memory now, else None, also where the file is shorter than that. For
+        the kernel to send; not for our code to read.
         """
 
     @abstractmethod

@@ -246,13 +246,21 @@ class Log(LogState):
     # -- reading
 
     def read(
-        self, offset: int, max_bytes: int, *, end_offset: int, at_least_one: bool = True, allow_map: bool = True
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int,
+        at_least_one: bool = True,
+        allow_map: bool = True,
+        is_checked: bool = True,
     ) -> LogSlice:
         """Whole batches from the one that contains `offset`, at most `max_bytes`, of one segment, below `end_offset`.
 
         Args:
             at_least_one: the first batch comes even if it is larger than `max_bytes` (KIP-74).
             allow_map: False where our own code will read the bytes (TLS, decoding).
+            is_checked: False where the caller checks each batch itself, and goes on behind one that is not sound.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE outside log start and log end; CORRUPT_MESSAGE for damage on the way.
@@ -265,7 +273,7 @@ class Log(LogState):
             )
         if offset >= end_offset or offset == self.log_end_offset:
             return EMPTY_SLICE
-        return self.reader.read(offset, max_bytes, self._end(end_offset), at_least_one, allow_map)
+        return self.reader.read(offset, max_bytes, self._end(end_offset), at_least_one, allow_map, is_checked)
 
     def _end(self, end_offset: int) -> End | int:
         if end_offset >= self.log_end_offset:

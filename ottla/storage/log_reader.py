@@ -1,8 +1,9 @@
 """Reading a log: floor in the segment list, floor in the sparse index, scan forward by headers, and then a view of
 the bytes.
 
-A consumer that reads on finds its place by a hint (the offset behind the last slice and its position) without any of
-that. What may be cold is never waited for here: the slice then does its reading in a thread (decisions.md 11).
+A consumer that reads on finds its place by a hint (the offset behind the last slice, its position, and up to where the
+segment is known to be sound) without any of that. What may be cold is never waited for here, nor is what nobody has
+looked at since the start (`soundness.py`): the slice then does its reading in a thread (decisions.md 11).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ottla.storage.segment import Segment
 from ottla.storage.segment_list import SegmentList
 from ottla.storage.segment_search import find, quick_cut, whole_batches
 from ottla.storage.slice import EMPTY_SLICE, LogSlice
+from ottla.storage.soundness import read_sound
 
 MAX_HINTS: Final = 128
 """Consumers of one partition that may read at different places at once and still skip the index. So many are kept, and
@@ -34,12 +36,15 @@ class End(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Found bytes: `[position, end)` of a segment; `next_offset` follows them, -1 when that is not known."""
+    """Found bytes: `[position, end)` of a segment; `next_offset` follows them, -1 when that is not known; the next
+    segment's base offset is `next_base`, None without one.
+    """
 
     segment: Segment
     position: int
     end: int
     next_offset: int
+    next_base: int | None
 
 
 class LogReader:
@@ -54,6 +59,7 @@ class LogReader:
         "_next_offset",
         "_next_position",
         "_next_segment",
+        "_next_sound_end",
         "_older_hints",
         "_segments",
         "high_watermark",
@@ -62,12 +68,13 @@ class LogReader:
     def __init__(self, segments: SegmentList, high_watermark: End) -> None:
         self._segments = segments
         self.high_watermark: tuple[int, int, int] = high_watermark
-        self._hints: dict[int, tuple[Segment, int]] = {}
-        self._older_hints: dict[int, tuple[Segment, int]] = {}
+        self._hints: dict[int, tuple[Segment, int, int]] = {}
+        self._older_hints: dict[int, tuple[Segment, int, int]] = {}
         # The newest hint by itself: one reader alone asks for it next, and a dict costs both to look at and to change.
         self._next_offset = -1
         self._next_segment: Segment | None = None
         self._next_position = 0
+        self._next_sound_end = 0
 
     def forget_hints(self) -> None:
         """Segments were cut or deleted, or the log starts later: hints are never looked at twice."""
@@ -75,9 +82,12 @@ class LogReader:
         self._hints.clear()
         self._older_hints.clear()
 
-    def read(self, offset: int, max_bytes: int, end: End | int, at_least_one: bool, allow_map: bool) -> LogSlice:
+    def read(
+        self, offset: int, max_bytes: int, end: End | int, at_least_one: bool, allow_map: bool, is_checked: bool
+    ) -> LogSlice:
         """Whole batches from the one that contains `offset`, which lies below `end` (as an offset where its position
-        is unknown).
+        is unknown). `is_checked`: up to the first that is not sound, where they come from the disk or nobody has
+        looked at them yet; else the caller sees to that.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE, what lies at a batch's place is none.
@@ -92,14 +102,22 @@ class LogReader:
 
             def load() -> bytes:
                 found = _find(segments, slot, position, offset, max_bytes, end, at_least_one, blocking=True)
-                return b"" if found is None else _read_exactly(found.segment, found.position, found.end)
+                return b"" if found is None else _load(found, is_checked)
 
             return LogSlice(None, max_bytes, load=load)
         if stretch is None:
             return EMPTY_SLICE
+        ranges = stretch.segment.sound
+        first, sound_end = ranges.ranges[0]
+        if not first <= stretch.position <= sound_end:
+            sound_end = ranges.end_from(stretch.position)
         if stretch.next_offset >= 0:
-            self._remember(stretch.next_offset, stretch.segment, stretch.end)
-        return _slice(stretch.segment, stretch.position, stretch.end, allow_map)
+            self._keep_next()
+            self._next_offset, self._next_segment = stretch.next_offset, stretch.segment
+            self._next_position, self._next_sound_end = stretch.end, sound_end
+        if sound_end < stretch.end and is_checked:
+            return LogSlice(None, stretch.end - stretch.position, load=lambda: _load(stretch, is_checked))
+        return _slice(stretch, allow_map, is_checked)
 
     def read_on(
         self, offset: int, max_bytes: int, end_offset: int, allow_map: bool, at_least_one: bool = True
@@ -114,9 +132,9 @@ class LogReader:
         """
         segment: Segment | None
         if is_next := offset == self._next_offset:
-            segment, position = self._next_segment, self._next_position
+            segment, position, sound_end = self._next_segment, self._next_position, self._next_sound_end
         else:
-            segment, position = self._hint(offset)
+            segment, position, sound_end = self._hint(offset)
         if segment is None:
             return None
         visible_offset, last_base_offset, limit = self.high_watermark
@@ -138,6 +156,8 @@ class LogReader:
             stop, next_offset = limit, end_offset
         else:
             return None
+        if stop > sound_end:
+            return None
         length = stop - position
         if allow_map and length >= SMALLEST_MAP_BYTES:
             view = segment.file.resident_view(position, length)
@@ -147,26 +167,29 @@ class LogReader:
         if view is not None:
             if not is_next:
                 self._keep_next()
+                self._next_sound_end = sound_end
             self._next_offset, self._next_segment, self._next_position = next_offset, segment, stop
         return view
 
-    def _hint(self, offset: int) -> tuple[Segment | None, int]:
-        """Segment and position at which an earlier read ended with `offset`, if one is remembered."""
+    def _hint(self, offset: int) -> tuple[Segment | None, int, int]:
+        """Segment and position at which an earlier read ended with `offset`, if one is remembered, and up to where
+        it was sound then.
+        """
         if offset == self._next_offset:
-            return self._next_segment, self._next_position
-        return self._hints.get(offset) or self._older_hints.get(offset) or (None, 0)
+            return self._next_segment, self._next_position, self._next_sound_end
+        return self._hints.get(offset) or self._older_hints.get(offset) or (None, 0, 0)
 
     def _keep_next(self) -> None:
         """Another reader asks: let the newest hint be one of many."""
         if self._next_segment is not None:
             if len(self._hints) >= MAX_HINTS:
                 self._older_hints, self._hints = self._hints, {}
-            self._hints[self._next_offset] = self._next_segment, self._next_position
+            self._hints[self._next_offset] = self._next_segment, self._next_position, self._next_sound_end
 
     def _place(self, offset: int) -> tuple[int, int]:
         """(slot in the segment list, position or -1 without a hint)."""
         slot = self._segments.slot_for(offset)
-        segment, position = self._hint(offset)
+        segment, position, _ = self._hint(offset)
         if segment is not None:
             if self._segments[slot] is segment:
                 return slot, position
@@ -174,10 +197,6 @@ class LogReader:
             if position == segment.size_bytes and self._segments[slot].base_offset == offset:
                 return slot, 0
         return slot, -1
-
-    def _remember(self, next_offset: int, segment: Segment, position: int) -> None:
-        self._keep_next()
-        self._next_offset, self._next_segment, self._next_position = next_offset, segment, position
 
 
 def _find(
@@ -204,12 +223,12 @@ def _find(
                 found = find(segment, offset, limit, read)
                 position = limit if found is None else found[0]
             if 0 <= position < limit:
-                return _cut(segment, position, limit, end_offset, max_bytes, at_least_one, read)
+                return _cut(segment, position, limit, end_offset, next_base, max_bytes, at_least_one, read)
             if end_offset >= _end_offset(end):
                 return None
             slot, position = slot + 1, 0
     except CorruptBatch as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.path}: {error}") from None
     return None
 
 
@@ -229,22 +248,30 @@ def _end_offset(end: End | int) -> int:
 
 
 def _cut(
-    segment: Segment, position: int, limit: int, end_offset: int, max_bytes: int, at_least_one: bool, read: Reader
+    segment: Segment,
+    position: int,
+    limit: int,
+    end_offset: int,
+    next_base: int | None,
+    max_bytes: int,
+    at_least_one: bool,
+    read: Reader,
 ) -> _Stretch | None:
     """At most `max_bytes` in whole batches; the first one even if it is larger (KIP-74) when asked for."""
     if limit - position <= max_bytes:
-        return _Stretch(segment, position, limit, end_offset)
+        return _Stretch(segment, position, limit, end_offset, next_base)
     stop, next_offset = whole_batches(segment, position, position + max_bytes, limit, read)
     if stop > position:
-        return _Stretch(segment, position, stop, next_offset)
+        return _Stretch(segment, position, stop, next_offset, next_base)
     if not at_least_one:
         return None
     _, first = next(walk(read, position, limit))
-    return _Stretch(segment, position, position + first.size_bytes, first.next_offset)
+    return _Stretch(segment, position, position + first.size_bytes, first.next_offset, next_base)
 
 
-def _slice(segment: Segment, position: int, end: int, allow_map: bool) -> LogSlice:
-    length = end - position
+def _slice(stretch: _Stretch, allow_map: bool, is_checked: bool) -> LogSlice:
+    segment, position = stretch.segment, stretch.position
+    length = stretch.end - position
     if allow_map and length >= SMALLEST_MAP_BYTES:
         view = segment.file.resident_view(position, length)
         if view is not None:
@@ -253,10 +280,14 @@ def _slice(segment: Segment, position: int, end: int, allow_map: bool) -> LogSli
         data = segment.file.pread_nowait(length, position)
         if data is not None:
             return LogSlice(memoryview(data), length)
-    return LogSlice(None, length, load=lambda: _read_exactly(segment, position, end))
+    return LogSlice(None, length, load=lambda: _load(stretch, is_checked))
 
 
-def _read_exactly(segment: Segment, position: int, end: int) -> bytes:
+def _load(stretch: _Stretch, is_checked: bool) -> bytes:
+    """In a worker: the bytes, up to the first batch that is not sound if they are to be checked."""
+    segment, position, end, _, next_base = stretch
+    if is_checked:
+        return read_sound(segment, position, end, next_base, segment.size_bytes)
     try:
         data = segment.file.pread(end - position, position)
     except ValueError:

@@ -156,8 +156,8 @@ class OsFile(File):
         if mapped is None or mapped.length < end:
             try:
                 mapped = self._mapped(end)
-            except NotOpened:
-                return None  # `pread` needs no descriptor for a map
+            except (NotOpened, ValueError):
+                return None  # `pread` needs no descriptor for a map, and says how long a file is that became shorter
         mapped.used = True
         first, last, until_ns = self._resident
         if (first <= position and end <= last and monotonic_ns() < until_ns) or self._is_resident(
@@ -167,9 +167,13 @@ class OsFile(File):
         return None
 
     def _is_resident(self, mapped: _Map, position: int, end: int) -> bool:
-        if self._device.lives_in_memory:
-            return True
         descriptor = self._descriptor or self._open(self._flags)
+        if self._device.lives_in_memory:
+            # All there is, is in memory; of a file that somebody made shorter the rest of the map is nothing.
+            size = os.fstat(descriptor.fd).st_size
+            if size >= mapped.length:
+                self._resident = (position, mapped.length, monotonic_ns() + RESIDENT_FOR_NS)
+            return size >= end
         residency = self._files.residency
         # Readers go on from here: where it costs no more, one look answers for what lies ahead too.
         ahead = end

@@ -7,12 +7,13 @@ and is removed before anything else is written. Kafka's ProducerStateManager.tru
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from ottla.protocol.records.batch import BatchHeader, CorruptBatch, decode_batch
 from ottla.storage import layout
+from ottla.storage.damage import sound_batch_behind
 from ottla.storage.files import Files
 from ottla.storage.producer_state import CorruptSnapshot, ProducerStates
 from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
@@ -42,9 +43,10 @@ def load_producers(
     Args:
         snapshots: offsets of the `.snapshot` files where somebody has looked already; those removed are taken out.
 
+    What is damaged is passed over with a line: its readers get CORRUPT_MESSAGE, and the other partitions are served.
+
     Raises:
         OSError: the disk failed.
-        CorruptBatch: what has to be replayed holds something that is no batch.
     """
     states = ProducerStates(expiration_ms)
     loaded_offset, start_offset = -1, segments[0].base_offset if segments else log_end_offset
@@ -73,10 +75,10 @@ def load_producers(
 
 
 def scan_transactions(segments: Sequence[Segment]) -> TransactionReplay:
-    """The transactions of a log by all of its batches. Raises OSError, CorruptBatch."""
+    """The transactions of a log by all of its batches. Raises OSError."""
     transactions = TransactionReplay()
     for segment in segments:
-        for position, header in walk(segment.file.pread, 0, segment.size_bytes, SEQUENTIAL_CHUNK_BYTES):
+        for position, header in _batches(segment, 0):
             transactions.note(header, partial(segment.file.pread, header.size_bytes, position))
     return transactions
 
@@ -108,11 +110,32 @@ def _replay(
         if segment_end <= start_offset:
             continue
         position = segment.floor(start_offset)
-        for at, header in walk(segment.file.pread, position, segment.size_bytes, SEQUENTIAL_CHUNK_BYTES):
+        for at, header in _batches(segment, position):
             if header.producer_id >= 0 and header.last_offset >= start_offset:
                 marker = _marker(segment, at, header) if header.is_control else None
                 states.replay(header, now_ms, marker)
                 transactions.note(header, partial(segment.file.pread, header.size_bytes, at))
+
+
+def _batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each batch from `position` on, going on behind what is none with the next sound one."""
+    next_offset = segment.base_offset
+    while True:
+        try:
+            for at, header in walk(segment.file.pread, position, segment.size_bytes, SEQUENTIAL_CHUNK_BYTES):
+                position, next_offset = at + header.size_bytes, header.next_offset
+                yield at, header
+            return
+        except CorruptBatch as error:
+            logger.error(
+                "%s: %s; producers and transactions of the batches that are damaged there are not known",
+                segment.path,
+                error,
+            )
+            behind = sound_batch_behind(segment.file, position, segment.size_bytes, least_offset=next_offset)
+            if behind is None:
+                return
+            position = behind
 
 
 def _marker(segment: Segment, position: int, header: BatchHeader) -> bytes | None:

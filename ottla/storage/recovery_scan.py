@@ -28,6 +28,7 @@ from ottla.storage.files import Files, write_all
 from ottla.storage.missing_offsets import ANYWHERE, cleaned_before
 from ottla.storage.recovery_report import RecoveryReport
 from ottla.storage.segment import Segment
+from ottla.storage.soundness import ENDLESS
 
 logger = logging.getLogger(__name__)
 
@@ -289,6 +290,7 @@ class RecoveryScan:
         if is_cut:
             segment.file.fdatasync()
         segment.synced_bytes = segment.size_bytes
+        segment.sound.add(found.checked_from, ENDLESS)
 
     def _check_high_watermark(self, end_offset: int) -> None:
         if self._config.ottla_acks_all == "sync" and end_offset < self._high_watermark:

@@ -24,6 +24,7 @@ from ottla.storage.files import File, Files
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, NotResident, walk
+from ottla.storage.soundness import ENDLESS, SoundRanges
 from ottla.storage.sparse_index import CorruptIndex
 from ottla.storage.time_index import NO_TIMESTAMP, TimeIndex
 
@@ -53,6 +54,7 @@ class Segment:
         "offset_index",
         "path",
         "size_bytes",
+        "sound",
         "synced_bytes",
         "time_index",
     )
@@ -79,6 +81,8 @@ class Segment:
         self.created_ms = created_ms
         self.index_interval_bytes = index_interval_bytes
         self.size_bytes = 0
+        self.sound = SoundRanges(0)
+        """Which bytes of the `.log` readers get without a look at them."""
         self.synced_bytes = 0
         """Length of the file that is known to be on disk; -1 when it is not even known that nothing lies behind it."""
         self.cuts = 0
@@ -200,6 +204,7 @@ class Segment:
             index_interval_bytes=index_interval_bytes,
         )
         segment.size_bytes = segment.synced_bytes = file.size()
+        segment.sound = SoundRanges(segment.size_bytes)
         segment._largest_timestamp_ms = UNKNOWN
         return segment, index_lost
 
@@ -391,6 +396,7 @@ class Segment:
         """
         self.cut(position)
         self.size_bytes = position
+        self.sound.add(position, ENDLESS)
         for index in (self.offset_index, self.time_index):
             index.unseal()
             index.truncate_to(offset)

@@ -33,16 +33,23 @@ def find(segment: Segment, offset: int, limit: int, read: Reader) -> tuple[int, 
     """
     position = segment.floor(offset)
     try:
-        return _find_from(position, offset, limit, read)
+        return _find_from(segment, position, offset, limit, read)
     except CorruptBatch:
         if position == 0:
             raise
     # Damage, or an entry that a flipped bit made point elsewhere: the entry before it tells.
-    return _find_from(segment.floor_by_position(position - 1), offset, limit, read)
+    return _find_from(segment, segment.floor_by_position(position - 1), offset, limit, read)
 
 
-def _find_from(start: int, offset: int, limit: int, read: Reader) -> tuple[int, BatchHeader] | None:
+def _find_from(segment: Segment, start: int, offset: int, limit: int, read: Reader) -> tuple[int, BatchHeader] | None:
+    least_offset = -1 if start else segment.base_offset
     for position, header in walk(read, start, limit):
+        if header.base_offset < least_offset:  # passed over, its records would be missed and nobody would know
+            raise CorruptBatch(
+                f"at position {position}: a batch at offset {header.base_offset}"
+                f" where {least_offset} or more was expected"
+            )
+        least_offset = header.next_offset
         if header.last_offset >= offset:
             if header.base_offset > offset and position == start > 0:
                 raise CorruptBatch(f"at position {position}: offset {header.base_offset}, {offset} lies before it")

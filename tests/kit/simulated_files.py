@@ -107,7 +107,7 @@ class SimulatedFile(File):
             return memoryview(bytes(self.inode.data[:length]))
 
     def resident_view(self, position: int, length: int) -> memoryview | None:
-        if self._files.is_cold(self.path):
+        if self._files.is_cold(self.path) or position + length > len(self.inode.data):
             return None
         return self.map(position + length)[position:]
 

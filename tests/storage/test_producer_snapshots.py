@@ -214,6 +214,23 @@ def test_a_start_removes_what_a_stop_in_the_middle_has_left() -> None:
     assert len(log.producers) == 3
 
 
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_a_start_goes_on_behind_a_damaged_header_below_the_recovery_point(
+    first: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = disk()
+    log = rolled(files)
+    write(log, 3, 0)
+    sync(log)
+    files = files.kill()
+    size = files.size(DIRECTORY / layout.offset_file_name(0, layout.LOG_SUFFIX)) // 3
+    file = files.open(DIRECTORY / layout.offset_file_name(0, layout.LOG_SUFFIX), writable=True)
+    file.pwritev([bytes(61)], first * size)
+    log = open_test_log(files, was_clean=False, recovery_point=4, high_watermark=4)
+    assert {entry.producer_id for entry in log.producers} == {0, 1, 2, 3} - {first}
+    assert f"at position {first * size}: zeros where a batch was expected; producers" in caplog.text
+
+
 # -- what comes between
 
 

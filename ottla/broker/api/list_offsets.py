@@ -18,12 +18,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.pending import Pending
+from ottla.broker.read_damage import note_damage
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.segment_offsets import offsets_before
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+    from ottla.broker.node import Node
     from ottla.broker.partition import Partition
 
 LOG = logging.getLogger("ottla.list_offsets")
@@ -72,7 +74,7 @@ def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse
             if context.api_version == 0:
                 _look_up_segments(partition, asked, answer, one_done, context)
                 continue
-            _look_up(partition, asked.timestamp, answer, one_done, committed_only=committed_only)
+            _look_up(partition, asked.timestamp, answer, one_done, context.node, committed_only=committed_only)
     one_done()
     return response if pending.done else pending
 
@@ -94,7 +96,7 @@ def _find(asked: ListOffsetsRequest.ListOffsetsPartition, topic: str, context: C
 
 
 def _look_up(
-    partition: Partition, timestamp: int, answer: Answer, done: Callable[[], None], *, committed_only: bool
+    partition: Partition, timestamp: int, answer: Answer, done: Callable[[], None], node: Node, *, committed_only: bool
 ) -> None:
     """Fill in `answer` and call `done`, now or when the log end seen now is visible."""
     partition.settle()
@@ -115,6 +117,8 @@ def _look_up(
             _answer_visible(partition, timestamp, answer, committed_only=committed_only)
         except KafkaError as refusal:
             answer.error_code = refusal.code
+            if refusal.code is ErrorCode.CORRUPT_MESSAGE:
+                note_damage(node, partition, f"timestamp {timestamp}", refusal)
         except OSError as failure:
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             LOG.error("%s-%d: look-up of timestamp %d failed: %s", partition.topic, partition.index, timestamp, failure)

@@ -72,7 +72,9 @@ class LogReplay:
             OSError: the disk failed.
         """
         try:
-            return self._log.read(self.next_offset, max_bytes, end_offset=self.end_offset, allow_map=False)
+            return self._log.read(
+                self.next_offset, max_bytes, end_offset=self.end_offset, allow_map=False, is_checked=False
+            )
         except KafkaError as error:
             self.pass_over(str(error))
             return None

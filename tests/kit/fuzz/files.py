@@ -2,12 +2,13 @@
 
 Files are bent with knowledge of what they are: bytes of a log anywhere, with the checksum made right again; records
 of the metadata and of `__consumer_offsets` with bytes of their values changed; numbers in checkpoints; entries of
-indexes; files missing, empty, cut, exchanged. What must hold:
+indexes; pages of zeros; files missing, empty, cut, exchanged. What must hold:
 
 - `log dump`, `log verify` (with `--repair` too) and `log explain` tell what they find and raise nothing but what
   becomes one line;
 - a start either refuses, in one line, or serves: every partition is read from its start, groups are asked for, time
-  passes (loading, cleaning, retention), and the broker can be stopped and started again.
+  passes (loading, cleaning, retention), and the broker can be stopped and started again;
+- a read below the high watermark gives batches whose checksums are right, or an error.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from ottla.cli.dump_text import lines_of
 from ottla.cli.explain_json import explanation_to_json
 from ottla.cli.explain_text import explanation_lines
 from ottla.protocol.api.describe_groups import DescribeGroupsRequest
-from ottla.protocol.api.fetch import FetchRequest
+from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.list_groups import ListGroupsRequest
 from ottla.protocol.api.list_offsets import ListOffsetsRequest
 from ottla.protocol.api.offset_fetch import OffsetFetchRequest
@@ -49,7 +50,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response
 from ottla.protocol.records.batch import compute_crc
 from ottla.protocol.records.errors import CorruptBatch
-from ottla.protocol.records.formats import iter_any
+from ottla.protocol.records.formats import any_crc_matches, iter_any
 from ottla.storage.clock_checkpoint import encode_known_time
 from ottla.storage.clock_trust import KnownTime
 from ottla.storage.errors import StorageError
@@ -198,6 +199,8 @@ def _bend(chance: random.Random, path: str, data: bytes, content: dict[str, byte
         return content[chance.choice(sorted(content))]
     if how == 3:
         return data + chance.choice((bytes(4096), b"\xff" * 61, data, chance.randbytes(70)))
+    if path.endswith(".log") and how < 6:
+        return _lose(chance, data)
     if path.endswith((".log", ".checkpoint")) and how < 10:
         return _bend_log(chance, data)
     if path.endswith((".index", ".timeindex")):
@@ -207,6 +210,15 @@ def _bend(chance: random.Random, path: str, data: bytes, content: dict[str, byte
     if not path.endswith((".log", ".snapshot", ".checkpoint")):
         return _bend_text(chance, data)
     return mutate(chance, data)
+
+
+def _lose(chance: random.Random, data: bytes) -> bytes:
+    """What a disk loses: a stretch comes back as zeros, or the end is gone."""
+    if chance.random() < 0.5:
+        return data[: max(len(data) - chance.choice((1, 100, 300, 4096)), 0)]
+    stretch_bytes = chance.choice((61, 100, 512, 4096))
+    start = chance.randrange(0, len(data) + 1, chance.choice((1, 16, 512)))
+    return data[:start] + bytes(len(data[start : start + stretch_bytes])) + data[start + stretch_bytes :]
 
 
 def _bend_log(chance: random.Random, data: bytes) -> bytes:
@@ -362,11 +374,27 @@ def _read(node: Node, topic: str, index: int, offset: int) -> None:
     for version in (2, 3, 4, 12):
         partition = FetchRequest.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
         topics = [FetchRequest.FetchTopic(topic=topic, partitions=[partition])]
-        _ask(node, FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=-1, topics=topics), version)
+        answer = _ask(node, FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=-1, topics=topics), version)
+        assert isinstance(answer, FetchResponse)
+        (data,) = answer.responses[0].partitions
+        _check(f"{topic}-{index}, Fetch {version} at {offset}", data, offset)
     for stamp in (-1, -2, -3, 0, 1_700_000_000_000):
         question = ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=stamp)
         named = ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[question])
         _ask(node, ListOffsetsRequest(replica_id=-1, topics=[named]), 7)
+
+
+def _check(where: str, data: FetchResponse.PartitionData, offset: int) -> None:
+    """A reader who is answered nothing, and no error, waits for ever; one that is given damage may believe it."""
+    records = bytes(data.records or b"")
+    if not records and not data.error_code and offset < data.high_watermark:
+        raise Finding(f"{where}: neither records nor an error below {data.high_watermark}")
+    try:
+        for at, header in iter_any(records):
+            if not any_crc_matches(records[at : at + header.size_bytes], header):
+                raise Finding(f"{where}: the batch at offset {header.base_offset} has a wrong checksum")
+    except CorruptBatch as error:
+        raise Finding(f"{where}: {error}") from error
 
 
 def _ask(node: Node, request: Request, version: int) -> Response:
