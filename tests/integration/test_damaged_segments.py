@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import confluent_kafka
@@ -44,8 +45,8 @@ print(json.dumps([offsets, errors]))
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> BrokerProcess:
-    """A broker with two topics of several closed segments each."""
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker that was stopped, with two topics of several closed segments each."""
     broker = BrokerProcess(tmp_path / "data", {"log.segment.bytes": "262144", "log.index.interval.bytes": "4096"})
     with broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
