@@ -330,6 +330,14 @@ class Fetcher:
                 logger.warning("%s-%d: offset %d is out of range, reset", *assigned.partition, assigned.fetch_offset)
                 assigned.move(-1, reset_to=self._reset_to)
             return
+        if code == ErrorCode.CORRUPT_MESSAGE:
+            # Retriable for a producer, whose bytes were bent on their way; what the broker's disk has lost stays lost.
+            if assigned.has_data:  # raised once that is read
+                assigned.not_before = self._loop.time() + self._cluster.options.retry_pause_s(1)
+            else:
+                reason = "what the broker has stored at this offset is damaged"
+                self._fail(assigned, CorruptRecords(assigned.partition, assigned.fetch_offset, reason))
+            return
         error = PartitionFailure(code, assigned.partition, assigned.fetch_offset, code.message)
         self._cluster.mark_stale()
         self._back_off_or_fail([assigned], error)

@@ -21,7 +21,7 @@ from ottla.client import (
 )
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest
-from ottla.protocol.records.batch import Record, encode_batch
+from ottla.protocol.records.batch import Record, decode_batch, encode_batch
 from ottla.protocol.records.control import ControlType, encode_control_key
 
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 2}
@@ -231,6 +231,33 @@ async def test_a_header_that_cannot_be_is_corrupt(cluster):
         consumer.assign([T0])
         with pytest.raises(CorruptRecords, match="magic 9"):
             await consumer.getone()
+
+
+async def test_damage_that_the_broker_refuses_is_corrupt_once_what_lies_before_it_is_read(cluster):
+    (partition,) = cluster.add_topic("t")
+    fill(partition, 10)
+    asked_for = []
+
+    def answer(request, version):
+        topic = request.topics[0]
+        offset = topic.partitions[0].fetch_offset
+        asked_for.append(offset)
+        data = FetchResponse.PartitionData(partition_index=0, high_watermark=10, records=partition.batches[0])
+        if offset:
+            data = FetchResponse.PartitionData(
+                partition_index=0, error_code=ErrorCode.CORRUPT_MESSAGE, high_watermark=-1, records=b""
+            )
+        told = FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[data])
+        return FetchResponse(responses=[told])
+
+    cluster.handlers[FetchRequest] = answer
+    async with consumer_of(cluster) as consumer:
+        consumer.assign([T0])
+        first = [await consumer.getone() for _ in decode_batch(partition.batches[0])]
+        with pytest.raises(CorruptRecords) as corrupt:
+            await consumer.getone()
+        assert corrupt.value.offset == first[-1].offset + 1
+        assert "damaged" in str(corrupt.value)
 
 
 async def test_getmany_gives_what_is_sound_before_it_raises(cluster):
