@@ -39,6 +39,8 @@ AHEAD_BATCHES: Final = 2_000
 so many times its length, within these bounds. A request may be for hundreds of partitions, and its answer waits."""
 _PIECE_BYTES: Final = 2 << 20
 _CRC_FROM: Final = 21
+_ADDING: Final = threading.Lock()
+"""One for all segments, of which there are many: ranges are added once for each read of a worker."""
 
 
 class SoundRanges:
@@ -48,11 +50,10 @@ class SoundRanges:
     It is replaced as a whole, so that any thread may read it.
     """
 
-    __slots__ = ("_guard", "ranges")
+    __slots__ = ("ranges",)
 
     def __init__(self, own_from: int) -> None:
         """All from byte `own_from` on is, or will be, written by this process."""
-        self._guard = threading.Lock()
         self.ranges: tuple[tuple[int, int], ...] = ((own_from, ENDLESS),)
 
     def end_from(self, position: int) -> int:
@@ -65,7 +66,7 @@ class SoundRanges:
         """Remember that `[position, end)` is sound. Any thread."""
         if end <= position:
             return
-        with self._guard:
+        with _ADDING:
             apart = []
             for first, last in self.ranges:
                 if last < position or first > end:

@@ -22,7 +22,16 @@ from ottla.broker.metadata import changes
 from ottla.broker.metadata.journal import Journal
 from ottla.broker.partition import Partition
 from ottla.protocol.records.batch import BatchHeader
-from ottla.storage import intake, log_retention, producer_recovery, producer_snapshots, recovery, recovery_scan, sync
+from ottla.storage import (
+    intake,
+    log_retention,
+    producer_recovery,
+    producer_snapshots,
+    recovery,
+    recovery_scan,
+    soundness,
+    sync,
+)
 from ottla.storage import log as log_module
 from ottla.storage.append import AppendResult
 from ottla.storage.cleaned_segment import CleanedSegment
@@ -277,6 +286,14 @@ def _no_checksums() -> Any:
     from ottla.storage import damage
 
     return mock.patch.object(damage, "checksum_matches", _yes)
+
+
+@_bug("stored batches not looked at", "what the disk has lost since the last life reaches readers as it is")
+def _stored_not_looked_at() -> Any:
+    def everything(data: bytes, least_offset: int, *_: object) -> tuple[int, int, int, None]:
+        return len(data), 1, least_offset, None
+
+    return mock.patch.object(soundness, "sound_batches", everything)
 
 
 @_bug("failed append not taken back", "a short write on a full disk leaves its bytes in the segment")

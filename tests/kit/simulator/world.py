@@ -28,6 +28,7 @@ from kit.simulator.members import Committer, Member
 from kit.simulator.model import Loss, Model, Violation
 from kit.simulator.producers import IdempotentProducer, PlainProducer, Values
 from kit.simulator.readers import Reader
+from kit.simulator.rot import read_rot
 from kit.simulator.sites import site_of
 from kit.simulator.themes import draw_theme, sites_ahead
 
@@ -283,6 +284,7 @@ class World:
             client.reconnect()
         if loss is not None:
             self.node.settle()
+            read_rot(self.node, random.Random(f"{self.outcome.seed} {self.outcome.operations}"))
             Auditor(self.node, self.model, self._lines[0]).audit(loss, self.clock.wall_ms() - self._jump_ms)
         self._complain()
 
