@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 import zlib
 from bisect import bisect_right
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -215,7 +216,7 @@ class Segment:
         try:
             return self._sound(self.offset_index.lookup(offset).position)
         except CorruptIndex:
-            self.rebuild_indexes(seal=self.offset_index.is_sealed)
+            self._rebuild_up_to_damage()
             return self.offset_index.lookup(offset).position
 
     def floor_by_position(self, position: int) -> int:
@@ -223,10 +224,15 @@ class Segment:
         try:
             positions = self.offset_index.entries().values
         except CorruptIndex:
-            self.rebuild_indexes(seal=self.offset_index.is_sealed)
+            self._rebuild_up_to_damage()
             positions = self.offset_index.entries().values
         slot = bisect_right(positions, position) - 1
         return positions[slot] if slot >= 0 else 0
+
+    def _rebuild_up_to_damage(self) -> None:
+        """`rebuild_indexes` for a reader: what lies before a batch that is none is found, and the reader meets that."""
+        with suppress(CorruptBatch):
+            self.rebuild_indexes(seal=self.offset_index.is_sealed)
 
     def require_loaded(self) -> None:
         """Raise NotResident when a look-up would first have to load the offset index."""

@@ -111,6 +111,23 @@ def test_a_reader_gets_what_lies_before_damage_and_then_corrupt_message(
         assert f"position {position}" in str(error)
 
 
+@pytest.mark.parametrize("index", [None, b"\xff" * 16, struct.pack(">ii", 10, 1 << 30)])
+@pytest.mark.parametrize("was_clean", [True, False])
+def test_so_does_one_where_the_index_is_lost_too(files: SimulatedFiles, was_clean: bool, index: bytes | None) -> None:
+    position, base_offset, _ = batches_of_segment(files)[9]
+    write(files, bytes(61), position)
+    path = layout.offset_index_file(DIRECTORY, 42)
+    if index is None:
+        files.unlink(path)
+    else:
+        files.write_atomically(path, index)
+    log = reopened(files, was_clean=was_clean)
+    for _ in range(2):
+        reached, error = read_from(log, 0)
+        assert reached == base_offset
+        assert error is not None
+
+
 @pytest.mark.parametrize("page", range(10))
 def test_a_page_of_zeros_anywhere_in_a_sealed_segment_is_met_as_corrupt_message(
     files: SimulatedFiles, page: int
