@@ -329,6 +329,8 @@ class Server:
         LOG.info("Ottla %s, %s (%s, %s)", __version__, identity, python, loop)
         for warning in self.config.warnings:
             LOG.warning("configuration: %s", warning)
+        if fitted := self.config.fitted:
+            LOG.info("little memory, so not set and smaller than usual: %s (docs/limits.md)", ", ".join(fitted))
         for directory in node.log_manager.directories:
             clean = "stopped cleanly before" if directory.was_clean else "new, or not stopped cleanly before"
             LOG.info("log directory %s: %s, %s; %s", directory.path, directory.state.value, clean, directory.room)

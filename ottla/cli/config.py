@@ -45,10 +45,13 @@ def config(properties: Path | None, overrides: tuple[str, ...], effective: bool,
     """
     from ottla.config.broker import ALL_BROKER_KEYS, BrokerConfig
     from ottla.config.errors import ConfigError
+    from ottla.config.memory import memory_limit
     from ottla.config.sources import split_overrides
 
     try:
-        loaded = BrokerConfig.load(properties, environ=os.environ, overrides=split_overrides(overrides))
+        loaded = BrokerConfig.load(
+            properties, environ=os.environ, overrides=split_overrides(overrides), memory_bytes=memory_limit()
+        )
     except ConfigError as error:
         raise Failure(str(error)) from None
     for warning in loaded.warnings:

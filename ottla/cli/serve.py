@@ -55,12 +55,15 @@ def serve(properties: Path | None, overrides: tuple[str, ...], profile: str | No
 
     from ottla.config.broker import BrokerConfig
     from ottla.config.errors import ConfigError
+    from ottla.config.memory import memory_limit
     from ottla.config.sources import split_overrides
 
     if profile is not None:
         overrides = (*overrides, f"ottla.profile={profile}")
     try:
-        config = BrokerConfig.load(properties, environ=os.environ, overrides=split_overrides(overrides))
+        config = BrokerConfig.load(
+            properties, environ=os.environ, overrides=split_overrides(overrides), memory_bytes=memory_limit()
+        )
     except ConfigError as error:
         raise Failure(str(error)) from None
 

@@ -24,6 +24,7 @@ from ottla.config.errors import ConfigError
 from ottla.config.images import read_image_variables
 from ottla.config.listeners import Listener, SecurityProtocol, protocols_by_name, with_protocols
 from ottla.config.logs import Cleaner, Directories, Durability, Records, Retention, Segments
+from ottla.config.memory import defaults_for
 from ottla.config.network import Identity, Network, Topics
 from ottla.config.options import (
     DEFAULT_ORIGIN,
@@ -72,7 +73,7 @@ class BrokerConfig(
     (`listener.name.NAME.KEY`), by the listener's name; `controller_listeners`, read and never bound.
     """
 
-    def __init__(self, given: Mapping[str, Given]) -> None:
+    def __init__(self, given: Mapping[str, Given], memory_bytes: int | None = None) -> None:
         """Use `load` or `of`. Raises ConfigError."""
         self.warnings: list[str] = []
         self.origins: dict[str, Origin] = {}
@@ -82,6 +83,8 @@ class BrokerConfig(
         self._of_node: dict[str, object] = {}
         self._of_all_nodes: dict[str, object] = {}
         self._read(given)
+        if memory_bytes is not None:
+            self._fit(memory_bytes)
         self.assign(self.values)
         self._resolve_listeners()
         self._check()
@@ -94,15 +97,19 @@ class BrokerConfig(
         *,
         environ: Mapping[str, str] | None = None,
         overrides: Mapping[str, str] | None = None,
+        memory_bytes: int | None = None,
     ) -> BrokerConfig:
         """The configuration of a server.properties, an environment and overrides; each wins over the one before.
+
+        `memory_bytes` is what the process may have (`memory.memory_limit`), None for the machine's: some defaults are
+        smaller where it is little.
 
         Raises ConfigError for a file that cannot be read and for a value that cannot be used.
         """
         file = read_properties(path) if path is not None else {}
         stronger = read_environment(environ or {}) | read_overrides(overrides or {})
         images = read_image_variables(environ or {}, file=file, stronger=stronger)
-        config = cls(file | images.given | stronger)
+        config = cls(file | images.given | stronger, memory_bytes)
         config.warnings[:0] = images.remarks
         return config
 
@@ -117,6 +124,15 @@ class BrokerConfig(
     def origin_of(self, key: str) -> Origin:
         """Where the value of a key comes from."""
         return self.origins.get(key, DEFAULT_ORIGIN)
+
+    @property
+    def fitted(self) -> list[str]:
+        """`key=value` of what is smaller than the usual default because there is little memory."""
+        return [
+            f"{key}={self.values[key]}"
+            for key, origin in self.origins.items()
+            if origin.kind is OriginKind.DEFAULT and key in self.values
+        ]
 
     def advertised(self, listener_name: str) -> Listener | None:
         """The address that clients of this listener are told; None to tell them the one they have connected to."""
@@ -202,6 +218,20 @@ class BrokerConfig(
         if "node.id" in self.values and "broker.id" not in self.values:  # clients look into either (KafkaConfig)
             self.values["broker.id"] = self.values["node.id"]
             self.origins["broker.id"] = self.origins["node.id"]
+
+    def _fit(self, memory_bytes: int) -> None:
+        """Let defaults that are too large for the memory be smaller."""
+        origin = Origin(OriginKind.DEFAULT, f"default for {memory_bytes} bytes of memory")
+        longest = self.by_key["message.max.bytes"].effective(self.values)
+        request_bytes = self.values.get("socket.request.max.bytes")
+        assert isinstance(longest, int)
+        assert request_bytes is None or isinstance(request_bytes, int)
+        for key, most in defaults_for(memory_bytes, longest, request_bytes).items():
+            default = self.by_key[key].default
+            assert isinstance(default, int)
+            if key not in self.values and (most < default or default < 0 < most):
+                self.values[key] = most
+                self.origins[key] = origin
 
     def _resolve_listeners(self) -> None:
         protocols = protocols_by_name(self.listener_security_protocol_map)

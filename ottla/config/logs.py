@@ -195,7 +195,8 @@ class Cleaner(Options):
         134217728,
         at_least=1024,
         dynamic=True,
-        doc="Bytes for the map of keys, 24 for each. More keys take another cleaning.",
+        doc="Bytes for the map of keys, 24 for each. More keys take another cleaning. Where it is not set and memory "
+        "is limited (a cgroup, `ulimit -d`): at most a sixteenth of it.",
     )
     log_cleaner_io_buffer_size = int32(
         524288, inert="one MiB is read at a time, or a batch", dynamic=True, doc="Bytes of buffers of the cleaner."

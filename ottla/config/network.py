@@ -93,9 +93,18 @@ class Network(Options):
     security_inter_broker_protocol = string(
         "PLAINTEXT", inert="there is no other broker", doc="Protocol for traffic between brokers."
     )
-    socket_request_max_bytes = int32(104857600, at_least=1, doc="Longest request. A longer one closes its connection.")
+    socket_request_max_bytes = int32(
+        104857600,
+        at_least=1,
+        doc="Longest request. A longer one closes its connection. Where it is not set and memory is limited (a cgroup, "
+        "`ulimit -d`): at most a sixteenth of it, but room for two batches of `message.max.bytes`.",
+    )
     socket_send_buffer_bytes = int32(
-        -1, at_least=-1, kafka="102400", doc="SO_SNDBUF of connections; -1 lets the system grow it as needed."
+        -1,
+        at_least=-1,
+        kafka="102400",
+        doc="SO_SNDBUF of connections; -1 lets the system grow it as needed. Where it is not set and memory is limited "
+        "to less than 1 GiB (a cgroup, `ulimit -d`): a 1024th of it, at least 64 KiB.",
     )
     socket_receive_buffer_bytes = int32(
         -1, at_least=-1, kafka="102400", doc="SO_RCVBUF of connections; -1 lets the system grow it as needed."
@@ -115,7 +124,8 @@ class Network(Options):
         at_least=-1,
         kafka="-1",
         doc="Bytes of requests held in memory, over all connections, before reading pauses; -1 for no limit. Where it "
-        "is not set, at least `socket.request.max.bytes`.",
+        "is not set, at least `socket.request.max.bytes`, and at most an eighth of the memory where that is limited (a "
+        "cgroup, `ulimit -d`).",
     )
     connections_max_idle_ms = int64(
         600000, at_least=-1, doc="A connection that is silent for so long is closed; -1 for never."

@@ -31,7 +31,8 @@ class Promises(Options):
         268435456,
         at_least=1024,
         dynamic=True,
-        doc="Most bytes that one batch may decompress to where the broker has to look inside.",
+        doc="Most bytes that one batch may decompress to where the broker has to look inside. Where it is not set and "
+        "memory is limited (a cgroup, `ulimit -d`): at most a sixteenth of it.",
     )
     ottla_replication_factor_lenient = boolean(
         False,
@@ -119,8 +120,10 @@ class Limits(Options):
     ottla_connections_max_unsent_bytes = int64(
         268435456,
         at_least=1048576,
-        doc="Bytes of answers in memory that clients do not take, over all connections; beyond it the connection that"
-        " has not taken its answers for longest is closed. What the kernel sends from the page cache does not count.",
+        doc="Bytes of answers in memory, over all connections: what is read or converted for them, from before that "
+        "begins until clients have taken it. Reads that find no room wait; then the connection that has not taken its "
+        "answers for longest is closed. What the kernel sends from the page cache does not count. Where it is not set "
+        "and memory is limited (a cgroup, `ulimit -d`): at most a quarter of it.",
     )
     ottla_connection_unauthenticated_max_bytes = int32(
         524288,
