@@ -12,6 +12,9 @@ out of a socket takes several times as long there (`benchmarks/receive_copy.py`)
 Owned bytes count against `queued.max.request.bytes`. Who wants more when it is used up must wait with reading, but for
 one connection (the *exempt*): otherwise partial frames could hold all of it and none would ever be whole.
 
+So do copies that outlive their turn (`note_copied`: what old clients produce waits for its conversion). While there are
+any nobody is exempt: else one whole request after the other could become a copy.
+
 Rule for everybody: a view of received bytes is valid until the end of the turn in which its request started.
 """
 
@@ -54,6 +57,7 @@ class ReceiveBuffers:
         self._exempt: object | None = None
         self.max_owned_bytes = max_owned_bytes if max_owned_bytes > 0 else 1 << 62
         self.owned_bytes = 0
+        self._copied_bytes = 0
 
     def arena_piece(self) -> memoryview:
         """Room for one read. When little is left the turn's batches are appended at once, and the arena starts over."""
@@ -79,10 +83,21 @@ class ReceiveBuffers:
         """Whether `owner` may own that much more now. If not it stops reading and calls `wait`."""
         if self.owned_bytes + more_bytes <= self.max_owned_bytes or self._exempt is owner:
             return True
-        if self._exempt is None:
+        if self._exempt is None and not self._copied_bytes:
             self._exempt = owner
             return True
         return False
+
+    def note_copied(self, size_bytes: int) -> None:
+        """So many received bytes were copied, and are kept beyond the turn."""
+        self._copied_bytes += size_bytes
+        self.owned_bytes += size_bytes
+
+    def drop_copied(self, size_bytes: int) -> None:
+        """Copies of so many bytes are gone."""
+        self._copied_bytes -= size_bytes
+        self.owned_bytes -= size_bytes
+        self._wake()
 
     def wait(self, callback: Callable[[], None]) -> None:
         """Call `callback` once somebody gave bytes back; it asks `may_own` again."""

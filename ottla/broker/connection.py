@@ -30,13 +30,14 @@ from ottla.broker.bad_frame import describe_bad_size
 from ottla.broker.buffers import LARGE_FRAME_BYTES
 from ottla.broker.context import Peer
 from ottla.broker.held_bytes import FIRST_BYTES, HeldBytes
-from ottla.broker.sending import NO_DESCRIPTOR, send, unmapped_bytes
+from ottla.broker.sending import MOST_LEFT_BYTES, NO_DESCRIPTOR, send, unmapped_bytes
 from ottla.broker.slot import CloseConnection, Slot
 from ottla.protocol.framing import SIZE, SIZE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ottla.broker.answer_memory import Reservation
     from ottla.broker.connections import Connections
     from ottla.protocol.types import Buffer
 
@@ -75,7 +76,8 @@ class Connection(asyncio.BufferedProtocol):
         self._buffers = shared.buffers
         self._dispatcher = shared.dispatcher
         self._max_frame_bytes = shared.max_frame_bytes
-        self.peer = Peer(listener=listener, close=self.close)
+        self._memory = shared.answer_memory
+        self.peer = Peer(listener=listener, close=self.close, received=shared.buffers, hold=self._hold_answer)
         self.last_active_ms: float = shared.now_ms()
         self.was_active = False
         """Whether it has received or sent anything since `last_active_ms`; the sweep makes a time of it, since a look
@@ -103,6 +105,8 @@ class Connection(asyncio.BufferedProtocol):
         """The last turn that was long when this connection had started something in it."""
         self._closing: str | None = None
         self._is_draining = False
+        self._reservation: Reservation | None = None
+        """The memory of an answer that is there and has not left."""
 
     # -- what the event loop calls ------------------------------------------------------------------------------
 
@@ -116,6 +120,8 @@ class Connection(asyncio.BufferedProtocol):
         local = transport.get_extra_info("sockname")
         if local:
             peer.local_address = (_plain_host(str(local[0])), int(local[1]))
+        # A client that has left only a little of a long answer holds all of its memory, so it goes on when it has all.
+        transport.set_write_buffer_limits(high=MOST_LEFT_BYTES, low=0)
         peer.sends_maps = self._shared.sends_maps and transport.get_extra_info("sslcontext") is None
         raw: socket.socket | None = transport.get_extra_info("socket")
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
@@ -140,6 +146,7 @@ class Connection(asyncio.BufferedProtocol):
         for slot in slots:
             slot.cancel()
         self._out.clear()
+        self._let_go()
         self._drop_held()
         self._shared.later.discard(self)
         self._shared.remove(self)
@@ -297,7 +304,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """It takes them again."""
-        self._shared.note_taken(self)
+        self._memory.note_taken(self)
         self._release(OUTPUT)
         self._plan()
 
@@ -425,10 +432,16 @@ class Connection(asyncio.BufferedProtocol):
                 if ready_bytes >= self._shared.max_slot_bytes:
                     self._hold(ENOUGH)
         if started > 1:
-            turn.is_pipelined = True
+            self._note_pipelined(ready_bytes)
         if started and not is_due and self._out and not self._planned:
             self._plan()
         return start
+
+    def _note_pipelined(self, ready_bytes: int) -> None:
+        """One read brought several requests, whose answers take so much until the turn ends."""
+        self._turn.is_pipelined = True
+        if ready_bytes > LARGE_SEND_BYTES:
+            self._memory.note_copied(ready_bytes)
 
     def _take_reply(self, reply: list[Buffer] | Slot, *, has_more: bool) -> int:
         """Put what a request gave behind what was there before; how many bytes may leave already, if that counts."""
@@ -575,13 +588,15 @@ class Connection(asyncio.BufferedProtocol):
             self._hold(ENOUGH)
             self._plan()
             return
+        if self._reservation is not None and not self._slots:
+            self._let_go()  # from here on it counts as unsent, if the client does not take it
         if out:
             self._out = []
             self.was_active = True
             self._send(transport, out)
-            if self._pause & ENOUGH:
-                self._release(ENOUGH)
-                self._plan()
+        if self._pause & ENOUGH and self._reservation is None:
+            self._release(ENOUGH)
+            self._plan()
         if self._pause or self._slots:
             self._update_pauses()
         if self._closing is not None:
@@ -589,6 +604,16 @@ class Connection(asyncio.BufferedProtocol):
         elif self._is_draining and not self._slots:
             self._closing = "drained"
             transport.close()
+
+    def _hold_answer(self, reservation: Reservation) -> None:
+        """The answer that comes next takes so much memory: nothing more starts until it has left."""
+        self._reservation = reservation
+        self._hold(ENOUGH)
+
+    def _let_go(self) -> None:
+        reservation, self._reservation = self._reservation, None
+        if reservation is not None:
+            reservation.release()
 
     def _wait_for_turn(self) -> None:
         """The requests of this turn have held the loop for long enough: go on in a later one.
@@ -616,7 +641,7 @@ class Connection(asyncio.BufferedProtocol):
         if size_bytes > LARGE_SEND_BYTES:
             shared.note_large_send(size_bytes)
         if self._pause & OUTPUT:
-            shared.note_unsent(self, min(unmapped_bytes(replies), transport.get_write_buffer_size()))
+            self._memory.note_unsent(self, unmapped_bytes(replies))
 
     # -- pausing ----------------------------------------------------------------------------------------------------
 

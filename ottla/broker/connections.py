@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from ottla.broker.answer_memory import SHARES
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connection import Connection
 from ottla.config.declare import INT_MAX
@@ -58,7 +59,8 @@ class Connections:
         self.buffers = ReceiveBuffers(node.turn, config.queued_max_request_bytes)
         self.max_frame_bytes = config.socket_request_max_bytes
         self.max_slots = config.ottla_connection_max_pending_requests
-        self.max_slot_bytes = config.ottla_connection_max_pending_bytes
+        self.answer_memory = node.answer_memory
+        self.max_slot_bytes = min(config.ottla_connection_max_pending_bytes, node.answer_memory.max_bytes // SHARES)
         self.now_ms = node.clock.monotonic_ms
         self.later: set[Connection] = set()
         """Those that have requests to start and wait for a turn."""
@@ -67,10 +69,6 @@ class Connections:
         """How many reads `last_reader` has had since anybody else had one."""
         self._all: set[Connection] = set()
         self._by_host: Counter[str] = Counter()
-        self.max_unsent_bytes = config.ottla_connections_max_unsent_bytes
-        self.unsent_bytes = 0
-        """Memory in answers that clients do not take."""
-        self._unsent: dict[Connection, int] = {}
         self._large_turn = -1
         self.large_bytes = 0
         """Of the large replies that were sent in the newest turn with such."""
@@ -129,7 +127,7 @@ class Connections:
 
     def remove(self, connection: Connection) -> None:
         """A connection ended; nothing when it was refused."""
-        self.note_taken(connection)
+        self.answer_memory.note_taken(connection)
         if connection not in self._all:
             return
         self.metrics.connections_closed += 1
@@ -143,21 +141,6 @@ class Connections:
         if not self._all and self.on_empty is not None:
             self.on_empty()
 
-    def note_unsent(self, connection: Connection, size_bytes: int) -> None:
-        """`connection` holds so many more bytes for a client that does not take them; too many in all, and who has
-        held some for longest is closed, but for the only one: a single answer may be larger than the bound.
-        """
-        self._unsent[connection] = self._unsent.get(connection, 0) + size_bytes
-        self.unsent_bytes += size_bytes
-        while self.unsent_bytes > self.max_unsent_bytes and len(self._unsent) > 1:
-            oldest = next(iter(self._unsent))
-            self.note_taken(oldest)
-            oldest.close(
-                "its answers are not taken, and memory for such is used up:"
-                f" ottla.connections.max.unsent.bytes={self.max_unsent_bytes}"
-            )
-            oldest.abort()
-
     def note_large_send(self, size_bytes: int) -> None:
         """A reply of more than `connection.LARGE_SEND_BYTES` was sent in this turn."""
         if self._large_turn != self.turn.number:
@@ -168,10 +151,6 @@ class Connections:
     def has_sent_enough(self) -> bool:
         """Whether large replies wait for the next turn."""
         return self.large_bytes >= TURN_SEND_BYTES and self._large_turn == self.turn.number
-
-    def note_taken(self, connection: Connection) -> None:
-        """The client took what `connection` held, or the connection has ended."""
-        self.unsent_bytes -= self._unsent.pop(connection, 0)
 
     def drain(self) -> None:
         """Refuse new connections, read nothing more, let each one end when its requests are answered."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ottla.broker.answer_memory import Reservation
+    from ottla.broker.buffers import ReceiveBuffers
     from ottla.broker.fetch_path import FetchForms
     from ottla.broker.node import Node
     from ottla.broker.produce_path import ProduceForms
@@ -29,8 +31,10 @@ class Peer:
     `sends_maps` says that record bytes may be given as views of mapped files (plaintext on uvloop only: anything that
     reads the bytes in our process would die of a lost page). `software`: what the client calls itself (KIP-511), empty
     until it has. `close(reason)` ends the connection after this turn with one log line. The forms belong to the
-    dispatcher (`produce_path.py`, `fetch_path.py`). `on_end` is the group coordinator's: called once when the
-    connection has ended, None where no member came by it.
+    dispatcher (`produce_path.py`, `fetch_path.py`). `received` counts what of a request is kept beyond its turn, and
+    `hold(reservation)` the memory of the answer that is given next, until it has left; both None where no connection
+    stands behind. `on_end` is the group coordinator's: called once when the connection has ended, None where no member
+    came by it.
     """
 
     listener: str = "PLAINTEXT"
@@ -42,12 +46,15 @@ class Peer:
     produce_forms: ProduceForms | None = None
     fetch_forms: FetchForms | None = None
     close: Callable[[str], None] = field(default=_ignore, repr=False)
+    received: ReceiveBuffers | None = field(default=None, repr=False)
+    hold: Callable[[Reservation], None] | None = field(default=None, repr=False)
     on_end: Callable[[], None] | None = field(default=None, repr=False)
 
     def end(self) -> None:
         """The connection has ended: say so, and hold on to nothing, neither to logs nor in a circle to itself."""
         self.produce_forms = self.fetch_forms = None
         self.close = _ignore
+        self.hold = None
         on_end, self.on_end = self.on_end, None
         if on_end is not None:
             on_end()

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 FIRST_PRODUCE_VERSION_WITH_BATCHES: Final = 3
 FIRST_FETCH_VERSION_WITH_BATCHES: Final = 4
 FIRST_FETCH_VERSION_WITH_V1: Final = 2
-MAX_FETCH_BYTES: Final = 16 * 1024 * 1024
+MAX_FETCH_BYTES: Final = 4 * 1024 * 1024
 """Stored bytes that one Fetch of an old client may read, whatever it asks for: each of them is converted."""
 MAX_CONVERTED_RECORDS: Final = 500_000
 """In one batch or message set. Each is an object in memory while it is converted, and a small message may hold many."""
@@ -187,7 +187,7 @@ class Converted(NamedTuple):
         next_offset: behind the last batch that was looked at: where to read on if there are no messages.
     """
 
-    messages: bytes
+    messages: bytearray
     next_offset: int
 
 
@@ -235,7 +235,7 @@ def to_messages(
     except CorruptBatch as error:
         if not messages:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-    return Converted(bytes(messages), next_offset)
+    return Converted(messages, next_offset)
 
 
 def _records_for(

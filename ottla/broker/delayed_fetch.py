@@ -117,7 +117,13 @@ class DelayedFetch:
                 partition.watch(watch)
 
     def _look_again(self) -> None:
-        """Read the partitions that changed; answer if that is enough now."""
+        """Read the partitions that changed; answer if that is enough now.
+
+        One append may wake very many: those for whose answers this turn has no memory left read in the next.
+        """
+        if self._node.answer_memory.is_turn_full:
+            self._node.turn.after_append(self._look_again)
+            return
         woken, self._woken = self._woken, set()
         if self._pending.done or self._timer is None:
             return

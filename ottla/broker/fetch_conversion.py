@@ -1,6 +1,7 @@
 """What was read for an old client becomes messages: in a worker thread, and then again where nothing came of it.
 
-Record for record in Python, conversion takes too long for the broker's own thread. A stretch of a log may hold nothing
+Record for record in Python, conversion takes too long for the broker's own thread; one is under way at a time, since
+more would only share the interpreter, and each needs memory. A stretch of a log may hold nothing
 that an old client can see (control batches, batches that compaction has emptied): Kafka then answers with bytes that
 make such a client give up; here reading goes on behind them until there is a message or the end. Called by the Fetch
 handler, on the broker's thread.
@@ -10,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ottla.broker.conversion import MAX_FETCH_BYTES, Converted, magic_for_fetch, to_messages
+from ottla.broker.conversion import Converted, magic_for_fetch, to_messages
 from ottla.broker.read_damage import note_damage
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -22,7 +23,15 @@ if TYPE_CHECKING:
     from ottla.protocol.api.fetch import FetchResponse
     from ottla.storage.slice import LogSlice
 
+CONVERTED_WEIGHT: Final = 3
+"""Bytes of memory for each stored byte: what was read, the messages that it becomes (which take more room), and a batch
+of records while it is converted. What a compressed batch holds comes on top, of one at a time."""
+
+NOTHING_HERE: Final = -1
+"""As the most that is copied on the broker's thread: a worker reads all of it."""
+
 _Outcome = Converted | KafkaError | OSError
+_NOTHING: Final = Converted(bytearray(), -1)
 
 
 @dataclass(slots=True)
@@ -34,6 +43,7 @@ class ConvertedPart:
         piece: what was read of it, never mapped.
         offset: from which on records are wanted; moves on where there are none.
         max_bytes: the client's limit for the partition.
+        most_bytes: how much is read of it at a time.
     """
 
     data: FetchResponse.PartitionData
@@ -41,28 +51,36 @@ class ConvertedPart:
     piece: LogSlice
     offset: int
     max_bytes: int
+    most_bytes: int
 
 
 def convert_parts(
-    node: Node, api_version: int, parts: Sequence[ConvertedPart], done: Callable[[BaseException | None], None]
+    node: Node,
+    api_version: int,
+    parts: Sequence[ConvertedPart],
+    done: Callable[[BaseException | None], None],
+    is_given_up: Callable[[], bool],
 ) -> None:
-    """Fill in the answers of all `parts`, and call `done`, with an error only if there is a bug."""
+    """Fill in the answers of all `parts`, and call `done`, with an error only if there is a bug.
+
+    Once `is_given_up` the rest is left undone: nobody waits for it.
+    """
     magic = magic_for_fetch(api_version)
 
     def convert() -> list[_Outcome]:
-        return [_convert(part, magic) for part in parts]
+        return [_NOTHING if is_given_up() else _convert(part, magic) for part in parts]
 
     def converted(outcomes: list[_Outcome] | None, error: BaseException | None) -> None:
         if outcomes is None:
             done(error)
             return
         unfinished = [part for part, outcome in zip(parts, outcomes, strict=True) if _goes_on(node, part, outcome)]
-        if unfinished:
-            convert_parts(node, api_version, unfinished, done)
+        if unfinished and not is_given_up():
+            convert_parts(node, api_version, unfinished, done, is_given_up)
         else:
             done(None)
 
-    node.workers.run(convert, converted)
+    node.conversions.run(convert, converted)
 
 
 def _convert(part: ConvertedPart, magic: int) -> _Outcome:
@@ -89,8 +107,9 @@ def _goes_on(node: Node, part: ConvertedPart, outcome: _Outcome) -> bool:
             return False
         part.offset = outcome.next_offset
         try:
-            most = min(part.max_bytes, MAX_FETCH_BYTES)
-            part.piece = part.partition.read(part.offset, most, at_least_one=True, allow_map=False)
+            part.piece = part.partition.read(
+                part.offset, part.most_bytes, at_least_one=True, allow_map=False, most_copied_bytes=NOTHING_HERE
+            )
         except (KafkaError, OSError) as error:
             outcome = error
         else:

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 MAX_FORMS = 256
 """Forms remembered per connection; a client that reads more partitions one by one takes the long way for the rest."""
 
+MOST_COPIED_BYTES = 1 << 20
+"""Of one answer, where the transport cannot send a map. What is read by the long way asks for memory first."""
+
 NO_SESSION_EPOCH = -1
 READ_COMMITTED = 1
 NO_EPOCH = -1
@@ -224,8 +227,19 @@ class FetchForms:
         form.meter.note((perf_counter_ns() - started_ns) // 1000, 1)
         return [form.head_size, correlation_id, form.head_rest, records, form.after]
 
-    def learn(self, frame: memoryview, request: FetchRequest, version: int, partition: Partition, node: Node) -> None:
-        """Remember the form of a request that takes the long way, if the place of its offset is sure."""
+    def learn(
+        self,
+        frame: memoryview,
+        request: FetchRequest,
+        version: int,
+        partition: Partition,
+        node: Node,
+        max_fetch_bytes: int,
+    ) -> None:
+        """Remember the form of a request that takes the long way, if the place of its offset is sure.
+
+        `max_fetch_bytes`: no answer is longer, whatever is asked for (`most_bytes`).
+        """
         content = bytes(frame)
         offset = _INT64.pack(request.topics[0].partitions[0].fetch_offset)
         at = _offset_position(content, request, version)
@@ -240,7 +254,7 @@ class FetchForms:
         meter = node.metrics.meter("Fetch", version, 0)
         self._form = None
         self._forms[content[_FORM_START - _LENGTH_BYTES : at]] = FetchForm(
-            request, version, partition, front, suffix, node.config.fetch_max_bytes, meter
+            request, version, partition, front, suffix, max_fetch_bytes, meter
         )
 
 
@@ -260,6 +274,11 @@ def _offset_position(content: bytes, request: FetchRequest, version: int) -> int
     finally:
         asked.fetch_offset = fetch_offset
     return len(content) - len(body) + at if at >= 0 else -1
+
+
+def most_bytes(peer: Peer, node: Node) -> int:
+    """The longest answer that is given without the long way: where records are copied (no maps may be sent), less."""
+    return node.config.fetch_max_bytes if peer.sends_maps else min(node.config.fetch_max_bytes, MOST_COPIED_BYTES)
 
 
 def learn_fetch_form(peer: Peer, frame: memoryview, request: FetchRequest, version: int, node: Node) -> None:
@@ -287,4 +306,4 @@ def learn_fetch_form(peer: Peer, frame: memoryview, request: FetchRequest, versi
         return  # each answer lists those that it has to do with
     if peer.fetch_forms is None:
         peer.fetch_forms = FetchForms()
-    peer.fetch_forms.learn(frame, request, version, partition, node)
+    peer.fetch_forms.learn(frame, request, version, partition, node, most_bytes(peer, node))

@@ -2,22 +2,27 @@
 made of them.
 
 Partitions are looked at in the order of the request, as many at once as the caller says, and again when they have
-changed; what is read of each is a view of hot bytes, or a slice that a worker reads for the answer. Nothing here waits:
-whether there is enough, or anything is wrong that must be told at once, is the caller's question (`is_answerable`).
+changed; what is read of each is a view of hot bytes, or a slice that a worker reads for the answer, once there is
+memory for it (`fetch_aside.py`). Nothing here waits: whether there is enough, or anything is wrong that must be told at
+once, is the caller's question (`is_answerable`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import mmap
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.answer_memory import SHARES
 from ottla.broker.conversion import FIRST_FETCH_VERSION_WITH_BATCHES, MAX_FETCH_BYTES
-from ottla.broker.fetch_conversion import ConvertedPart, convert_parts
+from ottla.broker.fetch_aside import AsideRead
+from ottla.broker.fetch_conversion import CONVERTED_WEIGHT, NOTHING_HERE, ConvertedPart, convert_parts
 from ottla.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchTarget
 from ottla.broker.pending import Pending
 from ottla.broker.read_damage import note_damage
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.log_reader import SMALLEST_MAP_BYTES
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -50,6 +55,7 @@ class FetchRead:
         self.targets = targets
         self.partitions: list[Partition | None] = []
         self._node = node
+        self._peer = context.connection
         self._api_version = context.api_version
         self._session = session
         self._is_incremental = session is not None and request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH)
@@ -62,6 +68,9 @@ class FetchRead:
         if self._converts:
             self._allow_map = False
             self._max_bytes = min(self._max_bytes, MAX_FETCH_BYTES)
+        self._most_copied_bytes = NOTHING_HERE if self._converts else SMALLEST_MAP_BYTES
+        self._copied_bytes = 0
+        self._copies_at_most = node.answer_memory.max_bytes // SHARES
         self._results: list[PartitionData] = []
         self._slices: list[LogSlice | None] = []
         self._bytes = 0
@@ -101,37 +110,73 @@ class FetchRead:
         """The response to what has been read; a pending one (`pending`, if given) when bytes must be read or converted
         in a thread first, which then is completed.
         """
+        if self.is_ready():
+            if self._copied_bytes:
+                self._node.answer_memory.note_copied(self._copied_bytes)
+            return self.response()
+        reply = pending or Pending(parks=True)
+        AsideRead(self, self._node, self._peer, reply, CONVERTED_WEIGHT if self._converts else 1).begin()
+        return reply
+
+    # -- what a worker reads (`fetch_aside.Aside`) ------------------------------------------------------------------
+
+    def is_ready(self) -> bool:
+        """Whether nothing is left to be read or converted by a worker."""
+        return not any(piece is not None and piece.length and piece.view is None for piece in self._slices)
+
+    def shorten(self, most_bytes: int) -> int:
+        """Let what a worker reads, and what is copied already, take that much, but for the first batch; how much."""
+        taken_bytes = 0
+        for index, piece in enumerate(self._slices):
+            left_bytes = most_bytes - taken_bytes
+            if piece is not None and piece.view is None and piece.length > left_bytes:
+                self._read_one(index, max(left_bytes, 0), at_least_one=not taken_bytes)
+            taken_bytes += _memory_of(self._slices[index])
+        return taken_bytes
+
+    def put_back(self) -> list[int]:
+        """Let go of everything that was read; which partitions had something."""
+        held = [index for index, piece in enumerate(self._slices) if piece is not None and piece.length]
+        for index in held:
+            self._slices[index] = None
+        self._bytes = self._copied_bytes = 0
+        return held
+
+    def read_anew(self, indexes: Sequence[int], most_bytes: int) -> None:
+        """Read these partitions once more, at most so many bytes in all, but for the first batch."""
+        self._max_bytes = min(self._max_bytes, most_bytes)
+        self.look_again(indexes)
+
+    def run_aside(self, done: Callable[[BaseException | None], None], is_given_up: Callable[[], bool]) -> None:
+        """Read and convert in a worker; `done` on the broker's thread, with an error only if there is a bug."""
         if self._converts:
-            return self._as_messages(pending)
+            self._convert(done, is_given_up)
+            return
         cold = [
-            index
+            (index, piece)
             for index, piece in enumerate(self._slices)
             if piece is not None and piece.length and piece.view is None
         ]
-        if not cold:
-            return self._response()
-        reply = pending or Pending(parks=True)
 
         def read() -> list[bytes | KafkaError | OSError]:
-            return [_read_blocking(self._slices[index]) for index in cold]
+            return [_read_blocking(piece, is_given_up) for _, piece in cold]
 
-        def done(pieces: Sequence[bytes | KafkaError | OSError] | None, error: BaseException | None) -> None:
-            if pieces is None:
-                assert error is not None
-                reply.fail(error)
-                return
-            for index, piece in zip(cold, pieces, strict=True):
-                self._slices[index] = None
-                if isinstance(piece, (KafkaError, OSError)):
-                    partition = self.partitions[index]
-                    assert partition is not None
-                    self._results[index] = self._refused(self.targets[index], partition, piece)
-                else:
-                    self._results[index].records = piece
-            reply.complete(self._response())
+        def came(pieces: Sequence[bytes | KafkaError | OSError] | None, error: BaseException | None) -> None:
+            if pieces is not None:
+                for (index, _), piece in zip(cold, pieces, strict=True):
+                    self._slices[index] = None
+                    if isinstance(piece, (KafkaError, OSError)):
+                        self._refuse(index, piece)
+                    else:
+                        self._results[index].records = piece
+            done(error)
 
-        self._node.workers.run(read, done)
-        return reply
+        self._node.workers.run(read, came)
+
+    def size_bytes(self) -> int:
+        """Bytes of memory in what has been read."""
+        read_bytes = sum(len(data.records) for data in self._results if isinstance(data.records, (bytes, bytearray)))
+        return read_bytes + sum(map(_memory_of, self._slices))
 
     def _find(self, target: FetchTarget) -> tuple[Partition | None, ErrorCode]:
         catalog = self._node.catalog
@@ -170,19 +215,49 @@ class FetchRead:
                 self._is_due = True
             else:
                 room = min(target.max_bytes, self._max_bytes - self._bytes)
-                piece = partition.read(
-                    target.fetch_offset,
-                    max(room, 0),
-                    at_least_one=self._bytes == 0 or (self._gives_each and self._bytes < self._max_bytes),
-                    committed_only=self._committed_only,
-                    allow_map=self._allow_map and not self._must_list_aborted(partition),
-                )
-                self._slices[index] = piece
+                if self._copied_bytes >= self._copies_at_most:
+                    room = 0
+                is_first = self._bytes == 0 or (self._gives_each and self._bytes < self._max_bytes)
+                self._slices[index] = piece = self._piece(target, partition, max(room, 0), at_least_one=is_first)
                 self._bytes += piece.length
         except (KafkaError, OSError) as error:
             self._is_due = True
             data = self._refused(target, partition, error)
         return data
+
+    def _piece(self, target: FetchTarget, partition: Partition, most_bytes: int, *, at_least_one: bool) -> LogSlice:
+        """What there is of a partition within the limit. Raises KafkaError, OSError."""
+        piece = partition.read(
+            target.fetch_offset,
+            most_bytes,
+            at_least_one=at_least_one,
+            committed_only=self._committed_only,
+            allow_map=self._allow_map and not self._must_list_aborted(partition),
+            most_copied_bytes=self._most_copied_bytes,
+        )
+        if piece.view is not None and 0 < piece.length <= SMALLEST_MAP_BYTES:
+            self._copied_bytes += piece.length
+        return piece
+
+    def _read_one(self, index: int, most_bytes: int, *, at_least_one: bool) -> None:
+        """Read a partition once more, which has been described, within another limit."""
+        partition, before = self.partitions[index], self._slices[index]
+        assert partition is not None
+        assert before is not None
+        self._bytes -= before.length
+        self._slices[index] = None
+        try:
+            piece = self._piece(self.targets[index], partition, most_bytes, at_least_one=at_least_one)
+        except (KafkaError, OSError) as error:
+            self._refuse(index, error)
+        else:
+            self._slices[index] = piece
+            self._bytes += piece.length
+
+    def _refuse(self, index: int, error: KafkaError | OSError) -> None:
+        partition = self.partitions[index]
+        assert partition is not None
+        self._results[index] = self._refused(self.targets[index], partition, error)
 
     def _refused(self, target: FetchTarget, partition: Partition, error: KafkaError | OSError) -> PartitionData:
         """What is told of a partition that could not be read, at once or in a worker: the others are none the worse."""
@@ -233,31 +308,24 @@ class FetchRead:
             return FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
         return None
 
-    def _as_messages(self, pending: Pending[FetchResponse] | None) -> FetchResponse | Pending[FetchResponse]:
-        """The response of an old client, once what was read has been converted."""
+    def _convert(self, done: Callable[[BaseException | None], None], is_given_up: Callable[[], bool]) -> None:
+        """Make messages of what was found for an old client."""
         parts: list[ConvertedPart] = []
         for index, piece in enumerate(self._slices):
             partition = self.partitions[index]
             if partition is not None and piece is not None and piece.length:
                 target = self.targets[index]
+                most_bytes = min(piece.length, target.max_bytes)
                 parts.append(
-                    ConvertedPart(self._results[index], partition, piece, target.fetch_offset, target.max_bytes)
+                    ConvertedPart(
+                        self._results[index], partition, piece, target.fetch_offset, target.max_bytes, most_bytes
+                    )
                 )
                 self._slices[index] = None
-        if not parts:
-            return self._response()
-        reply = pending or Pending(parks=True)
+        convert_parts(self._node, self._api_version, parts, done, is_given_up)
 
-        def done(error: BaseException | None) -> None:
-            if error is None:
-                reply.complete(self._response())
-            else:
-                reply.fail(error)
-
-        convert_parts(self._node, self._api_version, parts, done)
-        return reply
-
-    def _response(self) -> FetchResponse:
+    def response(self) -> FetchResponse:
+        """The response of what has been read."""
         session = self._session
         topics: list[FetchResponse.FetchableTopicResponse] = []
         topic: FetchResponse.FetchableTopicResponse | None = None
@@ -301,11 +369,17 @@ class FetchRead:
         return FetchResponse(session_id=0 if session is None else session.id, responses=topics)
 
 
-def _read_blocking(piece: LogSlice | None) -> bytes | KafkaError | OSError:
+def _memory_of(piece: LogSlice | None) -> int:
+    """Bytes of memory that it takes, or will once a worker has read it: none where the kernel sends from a map."""
+    if piece is None or (piece.view is not None and isinstance(piece.view.obj, mmap.mmap)):
+        return 0
+    return piece.length
+
+
+def _read_blocking(piece: LogSlice, is_given_up: Callable[[], bool]) -> bytes | KafkaError | OSError:
     """In a worker thread: the bytes, or what is wrong with them (no batch lies there) or with the disk."""
-    assert piece is not None
     try:
-        return piece.read_blocking()
+        return b"" if is_given_up() else piece.read_blocking()
     except (KafkaError, OSError) as error:
         return error
     except ValueError as error:  # the file was closed meanwhile: its topic is gone

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ottla.broker.answer_memory import AnswerMemory
 from ottla.broker.catalog import Catalog
 from ottla.broker.chores import Chores
 from ottla.broker.disk import QueuedSyncer, ThreadedSyncer
@@ -23,7 +24,7 @@ from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.profiles import profile_named
 from ottla.broker.timers import Timers
 from ottla.broker.turn import Turn
-from ottla.broker.workers import InlineWorkers, ThreadedWorkers
+from ottla.broker.workers import InlineWorkers, OneAtATime, ThreadedWorkers
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.clock import SystemClock
 from ottla.storage.clock_trust import ClockLimits, ClockTrust
@@ -76,6 +77,11 @@ class Node:
         else:
             self.syncer = ThreadedSyncer(self.turn, self.metrics, self.clock, self.timers, post)
             self.workers = ThreadedWorkers(post)
+        self.conversions = OneAtATime(self.workers)
+        """Between message formats: old clients' Produce and Fetch."""
+        self.answer_memory = AnswerMemory(
+            config.ottla_connections_max_unsent_bytes, self.turn, self.timers, self.clock.monotonic_ms
+        )
         self.log_manager = LogManager(config, self.files, self.clock, self.clock_trust.estimate_ms)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self.clock)
         self.profile = profile_named(config.ottla_profile)

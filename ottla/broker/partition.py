@@ -21,6 +21,7 @@ from ottla.protocol.records.batch import CorruptBatch
 from ottla.protocol.records.formats import iter_any
 from ottla.storage.append import NO_TIMESTAMP, AllStored, AppendResult
 from ottla.storage.leader_epochs import UNDEFINED_EPOCH
+from ottla.storage.log_reader import ANY_BYTES
 from ottla.storage.slice import LogSlice
 
 if TYPE_CHECKING:
@@ -334,19 +335,35 @@ class Partition:
             watcher.wake()
 
     def read(
-        self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False, allow_map: bool = True
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        at_least_one: bool,
+        committed_only: bool = False,
+        allow_map: bool = True,
+        most_copied_bytes: int = ANY_BYTES,
     ) -> LogSlice:
         """Whole batches from the one that holds `offset` up to what may be seen, at most `max_bytes`.
 
-        `at_least_one` gives the first batch even when it is larger. Raises KafkaError(OFFSET_OUT_OF_RANGE).
+        `at_least_one` gives the first batch even when it is larger. What is longer than `most_copied_bytes` and may not
+        be mapped is left to a thread. Raises KafkaError(OFFSET_OUT_OF_RANGE).
         """
         self.settle()
         log = self.log
         end_offset = self.last_stable_offset if committed_only else self.high_watermark
-        view = log.reader.read_on(offset, max_bytes, end_offset, allow_map, at_least_one)
-        if view is not None:
-            return LogSlice(view, len(view))
-        return log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one, allow_map=allow_map)
+        if allow_map or max_bytes <= most_copied_bytes:
+            view = log.reader.read_on(offset, max_bytes, end_offset, allow_map, at_least_one)
+            if view is not None:
+                return LogSlice(view, len(view))
+        return log.read(
+            offset,
+            max_bytes,
+            end_offset=end_offset,
+            at_least_one=at_least_one,
+            allow_map=allow_map,
+            most_copied_bytes=most_copied_bytes,
+        )
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest epoch not above `epoch`, where it ended), never beyond what may be seen; (-1, -1) when unknown.

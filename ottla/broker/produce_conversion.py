@@ -15,6 +15,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.storage.append import FIRST_PRODUCE_VERSION_WITH_ZSTD, AppendEntry, Refused
 
 if TYPE_CHECKING:
+    from ottla.broker.context import Peer
     from ottla.broker.node import Node
     from ottla.broker.partition import Partition
 
@@ -47,11 +48,14 @@ def convert_now(parts: Sequence[OldRecords], version: int, converted: Converted)
         converted(part, _entry(part, part.records, version))
 
 
-def convert_aside(node: Node, parts: Sequence[OldRecords], version: int, converted: Converted) -> None:
+def convert_aside(node: Node, peer: Peer, parts: Sequence[OldRecords], version: int, converted: Converted) -> None:
     """Convert in a worker thread, and tell when that is done. The records are copied first: their buffer is the
-    connection's.
+    connection's. The copies count as received until then.
     """
     copies = [bytearray(part.records) for part in parts]
+    copied_bytes = sum(map(len, copies))
+    if peer.received is not None:
+        peer.received.note_copied(copied_bytes)
 
     def convert() -> list[AppendEntry | Refused]:
         return [_entry(part, memoryview(copy), version) for part, copy in zip(parts, copies, strict=True)]
@@ -60,10 +64,13 @@ def convert_aside(node: Node, parts: Sequence[OldRecords], version: int, convert
         if entries is None:
             LOG.error("bug: old messages could not be converted", exc_info=error)
             entries = [Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the messages could not be converted")] * len(parts)
+        copies.clear()
         for part, entry in zip(parts, entries, strict=True):
             converted(part, entry)
+        if peer.received is not None:
+            peer.received.drop_copied(copied_bytes)
 
-    node.workers.run(convert, done)
+    node.conversions.run(convert, done)
 
 
 def _may_expand(part: OldRecords) -> bool:

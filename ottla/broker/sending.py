@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 JOIN_BYTES = 16 << 10
 """Replies up to this size are joined for a transport; larger ones go as they are."""
+MOST_LEFT_BYTES = 64 << 10
+"""A transport may keep so much before its client counts as one that does not take its answers."""
 MAX_PIECES = 1024
 """Of one `writev` (IOV_MAX)."""
 NO_DESCRIPTOR = -1
@@ -45,9 +47,11 @@ def send(transport: asyncio.Transport, fd: int, replies: Sequence[Buffer], size_
 
 def unmapped_bytes(replies: Sequence[Buffer]) -> int:
     """How many bytes of `replies` are memory of ours, and not pages of a file that the kernel sends."""
-    return sum(
-        len(reply) for reply in replies if not (isinstance(reply, memoryview) and isinstance(reply.obj, mmap.mmap))
-    )
+    return sum(len(reply) for reply in replies if not _is_mapped(reply))
+
+
+def _is_mapped(reply: Buffer) -> bool:
+    return isinstance(reply, memoryview) and isinstance(reply.obj, mmap.mmap)
 
 
 def _joined(replies: Sequence[Buffer]) -> list[Buffer]:
@@ -71,6 +75,9 @@ def _behind(pieces: Sequence[Buffer], sent: int) -> list[Buffer]:
     """What is left behind the first `sent` bytes."""
     for number, piece in enumerate(pieces):
         if sent < len(piece):
-            return [memoryview(piece)[sent:], *pieces[number + 1 :]]
+            rest = memoryview(piece)[sent:]
+            if len(rest) <= MOST_LEFT_BYTES < len(piece) and not _is_mapped(piece):
+                rest = memoryview(bytes(rest))  # the end of an answer does not hold all of its memory
+            return [rest, *pieces[number + 1 :]]
         sent -= len(piece)
     return []

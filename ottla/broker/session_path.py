@@ -30,7 +30,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from ottla.broker.delayed_fetch import PARTITIONS_PER_STEP
-from ottla.broker.fetch_path import FetchForms
+from ottla.broker.fetch_path import FetchForms, most_bytes
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.message import encode
@@ -114,7 +114,15 @@ class SessionForms(FetchForms):
         """Look at no request until one is expected again."""
         self.frame_bytes = NEVER_BYTES
 
-    def learn(self, frame: memoryview, request: FetchRequest, version: int, partition: Partition, node: Node) -> None:
+    def learn(
+        self,
+        frame: memoryview,
+        request: FetchRequest,
+        version: int,
+        partition: Partition,
+        node: Node,
+        max_fetch_bytes: int,
+    ) -> None:
         """A request without a session between those of a session: the session's form stays."""
 
     def _remember(self, request: FetchRequest, context: Context, session: FetchSession) -> None:
@@ -122,7 +130,7 @@ class SessionForms(FetchForms):
         self._session = session
         self._asked = _limits(request, context)
         self._changes = self._cold_epoch = NO_EPOCH
-        self._max_bytes = min(request.max_bytes, self._node.config.fetch_max_bytes)
+        self._max_bytes = min(request.max_bytes, most_bytes(context.connection, self._node))
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._meter = self._node.metrics.meter("Fetch", version, 0)
         plain = copy(request)

@@ -7,9 +7,10 @@ Group syncs have threads of their own, one per log directory (`disk.py`).
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 Post = Callable[[Callable[[], None]], None]
 """Runs a callable on the broker's thread, soon; may be called from any thread."""
@@ -43,6 +44,40 @@ class InlineWorkers:
 
     def close(self) -> None:
         """Nothing to end."""
+
+
+class OneAtATime:
+    """Work of one kind, piece after piece, in the order in which it came: what a piece needs is needed once."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._waiting: deque[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = deque()
+        self._is_busy = False
+
+    def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """As `Workers.run`, once those that came before are done."""
+        self._waiting.append((work, done))
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._is_busy or not self._waiting:
+            return
+        work, done = self._waiting.popleft()
+        self._is_busy = True
+
+        def finished(result: Any, error: BaseException | None) -> None:
+            self._is_busy = False
+            try:
+                done(result, error)
+            finally:
+                self._begin()
+
+        try:
+            self._workers.run(work, finished)
+        except Exception as error:  # no thread could be started: who waits is answered, the next one may be luckier
+            if not self._is_busy:
+                raise  # it was `done` that failed, in workers that do all at once
+            finished(None, error)
 
 
 class ThreadedWorkers:
@@ -91,3 +126,4 @@ class ThreadedWorkers:
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+            del job  # what it has read would stay here until there is more to do

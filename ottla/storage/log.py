@@ -26,7 +26,7 @@ from ottla.storage.append import NO_TIMESTAMP, AllStored, AppendEntry, AppendRes
 from ottla.storage.append_plan import PlannedBatch, SegmentRun, plan_producers, plan_runs
 from ottla.storage.files import IOV_MAX
 from ottla.storage.intake import take_in
-from ottla.storage.log_reader import End
+from ottla.storage.log_reader import ANY_BYTES, End
 from ottla.storage.log_retention import LogRetention
 from ottla.storage.log_state import LogState
 from ottla.storage.log_writer import MAX_WRITE_BYTES, short_write, undo_write, write_run
@@ -254,6 +254,7 @@ class Log(LogState):
         at_least_one: bool = True,
         allow_map: bool = True,
         is_checked: bool = True,
+        most_copied_bytes: int = ANY_BYTES,
     ) -> LogSlice:
         """Whole batches from the one that contains `offset`, at most `max_bytes`, of one segment, below `end_offset`.
 
@@ -261,6 +262,7 @@ class Log(LogState):
             at_least_one: the first batch comes even if it is larger than `max_bytes` (KIP-74).
             allow_map: False where our own code will read the bytes (TLS, decoding).
             is_checked: False where the caller checks each batch itself, and goes on behind one that is not sound.
+            most_copied_bytes: what is longer, and not mapped, is left to a thread though it may be hot.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE outside log start and log end; CORRUPT_MESSAGE for damage on the way.
@@ -273,7 +275,9 @@ class Log(LogState):
             )
         if offset >= end_offset or offset == self.log_end_offset:
             return EMPTY_SLICE
-        return self.reader.read(offset, max_bytes, self._end(end_offset), at_least_one, allow_map, is_checked)
+        return self.reader.read(
+            offset, max_bytes, self._end(end_offset), at_least_one, allow_map, is_checked, most_copied_bytes
+        )
 
     def _end(self, end_offset: int) -> End | int:
         if end_offset >= self.log_end_offset:

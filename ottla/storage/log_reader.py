@@ -8,6 +8,7 @@ looked at since the start (`soundness.py`): the slice then does its reading in a
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -25,6 +26,7 @@ MAX_HINTS: Final = 128
 so many older ones: letting go of all old ones at times is cheaper than of the oldest one at each read."""
 SMALLEST_MAP_BYTES: Final = 64 * 1024
 """From here on sending from the map is cheaper than a copy."""
+ANY_BYTES: Final = sys.maxsize
 
 
 class End(NamedTuple):
@@ -83,11 +85,19 @@ class LogReader:
         self._older_hints.clear()
 
     def read(
-        self, offset: int, max_bytes: int, end: End | int, at_least_one: bool, allow_map: bool, is_checked: bool
+        self,
+        offset: int,
+        max_bytes: int,
+        end: End | int,
+        at_least_one: bool,
+        allow_map: bool,
+        is_checked: bool,
+        most_copied_bytes: int = ANY_BYTES,
     ) -> LogSlice:
         """Whole batches from the one that contains `offset`, which lies below `end` (as an offset where its position
         is unknown). `is_checked`: up to the first that is not sound, where they come from the disk or nobody has
-        looked at them yet; else the caller sees to that.
+        looked at them yet; else the caller sees to that. What is longer than `most_copied_bytes`, and not mapped, is
+        found and not read: a thread does.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE, what lies at a batch's place is none.
@@ -117,7 +127,7 @@ class LogReader:
             self._next_position, self._next_sound_end = stretch.end, sound_end
         if sound_end < stretch.end and is_checked:
             return LogSlice(None, stretch.end - stretch.position, load=lambda: _load(stretch, is_checked))
-        return _slice(stretch, allow_map, is_checked)
+        return _slice(stretch, allow_map, is_checked, most_copied_bytes)
 
     def read_on(
         self, offset: int, max_bytes: int, end_offset: int, allow_map: bool, at_least_one: bool = True
@@ -269,14 +279,14 @@ def _cut(
     return _Stretch(segment, position, position + first.size_bytes, first.next_offset, next_base)
 
 
-def _slice(stretch: _Stretch, allow_map: bool, is_checked: bool) -> LogSlice:
+def _slice(stretch: _Stretch, allow_map: bool, is_checked: bool, most_copied_bytes: int) -> LogSlice:
     segment, position = stretch.segment, stretch.position
     length = stretch.end - position
     if allow_map and length >= SMALLEST_MAP_BYTES:
         view = segment.file.resident_view(position, length)
         if view is not None:
             return LogSlice(view, length)
-    else:
+    elif length <= most_copied_bytes:
         data = segment.file.pread_nowait(length, position)
         if data is not None:
             return LogSlice(memoryview(data), length)

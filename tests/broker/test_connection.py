@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kit.clock import ManualClock
 from kit.transport import FakeTransport, feed
 
+from ottla.broker.answer_memory import AnswerMemory
 from ottla.broker.buffers import FIRST_BYTES, READ_BYTES
 from ottla.broker.connection import READS_ALONE, Connection
 from ottla.broker.connections import Connections
@@ -70,6 +71,9 @@ class Shell:
         self.timers = Timers()
         self.turn = Turn(self.clock.wall_ms)
         self.echo = Echo()
+        self.answer_memory = AnswerMemory(
+            self.config.ottla_connections_max_unsent_bytes, self.turn, self.timers, self.clock.monotonic_ms
+        )
         self.connections = Connections(self, self.echo)  # type: ignore[arg-type]  # a node without storage
 
     def connect(self, host: str = "192.0.2.7") -> tuple[Connection, FakeTransport]:

@@ -13,6 +13,7 @@ import pytest
 from kit.clock import ManualClock
 from kit.transport import FakeTransport, feed
 
+from ottla.broker.answer_memory import AnswerMemory
 from ottla.broker.buffers import ARENA_BYTES, FIRST_BYTES, POOL_BYTES, READ_BYTES
 from ottla.broker.connection import Connection
 from ottla.broker.connections import Connections
@@ -80,6 +81,9 @@ class Shell:
         self.timers = Timers()
         self.turn = Turn(self.clock.wall_ms)
         self.answers = Answers()
+        self.answer_memory = AnswerMemory(
+            self.config.ottla_connections_max_unsent_bytes, self.turn, self.timers, self.clock.monotonic_ms
+        )
         self.connections = Connections(self, self.answers)  # type: ignore[arg-type]  # a node without storage
 
     def connect(self, *, takes: bool = True) -> tuple[Connection, SlowTransport | FakeTransport]:
@@ -268,7 +272,7 @@ def test_answers_that_nobody_takes_keep_to_their_bound_over_all_connections() ->
         shell.feed(connection, frame(b"g%d" % MIB))
     held = sum(transport.unsent_bytes for _, transport in slow)
     assert held <= 16 * MIB
-    assert shell.connections.unsent_bytes == held
+    assert shell.answer_memory.unsent_bytes == held
     assert shell.is_served()
 
 
@@ -294,16 +298,16 @@ def test_one_answer_above_the_bound_still_gets_through() -> None:
     assert not transport.closed
     assert isinstance(transport, SlowTransport)
     transport.take_all()
-    assert shell.connections.unsent_bytes == 0
+    assert shell.answer_memory.unsent_bytes == 0
 
 
 def test_what_ended_connections_held_counts_no_more() -> None:
     shell = Shell()
     connection, _ = shell.connect(takes=False)
     shell.feed(connection, frame(b"g%d" % MIB))
-    assert shell.connections.unsent_bytes > 0
+    assert shell.answer_memory.unsent_bytes > 0
     connection.connection_lost(None)
-    assert shell.connections.unsent_bytes == 0
+    assert shell.answer_memory.unsent_bytes == 0
 
 
 # --- time

@@ -20,6 +20,7 @@ class FakeTransport(asyncio.Transport):
         self.closed = False
         self.aborted = False
         self.unsent_bytes = 0
+        self.write_buffer_limits: tuple[int | None, int | None] | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         assert not self.closed, "written to a closed transport"
@@ -45,6 +46,9 @@ class FakeTransport(asyncio.Transport):
 
     def abort(self) -> None:
         self.closed = self.aborted = True
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.write_buffer_limits = (high, low)
 
     def get_write_buffer_size(self) -> int:
         return self.unsent_bytes

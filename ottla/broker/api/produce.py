@@ -84,7 +84,7 @@ def _convert(old: list[OldRecords], produce: _Produce, context: Context) -> None
         convert_now(old, context.api_version, converted)
     else:
         produce.pending.parks = True
-        convert_aside(context.node, old, context.api_version, converted)
+        convert_aside(context.node, context.connection, old, context.api_version, converted)
 
 
 def _find_topic(data: ProduceRequest.TopicProduceData, context: Context) -> tuple[Topic | None, ErrorCode]:
