@@ -74,6 +74,18 @@ def never_reads(address: tuple[str, int], stop: Event) -> None:
             send_some(one, data)
 
 
+def old_fetches(address: tuple[str, int], stop: Event) -> None:
+    """200 clients fetch everything once by Fetch v2, which has to be converted, and read nothing."""
+    topic = TOPIC.encode()
+    body = struct.pack(">hhih", 1, 2, 0, -1)  # Fetch v2, correlation id, no client id
+    body += struct.pack(">iii", -1, 500, 1)  # replica, longest wait, fewest bytes
+    body += struct.pack(f">ih{len(topic)}si", 1, len(topic), topic, 1) + struct.pack(">iqi", 0, 0, FETCH_BYTES)
+    sockets = connect(address, 200)
+    for one in sockets:
+        send_some(one, struct.pack(">i", len(body)) + body)
+    stop.wait()
+
+
 def slow_readers(address: tuple[str, int], stop: Event) -> None:
     """200 clients fetch everything and take 1 KiB of it 20 times a second."""
     data = fetches(1)
@@ -142,6 +154,7 @@ def half_open(address: tuple[str, int], stop: Event) -> None:
 ATTACKS: list[Attack] = [
     nobody,
     never_reads,
+    old_fetches,
     slow_readers,
     fetch_everything,
     byte_at_a_time,
