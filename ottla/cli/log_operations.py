@@ -88,7 +88,7 @@ def trust_clock(address: str, as_json: bool) -> None:
     """Let the running broker believe its wall clock, which has jumped: what is too old by it may be deleted now.
 
     After a jump of more than ottla.clock.jump.max.ms deletion by time waits, and an ERROR line of the broker says so.
-    The broker takes this from its own machine only, at ottla.http.listener, which must be set.
+    The broker takes this from its own machine only, at its ottla.http.listener.
 
     \b
     Example:

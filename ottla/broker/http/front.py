@@ -25,6 +25,7 @@ COMMANDS = {
     "ottla log retain [TOPIC]": "delete now what retention would delete later",
     "ottla log clean TOPIC": "compact now what the cleaner would compact later",
     "ottla log explain TOPIC-N --retention --compaction": "why each segment is still here",
+    "ottla log trust-clock": "the wall clock is right, although it has jumped",
 }
 """What the operations of this port are for, as they are asked: by POST and from this machine only."""
 

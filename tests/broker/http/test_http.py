@@ -241,7 +241,7 @@ def test_the_front_page_links_every_page_and_names_every_operation() -> None:
     assert {"/", *read.links} == pages_of(node, lambda: True).keys()
     for path in operations_of(node):
         command = path.removeprefix("/log/").replace("cleaning", "clean")  # what became of it: the same command asks
-        assert f"ottla log {command} " in text
+        assert f"<code>ottla log {command}" in text
     for part in ("<strong>ready</strong>", "[::]:9092", f"cluster {node.catalog.cluster_id}", "/data (online)"):
         assert part in text
     assert "not accepting requests" in page(node, "/", accepts=False).body.decode()
