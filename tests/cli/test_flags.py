@@ -28,7 +28,9 @@ class Flag(NamedTuple):
 
 
 def every_flag(command: click.Command = main, parent: click.Context | None = None) -> Iterator[Flag]:
-    context = click.Context(command, parent=parent, info_name="ottla" if parent is None else command.name)
+    # With its settings, as click makes it: what a command learns of its --help from its first context it keeps.
+    name = "ottla" if parent is None else command.name
+    context = click.Context(command, parent=parent, info_name=name, **command.context_settings)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             found = command.get_command(context, name)

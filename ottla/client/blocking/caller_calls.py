@@ -21,6 +21,9 @@ from ottla.client.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+LOOK_S = 1.0
+"""No wait is longer without a look: a Ctrl-C that comes just before a lock is waited for does not end that wait."""
+
 T = TypeVar("T")
 _Call = tuple[Callable[[], object], "concurrent.futures.Future[None]"]
 
@@ -59,11 +62,12 @@ class CallerCalls:
         running.add_done_callback(self._on_done)
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._calls or running.done())
+                self._changed.wait_for(lambda: self._calls or running.done(), LOOK_S)
                 call = self._calls.popleft() if self._calls else None
-            if call is None:
+            if call is not None:
+                self._run_here(*call)
+            elif running.done():
                 return running.result()
-            self._run_here(*call)
 
     def _on_done(self, _: concurrent.futures.Future[T]) -> None:
         with self._changed:

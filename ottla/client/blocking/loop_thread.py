@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar
 
+from ottla.client.blocking.caller_calls import LOOK_S
 from ottla.client.errors import ClientClosed
 
 try:
@@ -140,12 +141,20 @@ class LoopThread:
             coroutine.close()
             raise ClientClosed("the program is ending") from None
         try:
-            return running.result() if wait is None else wait(running)
+            return _result_of(running) if wait is None else wait(running)
         except concurrent.futures.CancelledError:
             raise ClientClosed("the client was closed") from None
         except BaseException:
             running.cancel()
             raise
+
+
+def _result_of(running: concurrent.futures.Future[T]) -> T:
+    """Wait for it, looking up now and then; see `LOOK_S`."""
+    while not running.done():
+        with contextlib.suppress(concurrent.futures.TimeoutError):
+            return running.result(LOOK_S)
+    return running.result()
 
 
 def _end_with_multiprocessing() -> None:
