@@ -44,6 +44,8 @@ STAMPED_LATER_MS: Final = 600_000
 """How far beyond the time that was seen to be behind stamps may be of it: a client buffers records, and what is known
 of the time is written every five minutes.
 """
+USUAL_OFF_MS: Final = 7 * 86_400_000
+"""A machine is often off for so long; its start is a WARNING, which a laptop logs after a weekend, and no ERROR."""
 LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999: the last moment that is shown as a date."""
 
@@ -153,7 +155,9 @@ class ClockTrust:
     # -- what happens
 
     def begin(self, known: KnownTime | None) -> None:
-        """A broker starts; `known` is None in new directories. Logs an ERROR where the wall clock is ahead."""
+        """A broker starts; `known` is None in new directories. Logs an ERROR where the wall clock is ahead, a WARNING
+        where the machine may have been off for so long.
+        """
         wall_ms, boot_ms, limits = self._clock.wall_ms(), self._clock.boot_ms(), self._limits()
         self._looked_ms = boot_ms
         self._offset_ms = wall_ms - boot_ms
@@ -181,6 +185,7 @@ class ClockTrust:
                 "The machine has not been off since, so the clock is wrong now or was then"
                 if is_same_boot
                 else "Either the machine was off that long, or its clock is wrong",
+                logging.WARNING if not is_same_boot and gap_ms <= USUAL_OFF_MS else logging.ERROR,
             )
         elif gap_ms < -limits.jump_max_ms:
             self._leave(Standing.BEHIND, gap_ms, known.waited_ms)
@@ -261,8 +266,9 @@ class ClockTrust:
     def _leave(self, standing: Standing, gap_ms: int, waited_ms: int) -> None:
         self.standing, self._gap_ms, self._waited_ms = standing, gap_ms, waited_ms
 
-    def _say_ahead(self, wall_ms: int, believed_ms: int, reason: str) -> None:
-        logger.error(
+    def _say_ahead(self, wall_ms: int, believed_ms: int, reason: str, level: int = logging.ERROR) -> None:
+        logger.log(
+            level,
             "the wall clock, %s, is %s ahead of the time that this broker knows, %s. %s. Time-based deletion"
             " (retention.ms, delete.retention.ms, expiry of offsets and of producer ids) waits: it goes by the known"
             " time until the clock comes back, `ottla log trust-clock` says that the clock is right, or in %s"

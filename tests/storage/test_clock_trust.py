@@ -38,6 +38,20 @@ def go_on(trust: ClockTrust, clock: ManualClock, ms: int, step_ms: int = 30_000)
 
 
 @pytest.mark.parametrize(
+    ("off_ms", "level"),
+    [(HOUR_MS, None), (HOUR_MS + 1, logging.WARNING), (7 * DAY_MS, logging.WARNING), (7 * DAY_MS + 1, logging.ERROR)],
+)
+def test_a_machine_that_was_off_for_some_days_is_a_warning(
+    off_ms: int, level: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    known = KnownTime(clock.wall_ms() - clock.boot_ms() - off_ms, 5, "another boot")
+    trust = trusting(clock, known)
+    assert trust.is_suspect == (level is not None)
+    assert [one.levelno for one in caplog.records] == ([] if level is None else [level])
+
+
+@pytest.mark.parametrize(
     ("ms", "standing"),
     [
         (HOUR_MS, Standing.PLAUSIBLE),
