@@ -67,7 +67,7 @@ class PartitionRemoval:
         """Whether no directory of a deleted topic is left under its name, as far as is known: none is on its way out,
         and none was left to the next start.
         """
-        return not self._under_way and not self._has_left_files and self._log_manager.deletions_are_settled
+        return not self._under_way and not self._has_left_files and self._log_manager.deletions.are_settled
 
     def is_under_way(self, topic: str) -> bool:
         """Whether directories of that name are still in the way."""

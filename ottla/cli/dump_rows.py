@@ -18,6 +18,7 @@ from ottla.protocol.records.batch import BatchHeader, CorruptBatch, Record
 from ottla.protocol.records.formats import any_crc_matches, decode_any
 from ottla.storage import layout
 from ottla.storage.checkpoint import BrokenFile, read_offsets
+from ottla.storage.directory_shapes import SEGMENT_OF_0_7
 from ottla.storage.files import File, Files
 from ottla.storage.index_reading import OFFSET_ENTRY, TIME_ENTRY, read_index
 from ottla.storage.kafka_uuid import uuid_to_text
@@ -35,6 +36,8 @@ MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
 MAX_TEXT_BYTES: Final = 1024 * 1024
 """Largest small text file that is shown."""
 
+UNREAD_0_7: Final = "segment of Kafka 0.7, a format that is not read"
+"""What is said of a `*.kafka`."""
 _OFFSET_CHECKPOINTS = (
     layout.RECOVERY_POINT_CHECKPOINT_FILE,
     layout.LOG_START_OFFSET_CHECKPOINT_FILE,
@@ -94,6 +97,8 @@ def _kind_of(path: Path) -> tuple[str, Callable[[Files, Path, bool], Iterator[Ro
         return "leader epochs", _epoch_rows
     if name in _TEXT_FILES:
         return "text", _text_rows
+    if SEGMENT_OF_0_7.fullmatch(name):
+        return UNREAD_0_7, None
     return "unknown", None
 
 

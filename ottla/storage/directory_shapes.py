@@ -32,7 +32,7 @@ METADATA: Final = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 BOOTSTRAP_FILE: Final = "bootstrap.checkpoint"
 """Lies beside a metadata log (see `ottla.broker.metadata.snapshot`)."""
 _VOTERS_SNAPSHOT: Final = "00000000000000000000-0000000000.checkpoint"
-_SEGMENT_OF_0_7: Final = re.compile(r"[0-9]{1,20}\.kafka")
+SEGMENT_OF_0_7: Final = re.compile(r"[0-9]{1,20}\.kafka")
 
 
 class Shape(Enum):
@@ -50,7 +50,7 @@ def segment_of_0_7(files: Files, path: Path) -> str | None:
     names = files.list_directory(path)
     if any(name.endswith(layout.LOG_SUFFIX) for name in names):
         return None
-    return next((name for name in sorted(names) if _SEGMENT_OF_0_7.fullmatch(name)), None)
+    return next((name for name in sorted(names) if SEGMENT_OF_0_7.fullmatch(name)), None)
 
 
 def words_of_0_7(segment: Path) -> str:

@@ -54,18 +54,10 @@ from ottla.storage.log_homes import (
     home_for_missing,
     home_for_new,
     scan,
-    set_aside,
 )
 from ottla.storage.log_loading import Jobs, Opened, open_all
 from ottla.storage.log_opening import LogOpening
-from ottla.storage.unfinished_deletions import (
-    OTHER_TOPIC,
-    PUT_BACK,
-    UNKNOWN,
-    RemovedTopics,
-    is_deleted,
-    rename_deleted,
-)
+from ottla.storage.unfinished_deletions import RemovedTopics, UnfinishedDeletions, Unwanted
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
@@ -76,9 +68,6 @@ if TYPE_CHECKING:
     from ottla.storage.log import Log
 
 logger = logging.getLogger(__name__)
-
-MAX_NAMES_IN_A_LINE = 10
-"""Of topics, in one line of the log."""
 
 
 @dataclass(slots=True)
@@ -114,8 +103,8 @@ class LogManager:
         """Writes which offsets of the logs are on disk; any thread may ask it to."""
         self._claimed: list[LogDirectory] = []
         self._removals = DelayedRemovals(files)
-        self.deletions_are_settled = True
-        """Whether no directory of a deleted topic was left under its name, nor may be in a directory that is away."""
+        self.deletions = UnfinishedDeletions(config, files, clock, self._removals)
+        """What is left of deleted topics, and whether anything is."""
         self.loading = LoadProgress(clock)
         """How far opening the logs has come; may be asked, and told to stop, from any thread."""
         self._opening = LogOpening(config, files, estimate_ms or clock.wall_ms, self.loading)
@@ -303,67 +292,24 @@ class LogManager:
     def _clear_unwanted(
         self,
         present: Mapping[TopicPartition, Sequence[LogDirectory]],
-        wanted: Mapping[TopicPartition, WantedLog],
+        wanted: Collection[TopicPartition],
         removed: RemovedTopics,
         loaded: LoadedLogs,
     ) -> None:
         """Rename what lies under partitions' names and is not theirs: to `-delete` or to `-stray`."""
         unwanted = [
-            (topic_partition, home)
+            Unwanted(topic_partition, home, topic_partition in self._homes)
             for topic_partition, homes in present.items()
             for home in homes
             if topic_partition.topic != CLUSTER_METADATA_TOPIC
             and topic_partition not in loaded.failed
             and self._homes.get(topic_partition) is not home
-            and not home.is_offline
         ]
         is_any_away = any(directory.is_offline for directory in self.directories)
         gone = removed() if unwanted or is_any_away else {}
         if is_any_away and gone:
-            self.deletions_are_settled = False
-        deleted: dict[LogDirectory, list[TopicPartition]] = {}
-        for one, home in unwanted:
-            if home.is_offline:
-                continue
-            reason = OTHER_TOPIC if one in wanted else UNKNOWN
-            try:
-                if is_deleted(self._files, home.path / str(one), one.topic, gone):
-                    if not home.was_clean:
-                        self._removals.add(rename_deleted(self._files, home, one), self._when_deleted())
-                        deleted.setdefault(home, []).append(one)
-                        continue
-                    reason = PUT_BACK
-                loaded.strays.append(set_aside(self._files, home, one, reason))
-                if self._homes.get(one) is None:
-                    home.checkpoints.forget([one])
-            except OSError as error:
-                self.deletions_are_settled = False
-                home.mark_failed(error)
-        for home, partitions in deleted.items():
-            self._settle_deleted(home, partitions, loaded)
-
-    def _settle_deleted(self, home: LogDirectory, partitions: list[TopicPartition], loaded: LoadedLogs) -> None:
-        """The new names of deleted partitions, on the disk."""
-        try:
-            home.settle_names(home.name_made())
-            home.checkpoints.forget([one for one in partitions if self._homes.get(one) is None])
-        except OSError as error:
-            self.deletions_are_settled = False
-            home.mark_failed(error)
-            return
-        loaded.deleted.extend(partitions)
-        topics = sorted({one.topic for one in partitions})
-        names = ", ".join(topics[:MAX_NAMES_IN_A_LINE]) + (", ..." if len(topics) > MAX_NAMES_IN_A_LINE else "")
-        logger.info(
-            "%s: %d directories of deleted topics (%s) were left by the last stop, which came before they were removed:"
-            " they are removed now",
-            home.path,
-            len(partitions),
-            names,
-        )
-
-    def _when_deleted(self) -> int:
-        return self._clock.monotonic_ms() + self._config.log_segment_delete_delay_ms
+            self.deletions.are_settled = False
+        loaded.deleted, loaded.strays = self.deletions.clear(unwanted, wanted, gone)
 
     def _advice(self, reason: Exception) -> str:
         """What to do about a small file that does not read; what else keeps a log away says so itself."""
@@ -427,37 +373,25 @@ class LogManager:
         home = self._homes.pop(topic_partition)
         log.abandon()
         if home.is_offline:
-            self.deletions_are_settled = False
+            self.deletions.are_settled = False
             return _nothing_to_settle
         doomed = home.path / delete_directory_name(topic, partition)
         try:
             self._files.rename(home.path / partition_directory_name(topic, partition), doomed)
         except OSError as error:
-            self.deletions_are_settled = False
+            self.deletions.are_settled = False
             home.mark_offline(error)
             raise
         self._removals.add(doomed, self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
         return partial(_settle_deletion, home, home.name_made())
 
-    def delete_unopened(self, topic: str, topic_id: UUID, partitions: Iterable[int]) -> None:
-        """Rename the directories of partitions that could not be opened, and that are this topic's, to `-delete`.
-
-        Blocks: there are few of them. What cannot be renamed, or does not say whose it is, is left to the next start.
-        """
+    def delete_unopened(self, topic: str, topic_id: UUID, partitions: Collection[int]) -> None:
+        """As `delete_log`, of partitions that are not open; durable at once, or left to the next start. Blocks."""
         for partition in partitions:
-            one = TopicPartition(topic, partition)
-            self.checkpoints.log_deleted(one)
-            for home in self._not_offline():
-                try:
-                    path = home.path / str(one)
-                    if self._files.is_directory(path) and is_deleted(self._files, path, topic, {topic_id: topic}):
-                        self._removals.add(rename_deleted(self._files, home, one), self._when_deleted())
-                        home.settle_names(home.name_made())
-                except OSError as error:
-                    self.deletions_are_settled = False
-                    home.mark_failed(error)
+            self.checkpoints.log_deleted(TopicPartition(topic, partition))
+        self.deletions.delete(topic, topic_id, partitions, self._not_offline())
         if any(directory.is_offline for directory in self.directories):
-            self.deletions_are_settled = False
+            self.deletions.are_settled = False
 
     def unlink_due(self, now_ms: int) -> int:
         """Remove deleted partitions whose delay is over; returns how many. `now_ms` is monotonic."""

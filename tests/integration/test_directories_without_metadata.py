@@ -56,7 +56,7 @@ def test_what_a_start_refuses_is_unchanged_and_what_a_repair_makes_of_it_is_serv
 
     said = run("log", "verify", "--repair", "--yes", data)
     assert said.status == 0, said
-    assert "1 topics with 4 partitions" in said.out
+    assert "1 topic with 4 partitions" in said.out
     ids = {(data / f"orders-{index}" / "partition.metadata").read_bytes() for index in PARTITIONS}
     assert len(ids) == 1
     again = run("log", "verify", "--repair", data)
@@ -88,6 +88,7 @@ def test_a_directory_of_kafka_0_7_is_called_so(tmp_path: Path) -> None:
         said = run("log", *arguments)
         assert said.status == 1
         assert said.line == f"ottla: {line}"
+    assert "2048.kafka   segment of Kafka 0.7, a format that is not read, 0 bytes\n" in run("log", "dump", data).out
     assert tree(data) == before
 
 
@@ -114,4 +115,4 @@ def test_a_number_that_nobody_can_have_meant_makes_no_partitions(tmp_path: Path)
     (data / "orders-1").rename(data / "orders-2000000000")
     said = run("log", "verify", "--repair", "--yes", data)
     assert "orders-2000000000: left out, since too many partitions before it are not there" in said.out
-    assert "1 topics with 4 partitions" in said.out
+    assert "1 topic with 4 partitions" in said.out

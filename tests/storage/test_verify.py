@@ -20,6 +20,7 @@ from ottla.storage import layout
 from ottla.storage.checkpoint import read_offsets, write_offsets
 from ottla.storage.layout import TopicPartition
 from ottla.storage.leader_epoch_checkpoint import EpochEntry, write_leader_epochs
+from ottla.storage.partition_metadata import write_partition_metadata
 from ottla.storage.scan import walk
 from ottla.storage.verify import Finding, NothingToVerify, Severity, Verification
 from ottla.storage.verify_index import TimeIndexCheck
@@ -481,6 +482,21 @@ def test_a_folder_that_the_metadata_does_not_know_is_a_note_that_says_what_becom
     assert "the next start sets it aside as -stray" in found.problem
     start_node(files)
     assert not files.is_directory(DATA / name)
+
+
+def test_what_a_crash_left_of_a_deleted_topic_is_a_note_that_says_what_becomes_of_it() -> None:
+    node, files, _ = start_node()
+    node.catalog.create_topics([NewTopic("gone")], lambda outcomes: None)
+    node.settle()
+    topic_id = node.catalog.topics["gone"].id
+    node.catalog.delete_topics(["gone"], lambda outcomes: None)
+    node.settle()
+    files = files.kill()
+    files.make_directory(DATA / "gone-0")
+    write_partition_metadata(files, DATA / "gone-0", topic_id)
+    found = [one for one in findings(files) if one.path == DATA / "gone-0"]
+    assert {one.severity for one in found} == {Severity.NOTE}
+    assert found[-1].problem == "its topic was deleted, and the stop came first: the next start removes it"
 
 
 def test_the_records_of_a_stray_are_served_where_it_takes_the_place_of_a_new_partition() -> None:

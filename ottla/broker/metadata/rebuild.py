@@ -40,11 +40,10 @@ from ottla.storage.directory_format import read_clean_shutdown
 from ottla.storage.directory_shapes import Shape, has_metadata_log, shape_of
 from ottla.storage.files import Files
 from ottla.storage.kafka_uuid import random_uuid, uuid_to_text
-from ottla.storage.manager import MAX_NAMES_IN_A_LINE
 from ottla.storage.meta_properties import MetaProperties, write_meta_properties
 from ottla.storage.partition_metadata import read_partition_metadata, write_partition_metadata
 from ottla.storage.repair import Mend
-from ottla.storage.unfinished_deletions import is_deleted
+from ottla.storage.unfinished_deletions import MAX_NAMES_IN_A_LINE, is_deleted
 from ottla.storage.verify_findings import Finding, Severity
 
 BUILDING: Final = METADATA_DIRECTORY + ".building"
@@ -161,7 +160,7 @@ class MetadataRebuild:
         """Topics of partitions' directories alone: not for a program to decide."""
         found = Counter(one.topic for one, _ in self._remains.partition_directories())
         topics = ", ".join(sorted(found)[:MAX_NAMES_IN_A_LINE]) + (", ..." if len(found) > MAX_NAMES_IN_A_LINE else "")
-        count = f"{found.total():,} partition{'s' if found.total() != 1 else ''}"
+        count = counted(found.total(), "partition")
         plan = f"a metadata log is made with topics as the partitions' directories say ({reason}), once you agree to it"
         question = f"Make a metadata log in {self._root}, with topics of the {count} that lie there ({topics})?"
         if self._may_be_elsewhere:
@@ -198,10 +197,11 @@ class MetadataRebuild:
         remains, image = self._remains, self._remains.image
         end_offset, epoch = remains.highest()
         if not remains.is_complete:
-            lines.append(
-                f"users, quotas and configurations are as at offset {image.end_offset} of the old log, which"
-                f" reached to {end_offset} at least: look at them"
-            )
+            if end_offset:
+                lines.append(
+                    f"users, quotas and configurations are as at offset {image.end_offset} of the old log, which"
+                    f" reached to {end_offset} at least: look at them"
+                )
             looked_at = ", ".join(map(str, remains.roots))
             lines.append(f"partitions were looked for in {looked_at}: those elsewhere become -stray at the next start")
             lines.extend(self._finish_deletions())
