@@ -6,6 +6,9 @@ clean marker everything from the recovery point on is unsure. There
 recovery_scan.py looks at every batch and cuts, keeps aside, writes again and syncs. All of it may be interrupted and
 done again. Only then are leader epochs and producers loaded and the log served.
 
+No log ends before what its checkpoints say that it had reached: `lost_end.py`. What a log start frees goes with
+retention, as in life: nothing here unlinks a segment because a small file says so.
+
 What holds nothing unsure needs no sync here: names that may not be durable yet (an empty segment's) go with the log's
 first group sync, as in life.
 """
@@ -24,16 +27,18 @@ from ottla.storage import layout, leftovers
 from ottla.storage.append_plan import RollLimits
 from ottla.storage.checkpoint import BrokenFile
 from ottla.storage.epoch_runs import EpochRuns
+from ottla.storage.errors import StorageError
 from ottla.storage.files import Files
 from ottla.storage.health import DirectoryHealth, IndependentDirectory
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.leader_epoch_checkpoint import EpochEntry, read_leader_epochs
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log import Log
+from ottla.storage.lost_end import leave_gap, require_possible
 from ottla.storage.missing_files import begins_late
 from ottla.storage.producer_recovery import load_producers, remove_stray_snapshots, scan_transactions
 from ottla.storage.recovery_report import RecoveryReport
-from ottla.storage.recovery_scan import Progress, RecoveryScan, first_unsure, remove_segment
+from ottla.storage.recovery_scan import Progress, RecoveryScan, first_unsure
 from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
 from ottla.storage.segment import Segment
 from ottla.storage.transactions import NONE_OPEN, LogTransactions, TransactionReplay, load_transactions
@@ -58,6 +63,7 @@ def open_log(
     high_watermark: int = 0,
     indexed_offset: int = 0,
     gaps_before: int = 0,
+    is_log_start_certain: bool = True,
     producer_id_expiration_ms: int | None = None,
     health: DirectoryHealth | None = None,
     index_cache: IndexCache | None = None,
@@ -72,12 +78,14 @@ def open_log(
         indexed_offset: up to where the index files of the segment that it lies in are known to be on disk, 0 for
             unknown; they are made anew from there on.
         gaps_before: offsets below it may be missing (`missing_offsets.py`), whatever the topic says now.
+        is_log_start_certain: `log_start_offset` is what was once written, by its file's checksum.
         producer_id_expiration_ms: `producer.id.expiration.ms`; None takes the broker's.
         health: of the directory in `log.dirs`; is told about a full or failing disk.
         index_cache: bounds the memory of sealed segments' indexes, for all logs together.
         progress: called now and then while scanning.
 
     Raises:
+        StorageError: the checkpoints cannot be true of this log; nothing was freed or lost.
         OSError: the directory cannot be read or repaired; it is for the manager to call it offline.
     """
     opening = _Opening(files, directory, config, now_ms, index_cache, RecoveryReport(was_clean=was_clean))
@@ -102,9 +110,19 @@ def open_log(
         )
         end_offset = scan.run()
         opening.scanned_epochs = scan.epochs.entries()
-    if not segments or end_offset is None or end_offset < log_start_offset:
-        _start_empty(opening, segments, log_start_offset)
+    if not segments or end_offset is None:
+        segments[:] = [opening.create(log_start_offset)]
         end_offset = log_start_offset
+    reached = max(recovery_point, high_watermark, end_offset)
+    next_offset = max(reached, log_start_offset)
+    try:
+        require_possible(directory, end_offset, next_offset)
+        if log_start_offset > reached:
+            _check_log_start(opening, log_start_offset, end_offset, is_certain=is_log_start_certain)
+    except StorageError:
+        for segment in segments:
+            segment.abandon()
+        raise
     if was_clean and begins_late(files, directory, segments[0].base_offset, log_start_offset):
         logger.error(
             "%s: the log began at offset %d when it was stopped, and its first segment begins at %d: the files before"
@@ -129,6 +147,12 @@ def open_log(
         snapshots=contents.snapshots,
     )
     transactions = _load_transactions(opening, segments, contents.transaction_indexes, end_offset, replayed)
+    if end_offset < next_offset:
+        _report_lost_end(opening, end_offset, next_offset, log_start_offset, recovery_point)
+        if was_clean:
+            segments[-1].rebuild_indexes(seal=False)  # they may speak of what is gone
+        leave_gap(segments, end_offset, next_offset, max(epochs.latest, 0), opening.create)
+        end_offset = next_offset
     if was_clean:
         remove_stray_snapshots(files, directory, contents.snapshots, [segment.base_offset for segment in segments])
     else:
@@ -228,16 +252,49 @@ def _trusted_end(opening: _Opening, segments: list[Segment]) -> int | None:
         return None
 
 
-def _start_empty(opening: _Opening, segments: list[Segment], offset: int) -> None:
-    """A log without records that begins at `offset`; segments that end before the log start are gone for readers
-    anyway.
+def _check_log_start(opening: _Opening, log_start_offset: int, end_offset: int, *, is_certain: bool) -> None:
+    """A log start beyond everything that the log is known to have held: after a crash in `page-cache` records that
+    were deleted may have been lost, too. Anywhere else it is a wrong one, which would hide all. Raises StorageError.
     """
-    for segment in segments:
-        logger.warning("%s: segment %d lies before the log start %d", opening.directory, segment.base_offset, offset)
-        remove_segment(opening.files, segment)
-    if segments:
-        opening.files.sync_directory(opening.directory)
-    segments[:] = [opening.create(offset)]
+    if not opening.report.was_clean and (is_certain or opening.config.ottla_acks_all != "sync"):
+        return
+    root = opening.directory.parent
+    raise StorageError(
+        f"{root / layout.LOG_START_OFFSET_CHECKPOINT_FILE}: {opening.directory.name} is said to begin at offset"
+        f" {log_start_offset}, and its log ends at {end_offset}; stop the broker and run"
+        f" `ottla log verify --repair {root}`"
+    )
+
+
+def _report_lost_end(
+    opening: _Opening, end_offset: int, next_offset: int, log_start_offset: int, recovery_point: int
+) -> None:
+    """What is gone, and that its offsets are not given out again."""
+    report = opening.report
+    report.gap = end_offset, next_offset
+    is_promised = report.was_clean or opening.config.ottla_acks_all == "sync" or end_offset < recovery_point
+    first = max(end_offset, log_start_offset)
+    if first >= next_offset:
+        logger.warning(
+            "%s: the log ends at offset %d; what is missing before its log start %d was deleted: it begins there",
+            opening.directory,
+            end_offset,
+            log_start_offset,
+        )
+        return
+    report.lost_below_high_watermark = is_promised
+    logger.log(
+        logging.ERROR if is_promised else logging.WARNING,
+        "%s: the log ends at offset %d, and had reached %d when that was last written down: %s are gone, offsets %d to"
+        " %d; the next record gets offset %d, in a new leader epoch",
+        opening.directory,
+        end_offset,
+        next_offset,
+        "records that were acknowledged" if is_promised else "records that were not synced",
+        first,
+        next_offset - 1,
+        next_offset,
+    )
 
 
 def _load_epochs(opening: _Opening, segments: list[Segment], end_offset: int) -> LeaderEpochs:

@@ -16,7 +16,8 @@ class RecoveryReport:
         truncated_bytes: of torn tails.
         kept_aside: names of `.corrupt-<ms>` files.
         has_unsynced_names: names of files may not be durable yet; the log's first sync sees to them.
-        lost_below_high_watermark: records are gone that were promised (`ottla.acks.all=sync`).
+        lost_below_high_watermark: records are gone that were promised.
+        gap: offset where the log ended before what it had reached, and where it goes on: in a new leader epoch.
     """
 
     was_clean: bool = True
@@ -27,3 +28,4 @@ class RecoveryReport:
     kept_aside: list[str] = field(default_factory=list)
     has_unsynced_names: bool = False
     lost_below_high_watermark: bool = False
+    gap: tuple[int, int] | None = None

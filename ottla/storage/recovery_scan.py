@@ -133,7 +133,6 @@ class RecoveryScan:
             segment.size_bytes and segment.base_offset >= self._recovery_point for segment in segments
         ):
             self._files.sync_directory(self._directory)
-        self._check_high_watermark(next_offset)
         return next_offset
 
     def _look_for_cleaning(self, segments: Sequence[Segment]) -> None:
@@ -291,13 +290,3 @@ class RecoveryScan:
             segment.file.fdatasync()
         segment.synced_bytes = segment.size_bytes
         segment.sound.add(found.checked_from, ENDLESS)
-
-    def _check_high_watermark(self, end_offset: int) -> None:
-        if self._config.ottla_acks_all == "sync" and end_offset < self._high_watermark:
-            self._report.lost_below_high_watermark = True
-            logger.error(
-                "%s: the log ends at offset %d, below its high watermark %d: records that were acknowledged are gone",
-                self._directory,
-                end_offset,
-                self._high_watermark,
-            )

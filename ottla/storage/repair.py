@@ -300,15 +300,17 @@ class Repair:
     def _log(self, path: Path, one: TopicPartition, found: _Found, checkpoints: CheckpointMending) -> Iterator[Mend]:
         if checkpoints.has_lost_recovery_points and self.verification.has_segments(one):
             found.first_base_offset = 0
-        if found.first_base_offset is not None or found.snapshots:
-            start = checkpoints.recovery_point(one)
+        end_offset = self.verification.log_end_offsets.get(one, 0)
+        has_lost_end = checkpoints.reached(one) > end_offset
+        if found.first_base_offset is not None or found.snapshots or has_lost_end:
+            start = min(checkpoints.recovery_point(one), end_offset)
             if found.first_base_offset is not None:
                 start = min(start, found.first_base_offset)
             mending = LogMending(
                 path,
                 one,
                 recovery_point=start,
-                log_end_offset=self.verification.log_end_offsets.get(one, 0),
+                log_end_offset=end_offset,
                 gaps_before=self.verification.gaps_before.get(one, ANYWHERE),
                 snapshots=sorted(found.snapshots),
             )
@@ -317,6 +319,8 @@ class Repair:
                 plan += ", a torn tail is cut, and what stands behind damage is kept aside as .corrupt-<ms>"
             if found.snapshots:
                 plan += ", producers are taken from the log"
+            if has_lost_end:
+                plan += f"; it ends at offset {end_offset} and goes on at {checkpoints.reached(one)}, as it had come so far"
             yield Mend(path, plan, partial(mend_log, self._files, mending, checkpoints, self._now_ms))
         if found.has_wrong_epochs:
             file = path / layout.LEADER_EPOCH_CHECKPOINT_FILE

@@ -54,6 +54,9 @@ class LogMending(NamedTuple):
 def mend_log(files: Files, mending: LogMending, checkpoints: CheckpointMending, now_ms: int) -> list[str]:
     """Recover the log, bring it to the disk and say so in the checkpoints; what came of it. Raises OSError."""
     path, one = mending.path, mending.topic_partition
+    # A last batch that is whole but for its checksum is kept aside too, not cut as if it were torn; and what the log had
+    # reached is not given out again (`lost_end.py`).
+    reached = max(checkpoints.reached(one), mending.log_end_offset)
     checkpoints.lower(one, mending.recovery_point)
     for snapshot in mending.snapshots:
         if files.exists(snapshot):
@@ -69,8 +72,8 @@ def mend_log(files: Files, mending: LogMending, checkpoints: CheckpointMending, 
         was_clean=False,
         recovery_point=mending.recovery_point,
         log_start_offset=checkpoints.log_start_offset(one),
-        # A last batch that is whole but for its checksum is kept aside too, not cut as if it were torn.
-        high_watermark=max(checkpoints.high_watermark(one), mending.log_end_offset),
+        is_log_start_certain=True,  # the others were changed
+        high_watermark=reached,
         gaps_before=mending.gaps_before,
     )
     report, end_offset = log.recovery, log.log_end_offset
@@ -79,8 +82,10 @@ def mend_log(files: Files, mending: LogMending, checkpoints: CheckpointMending, 
     lines = [f"indexes and producers made anew, synced; the log ends at offset {end_offset}"]
     if report.truncated_bytes:
         lines.append(f"{counted(report.truncated_bytes, 'byte')} at the end, no whole batch: cut")
-    if end_offset < mending.log_end_offset:
-        lines.append(f"offsets {end_offset} to {mending.log_end_offset - 1} are not in the log any more")
+    if report.gap is not None:
+        first, following = report.gap
+        lines.append(f"offsets {first} to {following - 1} are not in the log any more")
+        lines.append(f"the next record gets offset {following}: none is given out twice")
     lines.extend(f"kept aside as {name}: {_ranges_in(files, path / name)}" for name in report.kept_aside)
     return lines
 

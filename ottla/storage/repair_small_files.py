@@ -8,8 +8,9 @@ never trusted for more than that:
     replication-offset rows are not above the log ends
     cleaner-offset     rows inside of their logs; a log with gaps gets one, since only the cleaner leaves gaps
 
-A row that says more than its log holds is lowered to the log end; a log start beyond the end, which would hide all, to
-the first segment. Rows of partitions that are elsewhere stay. Only `repair.py` calls.
+A recovery point or a high watermark beyond its log's end says what the log has lost, and stays: the log goes on there
+(`lost_end.py`), unless no log gets that far. A clean offset beyond that is lowered to it; a log start beyond it, which
+would hide all, to the first segment. Rows of partitions that are elsewhere stay. Only `repair.py` calls.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ottla.storage.directory_format import write_format
 from ottla.storage.files import Files
 from ottla.storage.kafka_uuid import uuid_from_text
 from ottla.storage.layout import TopicPartition, topic_name_problem
+from ottla.storage.lost_end import MOST_OFFSETS_OF_A_GAP
 from ottla.storage.meta_properties import MAX_NODE_ID, MetaProperties, write_meta_properties
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ class CheckpointMending:
         self._broken = broken
         self._rows: dict[str, dict[TopicPartition, int]] = {}
         self._changes: dict[str, list[str]] = {}
-        for name in _NAMES:
+        for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANED):  # the latter are held against the former
             self._rows[name], self._changes[name] = self._mended(name)
 
     def mends(self) -> Iterator[MendParts]:
@@ -104,10 +106,13 @@ class CheckpointMending:
             if name == LOG_STARTS and one in self._verification.begin_late:
                 changes.append(f"{one} begins at offset {first_offset}, not {rows.get(one, 0)}")
                 rows[one] = first_offset
-            elif name == LOG_STARTS and one in rows and rows[one] > end_offset:
+            elif name == LOG_STARTS and one in rows and rows[one] > self.reached(one):
                 changes.append(f"{one} begins at offset {first_offset}, not {rows[one]}")
                 rows[one] = first_offset
-            elif one in rows and rows[one] > end_offset:
+            elif name == CLEANED and one in rows and rows[one] > self.reached(one):
+                changes.append(f"{one} from {rows[one]} to {self.reached(one)}")
+                rows[one] = self.reached(one)
+            elif name in (RECOVERY_POINTS, HIGH_WATERMARKS) and rows.get(one, 0) - end_offset > MOST_OFFSETS_OF_A_GAP:
                 changes.append(f"{one} from {rows[one]} to {end_offset}")
                 rows[one] = end_offset
             elif is_broken and name == CLEANED and one not in rows and self._verification.has_gaps(one):
@@ -127,15 +132,20 @@ class CheckpointMending:
         """Where the log begins, 0 when no row says so."""
         return self._rows[LOG_STARTS].get(one, 0)
 
-    def high_watermark(self, one: TopicPartition) -> int:
-        """What consumers have been shown."""
-        return self._rows[HIGH_WATERMARKS].get(one, 0)
+    def reached(self, one: TopicPartition) -> int:
+        """The offset that the log had come to, by its checkpoints and by what it holds: none below is given out again."""
+        end_offset = self._verification.log_end_offsets.get(one, 0)
+        return max(end_offset, *(self._rows[name].get(one, 0) for name in (RECOVERY_POINTS, HIGH_WATERMARKS)))
 
     def lower(self, one: TopicPartition, recovery_point: int) -> None:
         """Before a log is touched beyond `recovery_point`: a crash now makes the next start look at all of it. A lower
-        row would tell it that nothing was cleaned above (`missing_offsets.py`). Raises OSError.
+        row would tell it that nothing was cleaned above (`missing_offsets.py`). What the log had reached stays in the
+        other file. Raises OSError.
         """
         if self._rows[RECOVERY_POINTS].get(one, -1) > recovery_point:
+            if self._rows[HIGH_WATERMARKS].get(one, 0) < self.reached(one):
+                self._rows[HIGH_WATERMARKS][one] = self.reached(one)
+                self._write(HIGH_WATERMARKS)
             del self._rows[RECOVERY_POINTS][one]
             self._write(RECOVERY_POINTS)
 

@@ -20,6 +20,7 @@ from ottla.storage.checkpoint import BrokenFile
 from ottla.storage.damage import checksum_matches, sound_batch_behind
 from ottla.storage.files import File, Files
 from ottla.storage.leader_epoch_checkpoint import EpochEntry, read_leader_epochs
+from ottla.storage.lost_end import is_gap
 from ottla.storage.missing_offsets import cleaned_before
 from ottla.storage.producer_state import CorruptSnapshot, ProducerEntry, parse_snapshot
 from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk, with_inner_offsets
@@ -148,6 +149,12 @@ class PartitionVerification:
                         self._transactions.hole()
                     self._counts.batches += 1
                     yield from self._order(path, at, header, following)
+                    if is_gap(header):
+                        words = (
+                            f"offsets {header.base_offset} to {header.last_offset} are gone: a start or a repair found"
+                            " the log shorter than it had been, and went on behind them"
+                        )
+                        yield Finding(Severity.NOTE, path, words, at, header.base_offset)
                     offsets.batch(at, header)
                     if is_sound:
                         times.batch(header)

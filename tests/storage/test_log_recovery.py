@@ -249,7 +249,7 @@ def test_a_torn_tail_below_the_high_watermark_is_kept_aside_because_it_was_promi
     whole = content(files, LOG_0.name)
     files.open(LOG_0, writable=True).truncate(len(whole) - 30)
     log = open_test_log(files, was_clean=False, high_watermark=12)
-    assert log.log_end_offset == 11
+    assert log.recovery.gap == (11, 12)
     (aside,) = log.recovery.kept_aside
     assert whole.endswith(content(files, aside) + whole[-30:])
     assert log.recovery.lost_below_high_watermark
@@ -275,7 +275,7 @@ def test_a_bad_batch_with_sound_ones_behind_it_is_kept_aside_with_all_that_follo
     overwrite(files, LOG_0, positions[3] + 70, b"!")
     with caplog.at_level(logging.WARNING):
         log = open_test_log(files, {"segment.bytes": "1024"}, was_clean=False, high_watermark=9)
-    assert log.log_end_offset == 3
+    assert log.recovery.gap == (3, 9)
     assert stored(log) == {number: b"%d" % number * 50 for number in range(3)}
     aside = log.recovery.kept_aside
     assert aside[0] == f"{LOG_0.name}.corrupt-{NOW_MS}"
@@ -285,7 +285,7 @@ def test_a_bad_batch_with_sound_ones_behind_it_is_kept_aside_with_all_that_follo
     lines = [record for record in caplog.records if "the log ends at offset 3" in record.message]
     assert lines[0].levelno == logging.ERROR
     log.close()
-    assert open_test_log(files, {"segment.bytes": "1024"}).log_end_offset == 3
+    assert open_test_log(files, {"segment.bytes": "1024"}).log_end_offset == 9
 
 
 def test_damage_below_the_recovery_point_is_not_looked_for() -> None:

@@ -124,7 +124,7 @@ def test_a_first_batch_that_says_a_later_offset_than_its_segment_is_damage_where
     files.open(path, writable=True).pwritev([first_offset.to_bytes(8, "big")], 0)
     spoilt = files.read_bytes(path)
     again = open_test_log(files.kill(), was_clean=False, high_watermark=2)
-    assert again.log_end_offset == 0
+    assert again.recovery.gap == (0, 2)
     (aside,) = again.recovery.kept_aside
     assert again.files.read_bytes(DIRECTORY / aside) == spoilt
 

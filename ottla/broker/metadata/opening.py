@@ -160,7 +160,9 @@ def write_partition_changes(
     """
     changes: list[MetadataRecord] = []
     for topic, index, state, home in opened_partitions(journal.image, log_manager):
-        unclean = not home.was_clean or TopicPartition(topic.name, index) in new
+        log = log_manager.get(topic.name, index)
+        has_gap = log is not None and log.recovery.gap is not None
+        unclean = not home.was_clean or has_gap or TopicPartition(topic.name, index) in new
         elect = unclean or state.leader != node_id
         change = partition_change(topic.id, index, state, node_id=node_id, elect=elect, directory_id=home.id)
         if change is not None:

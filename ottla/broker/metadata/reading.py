@@ -6,6 +6,7 @@ all, without which the next attempt would take damage at the end of the log for 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,14 +103,15 @@ def refuse_larger_clusters(image: MetadataImage, node_id: int) -> None:
 
 
 def promised_end(files: Files, root: Path) -> int:
-    """Below which offset the metadata log is known to be on disk, by the recovery point in its directory; 0 where
-    nothing says so.
+    """Below which offset the metadata log is known to have been on disk, by the recovery point and the high watermark
+    (which is synced, in this log) in its directory; 0 where nothing says so.
     """
-    try:
-        rows = read_offsets(files, root / layout.RECOVERY_POINT_CHECKPOINT_FILE)
-    except BrokenFile:
-        return 0
-    return rows.get(TopicPartition(CLUSTER_METADATA_TOPIC, 0), 0)
+    promised = 0
+    for name in (layout.RECOVERY_POINT_CHECKPOINT_FILE, layout.REPLICATION_OFFSET_CHECKPOINT_FILE):
+        with contextlib.suppress(BrokenFile):
+            rows = read_offsets(files, root / name)
+            promised = max(promised, rows.get(TopicPartition(CLUSTER_METADATA_TOPIC, 0), 0))
+    return promised
 
 
 def ends_early(end_offset: int, promised_offset: int) -> str:
