@@ -285,8 +285,14 @@ class Chores:
         has_more = self._unlinking.step() or len(paths) >= FILES_PER_STEP
         if not paths:
             return has_more
-        files = self._node.files
-        return chore.in_worker(lambda: unlink_files(files, paths), chore.go_on if has_more else None)
+        files, checkpoints = self._node.files, self._node.log_manager.checkpoints
+
+        def work() -> None:
+            # First where the logs start: without either, a start would take what retention freed for lost.
+            checkpoints.write_log_start_offsets()
+            unlink_files(files, paths)
+
+        return chore.in_worker(work, chore.go_on if has_more else None)
 
     def _unlink_directories(self) -> bool:
         manager, now_ms = self._node.log_manager, self._node.clock.monotonic_ms()

@@ -66,9 +66,14 @@ def read_text(files: Files, path: Path) -> str:
 def read_rows(files: Files, path: Path) -> list[tuple[int, list[str]]]:
     """The rows of a checkpoint as (line number, fields); [] when there is no file. Raises BrokenFile, BlankFile."""
     try:
-        lines = read_text(files, path).splitlines()
+        text = read_text(files, path)
     except FileNotFoundError:
         return []
+    return _parse_rows(path, text)
+
+
+def _parse_rows(path: Path, text: str) -> list[tuple[int, list[str]]]:
+    lines = text.splitlines()
     if not lines or lines[0].strip() != str(VERSION):
         raise BrokenFile(path, 1, f"version {VERSION} expected, got {_shown(lines[0] if lines else '')}")
     count = parse_int(path, 2, "the number of rows", lines[1] if len(lines) > 1 else "", 0, len(lines))
@@ -100,8 +105,17 @@ def parse_int(path: Path, line: int, what: str, text: str, least: int, most: int
 
 def read_offsets(files: Files, path: Path) -> dict[TopicPartition, int]:
     """Offset by partition; empty when there is no file. Raises BrokenFile, BlankFile."""
+    return _offsets(path, read_rows(files, path))
+
+
+def parse_offsets(path: Path, text: str) -> dict[TopicPartition, int]:
+    """Offset by partition, of the content of the file at `path`. Raises BrokenFile."""
+    return _offsets(path, _parse_rows(path, text))
+
+
+def _offsets(path: Path, rows: Sequence[tuple[int, list[str]]]) -> dict[TopicPartition, int]:
     offsets: dict[TopicPartition, int] = {}
-    for line, fields in read_rows(files, path):
+    for line, fields in rows:
         if len(fields) != 3 or topic_name_problem(fields[0]) is not None:
             raise BrokenFile(path, line, f"'topic partition offset' expected, got {_shown(' '.join(fields))}")
         partition = parse_int(path, line, "a partition", fields[1], 0, MAX_PARTITION)

@@ -4,6 +4,7 @@
     log-start-offset-checkpoint        where it starts, if not with its first segment (DeleteRecords)
     replication-offset-checkpoint      its high watermark
     cleaner-offset-checkpoint          up to where it was cleaned
+    ottla-log-start-offset-copy        the log starts once more, with a checksum (`log_start_copy.py`)
     ottla-index-offset-checkpoint      up to where its last index files are on disk (`index_syncs.py`); broken or lost,
                                        it is as if it had no rows
 
@@ -22,7 +23,7 @@ from __future__ import annotations
 import errno
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from pathlib import Path
 from typing import Final
 
@@ -35,13 +36,15 @@ from ottla.storage.files import Files, write_all
 from ottla.storage.layout import (
     CLEANER_OFFSET_CHECKPOINT_FILE,
     INDEX_OFFSET_CHECKPOINT_FILE,
+    LOG_START_COPY_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
     REPLICATION_OFFSET_CHECKPOINT_FILE,
     TEMPORARY_SUFFIX,
     TopicPartition,
 )
-from ottla.storage.missing_files import has_lost_starts
+from ottla.storage.log_start_copy import BentRow, LogStartCopy, bent_row, encode_copy, read_copy
+from ottla.storage.missing_files import freed_starts, has_lost_starts
 
 logger = logging.getLogger(__name__)
 
@@ -66,9 +69,14 @@ class DirectoryCheckpoints:
         """Whether nobody knows which logs were cleaned, until `keep_cleaned`."""
         self.has_lost_starts = False
         """Whether nobody knows what was deleted and is still there."""
+        self.has_certain_starts = False
+        """Whether the log starts are those that were once written here, as their copy says."""
+        self.bent_start: BentRow | None = None
+        """The row of `log-start-offset-checkpoint` in which a bit has flipped, until `believe_copy`."""
         self.guard = threading.RLock()
         """Held while rows are made and replaced, which waits for the disk."""
         self._never_written: set[str] = set()
+        self._copy: LogStartCopy | None = None
         self._files = files
         self._path = path
         self._status = status
@@ -89,11 +97,32 @@ class DirectoryCheckpoints:
                 self.rows[name] = read_offsets(self._files, self._path / name)
             except BlankFile as blank:
                 self._take_blank(name, blank, is_ours=is_ours)
+        self._look_at_copy()
         name = INDEX_OFFSET_CHECKPOINT_FILE
         try:
             self.rows[name] = read_offsets(self._files, self._path / name)
         except BrokenFile as error:
             logger.warning("%s: indexes are made anew instead", error)
+
+    def _look_at_copy(self) -> None:
+        try:
+            self._copy = read_copy(self._files, self._path)
+        except BrokenFile as error:
+            logger.warning("%s: it is made anew when a log start moves", error)
+        if self._copy is not None:
+            self.bent_start = bent_row(self._files, self._path, self._copy)
+            self.has_certain_starts = self._copy.rows == self.rows[LOG_START_OFFSET_CHECKPOINT_FILE]
+
+    def believe_copy(self) -> None:
+        """Where a bit of the log starts has flipped, write them as they were; durable when this returns. Raises
+        OSError.
+        """
+        if self.bent_start is None or self._copy is None:
+            return
+        path = self._path / LOG_START_OFFSET_CHECKPOINT_FILE
+        logger.error("%s: %s, by %s: it is written anew", path, self.bent_start, LOG_START_COPY_FILE)
+        self._replace(LOG_START_OFFSET_CHECKPOINT_FILE, self._copy.rows)
+        self.bent_start, self.has_certain_starts = None, True
 
     def _take_blank(self, name: str, blank: BlankFile, *, is_ours: bool) -> None:
         """Go on without the rows of a checkpoint where that is safe (`blank_checkpoints.py`). Raises StorageError."""
@@ -195,20 +224,37 @@ class DirectoryCheckpoints:
             self._replace(CLEANER_OFFSET_CHECKPOINT_FILE, starts)
             self.has_lost_cleaned = False
 
-    def _replace(self, name: str, rows: Mapping[TopicPartition, int]) -> None:
-        path = self._path / name
-        temporary = path.with_name(name + TEMPORARY_SUFFIX)
+    def keep_freed(self, partitions: Iterable[TopicPartition]) -> None:
+        """At a start after a crash: write where logs start that retention was freeing segments of, while it can be seen
+        (`missing_files.py`). What the disk says to that is for the opening of the logs to find out.
+        """
+        name = LOG_START_OFFSET_CHECKPOINT_FILE
         try:
-            self._write_aside(temporary, encode_offsets(rows))
-            with self._status.guard:
-                if self._status.is_offline:
-                    raise OSError(errno.EIO, "the log directory is offline", str(self._path))
-                self._files.rename(temporary, path)
-            self._files.sync_directory(self._path)
+            freed = freed_starts(self._files, self._path, partitions, self.rows[name])
+            if freed:
+                self.write(name, lambda: {**self.rows[name], **freed})
+        except OSError as error:
+            logger.warning("%s: where its logs start cannot be written down: %s", self._path, error)
+
+    def _replace(self, name: str, rows: Mapping[TopicPartition, int]) -> None:
+        try:
+            if name == LOG_START_OFFSET_CHECKPOINT_FILE:
+                self._put(LOG_START_COPY_FILE, encode_copy(rows))
+            self._put(name, encode_offsets(rows))
         except OSError as error:
             self._status.mark_failed(error)
             raise
         self.rows[name] = dict(rows)
+
+    def _put(self, name: str, data: bytes) -> None:
+        path = self._path / name
+        temporary = path.with_name(name + TEMPORARY_SUFFIX)
+        self._write_aside(temporary, data)
+        with self._status.guard:
+            if self._status.is_offline:
+                raise OSError(errno.EIO, "the log directory is offline", str(self._path))
+            self._files.rename(temporary, path)
+        self._files.sync_directory(self._path)
 
     def _write_aside(self, temporary: Path, data: bytes) -> None:
         file = self._files.open(temporary, create=True)

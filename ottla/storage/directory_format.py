@@ -20,6 +20,8 @@ from ottla.storage.files import Files
 from ottla.storage.layout import CLEAN_SHUTDOWN_FILE, FORMAT_FILE
 
 FORMAT_VERSION: Final = 1
+FLIPPED_VERSIONS: Final = frozenset({3, 5, 9})
+"""What a flipped bit makes of 1 in the file's text. No Ottla ever writes them: the next version is 2."""
 NO_BROKER_EPOCH: Final = -1
 _MAX_VERSION: Final = (1 << 31) - 1
 
@@ -34,7 +36,10 @@ def read_format(files: Files, directory: Path) -> int | None:
     key, _, value = text.strip().partition("=")
     if key.strip() != "version":
         raise BrokenFile(path, 1, f"'version=<number>' expected, got {text[:80]!r}")
-    return parse_int(path, 1, "'version=<number>'", value.strip(), 1, _MAX_VERSION)
+    version = parse_int(path, 1, "'version=<number>'", value.strip(), 1, _MAX_VERSION)
+    if version in FLIPPED_VERSIONS:
+        raise BrokenFile(path, 1, f"version {version}, which no Ottla writes: a bit has flipped in {FORMAT_VERSION}")
+    return version
 
 
 def write_format(files: Files, directory: Path) -> None:

@@ -5,7 +5,7 @@ A log directory (one entry of `log.dirs`) holds
     .lock  meta.properties  ottla.format  .kafka_cleanshutdown          the directory's own files
     recovery-point-offset-checkpoint  log-start-offset-checkpoint
     replication-offset-checkpoint  cleaner-offset-checkpoint
-    ottla-index-offset-checkpoint  ottla.clock
+    ottla-index-offset-checkpoint  ottla-log-start-offset-copy  ottla.clock
     orders-0/                                                           one directory per partition
         00000000000000000000.log .index .timeindex [.txnindex]          a segment: files named by its base offset
         00000000000000004711.snapshot                                   producer state up to offset 4711
@@ -54,6 +54,7 @@ LOG_START_OFFSET_CHECKPOINT_FILE = "log-start-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT_FILE = "replication-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT_FILE = "cleaner-offset-checkpoint"
 INDEX_OFFSET_CHECKPOINT_FILE = "ottla-index-offset-checkpoint"
+LOG_START_COPY_FILE = "ottla-log-start-offset-copy"
 """Ours: index_syncs.py."""
 LEADER_EPOCH_CHECKPOINT_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"

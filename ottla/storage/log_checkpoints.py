@@ -4,7 +4,7 @@
     recovery-point-offset-checkpoint    a chore; a start that recovered something, now and then while it does;
                                         before a cleaning swaps segments; when Kafka's directory becomes ours
     ottla-index-offset-checkpoint       the same chore, which first syncs the index files
-    log-start-offset-checkpoint         a chore; before DeleteRecords is answered
+    log-start-offset-checkpoint         a chore; before DeleteRecords is answered, and before freed segments are unlinked
     replication-offset-checkpoint       a chore
     cleaner-offset-checkpoint           the end of a cleaning; a start that finds it lost
 
@@ -101,7 +101,9 @@ class LogCheckpoints:
     def take_over(self, home: LogDirectory) -> None:
         """Kafka's directory becomes ours: what it had cleaned beyond its recovery points is below ours."""
         try:
-            if self._write(RECOVERY_POINT_CHECKPOINT_FILE, home, _recovery_point):
+            # From the moment when it is ours a log start that is not written down is one that was 0.
+            names = {RECOVERY_POINT_CHECKPOINT_FILE: _recovery_point, LOG_START_OFFSET_CHECKPOINT_FILE: _moved_start}
+            if all(self._write(name, home, offset_of) for name, offset_of in names.items()):
                 home.take_over()
         except OSError as error:
             home.mark_failed(error)

@@ -33,6 +33,7 @@ from ottla.storage.files import Files, Lock, NotOpened
 from ottla.storage.kafka_uuid import random_uuid
 from ottla.storage.layout import FORMAT_FILE, LOCK_FILE, TEMPORARY_SUFFIX
 from ottla.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from ottla.storage.wrong_log_starts import refuse_wrong_log_starts
 
 if TYPE_CHECKING:
     from ottla.storage.clock_trust import KnownTime
@@ -127,6 +128,8 @@ class LogDirectory(DirectoryStatus):
             ) from error
         clean_epoch = read_clean_shutdown(self._files, self.path)
         self.was_clean = clean_epoch is not None
+        if self.was_clean:
+            refuse_wrong_log_starts(self._files, self.path, self.checkpoints.rows)
         self.clean_broker_epoch = -1 if clean_epoch is None else clean_epoch
         if properties is not None:
             self.id = properties.directory_id
@@ -150,6 +153,7 @@ class LogDirectory(DirectoryStatus):
             self.id = (found.directory_id if found else None) or random_uuid()
             others = found.others if found else {}
             write_meta_properties(self._files, self.path, MetaProperties(cluster_id, node_id, self.id, others=others))
+        self.checkpoints.believe_copy()
         if found is None:
             self.take_over()
         elif self.is_ours and self.checkpoints.has_lost_starts:

@@ -73,6 +73,8 @@ class LogOpening:
                     is_compacted="compact" in wanted.config.cleanup_policy,
                     keeps_order=home.keeps_order,
                 ),
+                knows_log_starts=home.is_ours and wanted.topic != CLUSTER_METADATA_TOPIC,
+                is_log_start_certain=home.checkpoints.has_certain_starts,
                 producer_id_expiration_ms=self._config.producer_id_expiration_ms,
                 health=home,
                 index_cache=self._index_cache,

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from ottla.protocol.records.batch import BatchHeader, parse_header, seal_batch
+from ottla.protocol.records.batch import MAGIC, BatchHeader, parse_header, seal_batch
 from ottla.storage.errors import StorageError
 from ottla.storage.files import write_all
 from ottla.storage.segment import Segment
@@ -32,7 +32,8 @@ _NO_TIMESTAMP: Final = -1
 
 def is_gap(header: BatchHeader) -> bool:
     """Whether a batch stands for offsets that a log has lost."""
-    return header.magic == 2 and not header.record_count and header.producer_id < 0 and not header.is_control
+    is_empty = header.magic == MAGIC and not header.record_count and not header.is_control
+    return is_empty and header.producer_id < 0 and header.max_timestamp == _NO_TIMESTAMP
 
 
 def require_possible(directory: Path, end_offset: int, reached: int) -> None:

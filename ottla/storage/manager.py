@@ -233,6 +233,9 @@ class LogManager:
             if home.is_marked:
                 marked.add(topic_partition)
 
+        for directory, its_logs in by_home.items():
+            if directory.keeps_order:
+                directory.checkpoints.keep_freed(one.topic_partition for one in its_logs)
         for its_home, one, log in self._open_all(by_home, marked):
             if isinstance(log, Exception):
                 loaded.failed[one.topic_partition] = log

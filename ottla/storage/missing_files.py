@@ -2,7 +2,8 @@
 
     a folder that the metadata does not know     its topic was deleted while the disk was away, or somebody put it here
     a partition without a folder                 somebody took it away; or a crash came before it was made
-    a log that begins behind what was deleted    somebody took its first segments away
+    a log that begins behind what was deleted    somebody took its first segments away, or a crash came while retention
+                                                 freed them: then `.deleted` files are still there
     no `log-start-offset-checkpoint`             somebody took it away: what DeleteRecords had deleted, nobody knows
 
 Only what can be known is said, by `verify.py` and by a start. The metadata's PartitionRecords name a directory for each
@@ -11,7 +12,7 @@ replica (KIP-858), so that partitions in another one of `log.dirs`, or of other 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,6 +121,37 @@ def begins_late(files: Files, path: Path, first_base_offset: int, log_start_offs
     except BrokenFile:
         return False
     return bool(epochs) and epochs[0].start_offset < first_base_offset
+
+
+def has_freed(files: Files, path: Path, first_base_offset: int) -> bool:
+    """Whether segments before the first one are on their way out: retention freed them, and a crash came before their
+    log's start was written down, which it is before the first of them is unlinked. Raises OSError.
+    """
+    parsed = (
+        layout.parse_offset_file(name)
+        for name in files.list_directory(path)
+        if name.endswith(layout.LOG_SUFFIX + layout.DELETED_SUFFIX)
+    )
+    return any(found is not None and found.offset < first_base_offset for found in parsed)
+
+
+def freed_starts(
+    files: Files, root: Path, partitions: Iterable[TopicPartition], starts: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Where logs begin whose first segments retention was freeing when the broker died, as far as `starts`, which was
+    written down, says less. To be written before a start tidies the traces of it away. Raises OSError.
+    """
+    freed = {}
+    for one in partitions:
+        path = root / layout.partition_directory_name(*one)
+        # One that the cleaner was putting in its place begins where those began that it has freed.
+        names = (name.removesuffix(layout.SWAP_SUFFIX) for name in files.list_directory(path))
+        parsed = map(layout.parse_offset_file, names)
+        bases = [found.offset for found in parsed if found is not None and found.suffix == layout.LOG_SUFFIX]
+        first = min(bases, default=0)
+        if first > starts.get(one, 0) and has_freed(files, path, first):
+            freed[one] = first
+    return freed
 
 
 def has_lost_starts(files: Files, directory: Path, *, is_ours: bool) -> bool:

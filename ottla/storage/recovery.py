@@ -64,6 +64,7 @@ def open_log(
     indexed_offset: int = 0,
     gaps_before: int = 0,
     is_log_start_certain: bool = True,
+    knows_log_starts: bool = False,
     producer_id_expiration_ms: int | None = None,
     health: DirectoryHealth | None = None,
     index_cache: IndexCache | None = None,
@@ -79,6 +80,8 @@ def open_log(
             unknown; they are made anew from there on.
         gaps_before: offsets below it may be missing (`missing_offsets.py`), whatever the topic says now.
         is_log_start_certain: `log_start_offset` is what was once written, by its file's checksum.
+        knows_log_starts: whether a log start is on disk before a segment below it is unlinked: true of ours, but not of
+            a metadata log, which begins where its snapshot says when it was rebuilt.
         producer_id_expiration_ms: `producer.id.expiration.ms`; None takes the broker's.
         health: of the directory in `log.dirs`; is told about a full or failing disk.
         index_cache: bounds the memory of sealed segments' indexes, for all logs together.
@@ -123,13 +126,15 @@ def open_log(
         for segment in segments:
             segment.abandon()
         raise
-    if was_clean and begins_late(files, directory, segments[0].base_offset, log_start_offset):
+    first_base_offset = segments[0].base_offset
+    is_late = begins_late(files, directory, first_base_offset, log_start_offset) if was_clean else knows_log_starts
+    if is_late and first_base_offset > log_start_offset:
         logger.error(
             "%s: the log began at offset %d when it was stopped, and its first segment begins at %d: the files before"
             " it are gone, and so are their records",
             directory,
             log_start_offset,
-            segments[0].base_offset,
+            first_base_offset,
         )
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     epochs = _load_epochs(opening, segments, end_offset)

@@ -237,7 +237,8 @@ class Repair:
         for path, plan, do in checkpoints.mends():
             mends.append(Mend(path, plan, do))
         if self._only is None:
-            for path, plan, do in small_file_mends(self._files, self._directory, self._now_ms, self._broken):
+            node_id = self.verification.node_id
+            for path, plan, do in small_file_mends(self._files, self._directory, self._now_ms, self._broken, node_id):
                 mends.append(Mend(path, plan, do))
         topic_ids = {} if self._metadata is None else self._metadata.topic_ids()
         for path in self.verification.partition_directories():
@@ -320,7 +321,9 @@ class Repair:
             if found.snapshots:
                 plan += ", producers are taken from the log"
             if has_lost_end:
-                plan += f"; it ends at offset {end_offset} and goes on at {checkpoints.reached(one)}, as it had come so far"
+                plan += (
+                    f"; it ends at offset {end_offset} and goes on at {checkpoints.reached(one)}, as it had come so far"
+                )
             yield Mend(path, plan, partial(mend_log, self._files, mending, checkpoints, self._now_ms))
         if found.has_wrong_epochs:
             file = path / layout.LEADER_EPOCH_CHECKPOINT_FILE

@@ -4,7 +4,8 @@ A checkpoint that cannot be read is written anew from the rows of it that still 
 never trusted for more than that:
 
     recovery-point     no row: all logs are looked at from their start, and get a row when they are synced
-    log-start-offset   rows that lie inside of their logs; else the log begins with its first segment
+    log-start-offset   what its copy has, where a bit has flipped (`log_start_copy.py`); else rows that lie inside of
+                       their logs; else the log begins with its first segment
     replication-offset rows are not above the log ends
     cleaner-offset     rows inside of their logs; a log with gaps gets one, since only the cleaner leaves gaps
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,6 +29,7 @@ from ottla.storage.directory_format import write_format
 from ottla.storage.files import Files
 from ottla.storage.kafka_uuid import uuid_from_text
 from ottla.storage.layout import TopicPartition, topic_name_problem
+from ottla.storage.log_start_copy import copied_rows, encode_copy
 from ottla.storage.lost_end import MOST_OFFSETS_OF_A_GAP
 from ottla.storage.meta_properties import MAX_NODE_ID, MetaProperties, write_meta_properties
 
@@ -85,11 +88,16 @@ class CheckpointMending:
         return [words]
 
     def _write(self, name: str) -> None:
+        if name == LOG_STARTS:
+            self._files.write_atomically(self._directory / layout.LOG_START_COPY_FILE, encode_copy(self._rows[name]))
         write_offsets(self._files, self._directory / name, self._rows[name])
 
     def _mended(self, name: str) -> tuple[dict[TopicPartition, int], list[str]]:
         path = self._directory / name
         is_broken = self._broken.get(name, False)
+        copied = copied_rows(self._files, self._directory) if is_broken and name == LOG_STARTS else None
+        if copied is not None:
+            return copied, ["a bit has flipped; its copy has the rows"]
         try:
             rows = _readable_rows(self._files, path) if is_broken else read_offsets(self._files, path)
         except BrokenFile:
@@ -173,11 +181,15 @@ def _readable_rows(files: Files, path: Path) -> dict[TopicPartition, int]:
     return rows
 
 
-def small_file_mends(files: Files, directory: Path, now_ms: int, broken: Mapping[str, bool]) -> Iterator[MendParts]:
-    """What to do about a `meta.properties` or `ottla.format` that cannot be read."""
+def small_file_mends(
+    files: Files, directory: Path, now_ms: int, broken: Mapping[str, bool], node_id: int | None = None
+) -> Iterator[MendParts]:
+    """What to do about a `meta.properties` or `ottla.format` that cannot be read. `node_id`: where it says another."""
     if broken.get(layout.META_PROPERTIES_FILE, False):
         path = directory / layout.META_PROPERTIES_FILE
         properties = _readable_properties(files, path)
+        if properties is not None and node_id is not None:
+            properties = replace(properties, node_id=node_id)
         if properties is None:
             aside = path.with_name(f"{path.name}.corrupt-{now_ms}")
             words = f"kept aside as {aside.name}: the next start writes one, with the node.id of its configuration"

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ottla.config.topic import TopicConfig
+from ottla.protocol.records.batch import MAGIC, CorruptBatch
 from ottla.storage import layout
 from ottla.storage.files import Files
+from ottla.storage.scan import walk
 from ottla.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
@@ -136,8 +138,31 @@ def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int, stampe
     for segment in segments:
         if now_ms - stamped_ms(segment.retention_timestamp_ms()) <= retention_ms:
             break
+        if now_ms - _proven_timestamp_ms(segment) <= retention_ms:
+            break
         count += 1
     return count
+
+
+def _proven_timestamp_ms(segment: Segment) -> int:
+    """`retention_timestamp_ms` by a batch: a flipped bit in the time index must not make a segment old. Raises OSError.
+
+    Where the batch that the index names has another timestamp both indexes are made anew.
+    """
+    newest_ms, offset = segment.largest_timestamp()
+    if newest_ms < 0:
+        return segment.retention_timestamp_ms()
+    try:
+        for _, header in walk(segment.file.pread, segment.floor(offset), segment.size_bytes):
+            if header.last_offset >= offset:
+                if header.magic != MAGIC or (header.base_offset <= offset and header.max_timestamp == newest_ms):
+                    return newest_ms
+                break
+        logger.warning("%s says that nothing is newer than %d, and no batch is it", segment.time_index.path, newest_ms)
+        segment.rebuild_indexes(seal=segment.is_sealed)
+    except CorruptBatch as error:
+        logger.warning("%s: %s: its age is taken from its index", segment.path, error)
+    return segment.retention_timestamp_ms()
 
 
 def _too_much(segments: Sequence[Segment], candidates: int, retention_bytes: int) -> int:

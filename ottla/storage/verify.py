@@ -24,9 +24,10 @@ from ottla.storage.directory_shapes import has_metadata_log, segment_of_0_7, wor
 from ottla.storage.files import Files
 from ottla.storage.kafka_uuid import uuid_to_text
 from ottla.storage.layout import DirectoryKind, TopicPartition
+from ottla.storage.log_start_copy import bent_row, read_copy
 from ottla.storage.meta_properties import read_meta_properties
-from ottla.storage.metadata_topics import metadata_topics
-from ottla.storage.missing_files import begins_late, has_lost_starts, missing, strays
+from ottla.storage.metadata_topics import MetadataTopics, metadata_topics
+from ottla.storage.missing_files import begins_late, has_freed, has_lost_starts, missing, strays
 from ottla.storage.missing_offsets import gaps_before
 from ottla.storage.partition_metadata import is_flipped, read_partition_metadata
 from ottla.storage.verify_findings import Counts, Finding, Progress, Promises, Severity
@@ -88,6 +89,8 @@ class Verification:
         self.first_offsets: dict[TopicPartition, int] = {}
         self.gaps_before: dict[TopicPartition, int] = {}
         """Below which offset missing ones are no damage (`missing_offsets.py`)."""
+        self.node_id: int | None = None
+        """Whose the directory is, where `meta.properties` says it with a flipped bit."""
         self.begin_late: set[TopicPartition] = set()
         """Logs that lack their first segments, and that nobody deleted."""
         self._with_gaps: set[TopicPartition] = set()
@@ -145,6 +148,8 @@ class Verification:
         if self._is_whole:
             yield from self._small_files()
         told = metadata_topics(self._files, self._directory)
+        if self._is_whole and told is not None:
+            yield from self._owner(told)
         metadata = self._directory / METADATA_DIRECTORY
         ids = {} if told is None else {topic: (one, metadata) for topic, one in told.ids.items()}
         for topic_partition, directory in sorted(self._partitions.items()):
@@ -219,7 +224,12 @@ class Verification:
         self, topic_partition: TopicPartition, directory: Path, promises: Promises, first_offset: int
     ) -> Iterator[Finding]:
         start = promises.log_start_offset
-        if not promises.was_clean or not begins_late(self._files, directory, first_offset, start):
+        if first_offset <= start:
+            return
+        if promises.was_clean:
+            if not begins_late(self._files, directory, first_offset, start):
+                return
+        elif self._is_freed(topic_partition, directory, first_offset):
             return
         self.begin_late.add(topic_partition)
         path = self._directory / layout.LOG_START_OFFSET_CHECKPOINT_FILE
@@ -228,6 +238,22 @@ class Verification:
             " files before it back, or a start begins there"
         )
         yield Finding(Severity.DAMAGE, path, words, offset=start)
+
+    def _is_freed(self, topic_partition: TopicPartition, directory: Path, first_offset: int) -> bool:
+        """Whether what is not there may have been deleted, of a directory that was not stopped cleanly: the broker may
+        run, and have freed segments since the checkpoints were read.
+        """
+        if topic_partition.topic == layout.CLUSTER_METADATA_TOPIC:
+            return True  # one that was rebuilt begins where its snapshot ends
+        if not self._files.exists(self._directory / layout.FORMAT_FILE):
+            return True  # Kafka writes where a log starts later
+        if has_freed(self._files, directory, first_offset):
+            return True
+        try:
+            rows = read_offsets(self._files, self._directory / layout.LOG_START_OFFSET_CHECKPOINT_FILE)
+        except BrokenFile:
+            return False
+        return first_offset <= rows.get(topic_partition, 0)
 
     def _allows_gaps(
         self, topic_partition: TopicPartition, compacted: set[str] | None, cleaned: dict[TopicPartition, int]
@@ -246,8 +272,19 @@ class Verification:
             self._files, self._directory, is_ours=is_ours
         ):
             return {}, [Finding(Severity.DAMAGE, path, f"the file is not there any more: {STARTS_LOST}")]
+        notes: list[Finding] = []
+        if name == layout.LOG_START_OFFSET_CHECKPOINT_FILE:
+            try:
+                copy = read_copy(self._files, self._directory)
+                bent = None if copy is None else bent_row(self._files, self._directory, copy)
+            except BrokenFile as error:
+                words = f"{error.problem}: it is made anew when a log start moves"
+                notes.append(Finding(Severity.NOTE, error.path, words))
+                copy = bent = None
+            if copy is not None and bent is not None:
+                return copy.rows, [Finding(Severity.DAMAGE, path, f"{bent}, by {layout.LOG_START_COPY_FILE}")]
         try:
-            return read_offsets(self._files, path), []
+            return read_offsets(self._files, path), notes
         except BlankFile as error:
             meaning = meaning_of(name, has_zeros=error.has_zeros, is_ours=is_ours)
             if meaning is Blank.NEVER_WRITTEN:
@@ -277,6 +314,22 @@ class Verification:
         except BrokenFile as error:
             found = _broken(error.path, error, Severity.NOTE)
             yield found._replace(problem=f"{found.problem}: the next start writes it anew (docs/clock.md)")
+
+    def _owner(self, told: MetadataTopics) -> Iterator[Finding]:
+        """A `node.id` with a flipped bit: the start would be refused, and the metadata knows whose the partitions are."""
+        try:
+            owner = read_meta_properties(self._files, self._directory)
+        except BrokenFile:
+            return
+        nodes = {node for its in told.partitions.values() for place in its.values() for node in place.replicas}
+        if owner is None or len(nodes) != 1 or owner.node_id in nodes:
+            return
+        (known,) = nodes
+        said, right = str(owner.node_id).encode(), str(known).encode()
+        if len(said) == len(right) and (int.from_bytes(said) ^ int.from_bytes(right)).bit_count() == 1:
+            self.node_id = known
+            words = f"node.id {owner.node_id}, and all partitions are of node {known}: a bit has flipped"
+            yield Finding(Severity.DAMAGE, self._directory / layout.META_PROPERTIES_FILE, words)
 
     def _identity(
         self, topic_partition: TopicPartition, directory: Path, ids: dict[str, tuple[UUID, Path]], was_clean: bool

@@ -178,7 +178,8 @@ def test_a_repair_gives_no_offset_out_twice_and_is_over_with_it(damage: Damage) 
     first_lost = damage(files, PLACE)
     repair(files)
     assert not found(files)
-    assert any(f"offsets {first_lost} to {RECORDS - 1} are gone" in line for line in found(files, Severity.NOTE))
+    notes = found(files, Severity.NOTE)
+    assert any(f"offsets {first_lost} to {RECORDS - 1} are gone" in one or "kept aside" in one for one in notes)
     before = files.written_state()
     repair(files)
     assert files.written_state() == before, "a second repair does nothing"
@@ -298,3 +299,57 @@ def test_checkpoints_that_no_log_can_have_reached_are_refused_and_mended() -> No
     repair(files)
     node, _, _ = start_node(files, **KEYS)
     assert produced_at(node) == RECORDS
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+def test_a_missing_first_log_is_said_after_a_kill_too(is_clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+    files, node = lived()
+    if is_clean:
+        node.stop()
+    else:
+        files.kill()
+    first, second, *_ = logs(files)
+    files.unlink(first)
+    assert any("put the files before it back" in problem for problem in found(files))
+    node, _, clock = start_node(files, **KEYS)
+    (line,) = [one.getMessage() for one in caplog.records if "the files before it are gone" in one.getMessage()]
+    assert f"{PLACE}: the log began at offset 0" in line
+    assert list(values_from(node, int(second.stem))) == list(range(int(second.stem), RECORDS))
+    pass_time(node, clock, 61_000)
+    files.kill()
+    caplog.clear()
+    assert not found(files)
+    start_node(files, clock, **KEYS)
+    assert "are gone" not in caplog.text, "it was said, and the log begins there now"
+
+
+def test_what_retention_frees_is_never_called_lost(caplog: pytest.LogCaptureFixture) -> None:
+    """However far it has come when the broker is killed, and when the next start is."""
+    for call in range(0, 400, 3):
+        node, files, clock = start_node(**KEYS)
+        make_topic(node, "t", retention_bytes="2000", file_delete_delay_ms="1000")
+        for _ in range(RECORDS):
+            Exchange(node).ask(produce_request("t", batch(value=b"v" * 200)), 9)
+        partition = partition_of(node, "t")
+        begun = files.changes
+
+        def stops(kind: str, path: Path, last: int = begun + call) -> bool:
+            return files.changes > last
+
+        files.crash_when = stops
+        is_through = True
+        try:
+            partition.log.retention.apply(clock.wall_ms())
+            pass_time(node, clock, 20_000, step_ms=5_000)
+        except BaseException:
+            is_through = False
+        files.kill()
+        for _ in range(2):  # the first of the two starts tidies up, and dies as well
+            assert not [line for line in found(files) if "put the files" in line]
+            node, _, _ = start_node(files, clock, **KEYS)
+            assert "files before it are gone" not in caplog.text
+            files.kill()
+        if is_through:
+            assert partition.log.log_start_offset > 0
+            return
+    raise AssertionError("retention never came to its end")

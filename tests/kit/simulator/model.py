@@ -77,8 +77,25 @@ class PartitionModel:
     ever_found: set[int] = field(default_factory=set)
     """Offsets that had a record after some restart; they are not given out again."""
 
+    gone: set[int] = field(default_factory=set)
+    """Offsets that a start found missing at the end of the log: nothing is stored there any more."""
+    may_have_gap: bool = False
+    """Whether the next start may find the log shorter than it had been, or believe so: then it leaves a gap behind."""
+    has_lost_end: bool = False
+    """Whether it must: and begin a new leader epoch."""
+
+    def lose_from(self, first_lost: int, next_offset: int) -> None:
+        """The records from `first_lost` on were taken from the disk; none of their offsets is given out again."""
+        self.promised_end = max([self.promised_end, next_offset])
+        for known in (self.promised, self.written):
+            for offset in [offset for offset in known if offset >= first_lost]:
+                del known[offset]
+        self.may_have_gap = self.has_lost_end = True
+
     def note(self, offset: int, record: Stored, *, survives_power: bool) -> None:
         """A record was acknowledged at `offset`."""
+        if offset in self.gone:
+            raise Violation(f"offset {offset} was given out again, it had been lost")
         # Below the end that the last restart has left it repeats what is there, or what the cleaner has taken.
         if offset in self.found and offset not in self.ever_found and self.newest_found.get(record.key, -1) < offset:
             raise Violation(f"offset {offset}: {record} was acknowledged, and the last start has not found it")
@@ -218,7 +235,7 @@ class Model:
     def audit_partition(self, topic: TopicModel, index: int, shown: Shown, loss: Loss | None, now_ms: int) -> None:
         """Hold what a partition shows against what is known; `loss` is None in the middle of a life."""
         known, place = topic.partitions[index], f"{topic.name}-{index}"
-        self._audit_bounds(topic, known, shown, place)
+        self._audit_bounds(topic, known, shown, place, loss)
         if shown.start > max(known.start, known.start_asked):
             self._audit_retention(topic, known, shown, place, loss, now_ms)
         must = dict(known.promised)
@@ -243,18 +260,27 @@ class Model:
         if loss is not None:
             self._settle(topic, known, shown)
 
-    def _audit_bounds(self, topic: TopicModel, known: PartitionModel, shown: Shown, place: str) -> None:
+    def _audit_bounds(
+        self, topic: TopicModel, known: PartitionModel, shown: Shown, place: str, loss: Loss | None
+    ) -> None:
         if shown.end < known.promised_end:
             raise Violation(f"{place} ends at {shown.end}; {known.promised_end} had been shown")
         if shown.start < known.start:
             raise Violation(f"{place} starts at {shown.start}; records below {known.start} had been deleted")
         if shown.start > max(known.start, known.start_asked) and not topic.expires:
             raise Violation(f"{place} starts at {shown.start}; nobody deleted beyond {known.start_asked}")
-        least_epoch = known.leader_epoch + (self.was_unclean and known.was_audited)
+        least_epoch = known.leader_epoch + ((self.was_unclean or known.has_lost_end) and known.was_audited)
         if shown.leader_epoch < least_epoch:
             raise Violation(f"{place} has leader epoch {shown.leader_epoch}, not {least_epoch} or more")
-        if not topic.is_compacted and list(shown.records) != list(range(shown.start, shown.end)):
-            raise Violation(f"{place}: offsets have gaps between {shown.start} and {shown.end}")
+        if not topic.is_compacted:
+            missing = set(range(shown.start, shown.end)) - shown.records.keys() - known.gone
+            # What was shown in `page-cache` may be gone with the power; its offsets are not given out again.
+            may_be = known.may_have_gap or (loss is Loss.POWER and not topic.syncs)
+            if missing and (not may_be or missing != set(range(min(missing), shown.end))):
+                raise Violation(f"{place}: offsets have gaps between {shown.start} and {shown.end}")
+            known.gone |= missing
+        elif known.gone & shown.records.keys():
+            raise Violation(f"{place}: lost offsets have records again")
         if list(shown.records) != sorted(shown.records):
             raise Violation(f"{place}: offsets are out of order")
 
@@ -305,6 +331,7 @@ class Model:
         known.start_asked = shown.start
         known.leader_epoch = shown.leader_epoch
         known.was_audited = True
+        known.may_have_gap = known.has_lost_end = False
         known.found = range(shown.start, shown.end)
         known.newest_found = {record.key: offset for offset, record in shown.records.items()}
         known.ever_found |= shown.records.keys()

@@ -138,6 +138,7 @@ class IdempotentProducer:
         self.line = line
         self._topic_id = topic.id
         self._index = index
+        self.place = topic.name, index
         self._producer_id = -1
         self._sequence = 0
         self._unsettled: deque[Batch] = deque()

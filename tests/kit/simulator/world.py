@@ -19,6 +19,7 @@ from itertools import accumulate
 
 from kit.clock import ManualClock
 from kit.known_ids import known_ids
+from kit.nodes import DATA
 from kit.simulated_files import CrashPoint, Failure, SimulatedFiles
 from kit.simulator.admin import Administrator
 from kit.simulator.auditor import Auditor
@@ -30,10 +31,15 @@ from kit.simulator.producers import IdempotentProducer, PlainProducer, Values
 from kit.simulator.readers import Reader
 from kit.simulator.rot import read_rot
 from kit.simulator.sites import site_of
+from kit.simulator.spoilt_files import FLIPS, LOST_ENDS, flip_a_bit, lose_an_end
 from kit.simulator.themes import draw_theme, sites_ahead
 
 from ottla.broker.connections import Connections
+from ottla.broker.metadata.rebuild import MetadataRebuild
 from ottla.broker.node import Node
+from ottla.storage.errors import StorageError
+from ottla.storage.layout import CLEAN_SHUTDOWN_FILE
+from ottla.storage.repair import Repair
 
 MOST_TOPICS = 4
 PRODUCER_LINES = (1, 2)
@@ -97,6 +103,9 @@ class World:
         self.chance = random.Random(seed)
         self.theme = draw_theme(self.chance)
         self.outcome = Outcome(seed)
+        self._spoiling = random.Random(f"what happens to the files of {seed}")
+        """Of its own: worlds in which nothing happens to them are what they were."""
+        self._is_bent = False
         self.clock = ManualClock()
         self.files = SimulatedFiles()
         self.model = Model()
@@ -158,7 +167,9 @@ class World:
                 self._start(None)
                 for loss in losses:
                     self._live(OPERATIONS // len(losses) + 1, may_stop_inside=loss is not Loss.STOP)
-                    self._start(self._lose(loss))
+                    ended = self._lose(loss)
+                    self._spoil(ended)
+                    self._start(ended)
         except Violation as violation:
             self.outcome.violation = str(violation)
         except Exception as error:  # whatever escapes the broker is a finding of its own
@@ -225,6 +236,24 @@ class World:
         self.files = self.files.crash(self.chance) if power else self.files.successor()
         return loss
 
+    def _spoil(self, loss: Loss) -> None:
+        """Now and then something happens to the files before the next start."""
+        self._is_bent = False
+        if loss is not Loss.POWER and self._spoiling.random() < FLIPS:
+            self._is_bent = flip_a_bit(self.files, self.model, self._spoiling)
+        elif (
+            loss is Loss.STOP and self.files.exists(DATA / CLEAN_SHUTDOWN_FILE) and self._spoiling.random() < LOST_ENDS
+        ):
+            lose_an_end(self.files, self.model, self._spoiling)
+            lost = {
+                (topic.name, index)
+                for topic in self.model.topics.values()
+                for index, partition in enumerate(topic.partitions)
+                if partition.has_lost_end
+            }
+            # A producer whose acknowledged batches are gone has to begin anew.
+            self._idempotent = [one for one in self._idempotent if one.place not in lost]
+
     def _stop(self) -> bool:
         """Stop in good order; whether it came to an end."""
         self.files.heal()
@@ -274,7 +303,17 @@ class World:
         self._failure = None
         self.files.now_ms = self.clock.wall_ms()
         self.node = Node(self.theme.config, clock=self.clock, files=self.files)
-        self.node.start()
+        try:
+            self.node.start()
+        except StorageError:
+            if not self._is_bent:
+                raise
+            self._is_bent = False
+            self.files = self.files.successor()
+            mender = MetadataRebuild(self.files, DATA, self.clock.wall_ms(), ())
+            for _ in Repair(self.files, DATA, self.clock.wall_ms(), None, mender).run():
+                pass
+            self._make_node()
 
     def _meet(self, loss: Loss | None) -> None:
         """Connect all clients anew, and audit what the start has made of the disk."""

@@ -1,0 +1,79 @@
+"""What happens to files while no broker runs: a log loses its end, a bit of a checkpoint flips.
+
+Only after a stop in good order, or a death of the process: what a power cut leaves is torn as it is, and two faults at
+once are promised to nobody. What was lost is told to the model, as a person who did it would know.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from kit.nodes import DATA
+from kit.simulated_files import SimulatedFiles
+from kit.simulator.model import Model
+
+from ottla.protocol.records.batch import iter_batches
+from ottla.storage import layout
+
+LOST_ENDS = 0.3
+"""How often a log has lost its end after a stop in good order."""
+FLIPS = 0.1
+"""How often a bit of a checkpoint has flipped."""
+CHECKPOINTS = (
+    layout.RECOVERY_POINT_CHECKPOINT_FILE,
+    layout.REPLICATION_OFFSET_CHECKPOINT_FILE,
+    layout.LOG_START_OFFSET_CHECKPOINT_FILE,
+    layout.LOG_START_OFFSET_CHECKPOINT_FILE,
+)
+
+
+def lose_an_end(files: SimulatedFiles, model: Model, chance: random.Random) -> None:
+    """Cut, empty or remove the active `.log` of a topic that keeps everything; nothing where there is none."""
+    places = [
+        (topic, index)
+        for topic in model.topics.values()
+        for index in range(len(topic.partitions))
+        if not topic.is_compacted and not topic.expires and topic.name not in model.deleting
+    ]
+    if not places:
+        return
+    topic, index = chance.choice(places)
+    directory = DATA / layout.partition_directory_name(topic.name, index)
+    if not files.is_directory(directory):
+        return
+    path = max(directory / name for name in files.list_directory(directory) if name.endswith(layout.LOG_SUFFIX))
+    batches = list(iter_batches(files.read_bytes(path), allow_partial_tail=True))
+    if not batches:
+        return
+    slot = chance.choice((0, chance.randrange(len(batches)), len(batches) - 1))
+    position, first_lost = batches[slot][0], batches[slot][1].base_offset
+    if not slot and chance.random() < 0.5:
+        for suffix in (layout.LOG_SUFFIX, layout.INDEX_SUFFIX, layout.TIME_INDEX_SUFFIX):
+            files.unlink(path.with_suffix(suffix))
+        files.sync_directory(directory)
+    else:
+        file = files.open(path, writable=True)
+        file.truncate(position)
+        file.fdatasync()
+        file.close()
+    topic.partitions[index].lose_from(first_lost, batches[-1][1].next_offset)
+
+
+def flip_a_bit(files: SimulatedFiles, model: Model, chance: random.Random) -> bool:
+    """Flip one bit of a checkpoint; whether there was one. Nobody wrote the file: its time stays."""
+    path: Path = DATA / chance.choice(CHECKPOINTS)
+    data = bytearray(files.read_bytes(path)) if files.exists(path) else bytearray()
+    if not data:
+        return False
+    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    modified_ms = files.modified_ms(path)
+    file = files.open(path, writable=True)
+    file.pwritev([data], 0)
+    file.fdatasync()
+    file.close()
+    files.set_modified_ms(path, modified_ms)
+    for topic in model.topics.values():
+        for partition in topic.partitions:
+            partition.may_have_gap = True
+    return True
