@@ -4,7 +4,7 @@
     recovery-point-offset-checkpoint    a chore; a start that recovered something, now and then while it does;
                                         before a cleaning swaps segments; when Kafka's directory becomes ours
     ottla-index-offset-checkpoint       the same chore, which first syncs the index files
-    log-start-offset-checkpoint         a chore; before DeleteRecords is answered, and before freed segments are unlinked
+    log-start-offset-checkpoint         a chore; before DeleteRecords is answered; before freed segments are unlinked
     replication-offset-checkpoint       a chore
     cleaner-offset-checkpoint           the end of a cleaning; a start that finds it lost
 

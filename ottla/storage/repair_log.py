@@ -54,8 +54,8 @@ class LogMending(NamedTuple):
 def mend_log(files: Files, mending: LogMending, checkpoints: CheckpointMending, now_ms: int) -> list[str]:
     """Recover the log, bring it to the disk and say so in the checkpoints; what came of it. Raises OSError."""
     path, one = mending.path, mending.topic_partition
-    # A last batch that is whole but for its checksum is kept aside too, not cut as if it were torn; and what the log had
-    # reached is not given out again (`lost_end.py`).
+    # A last batch that is whole but for its checksum is kept aside too, not cut as if it were torn; and no offset below
+    # what the log had reached is given out again (`lost_end.py`).
     reached = max(checkpoints.reached(one), mending.log_end_offset)
     checkpoints.lower(one, mending.recovery_point)
     for snapshot in mending.snapshots:

@@ -141,7 +141,7 @@ class CheckpointMending:
         return self._rows[LOG_STARTS].get(one, 0)
 
     def reached(self, one: TopicPartition) -> int:
-        """The offset that the log had come to, by its checkpoints and by what it holds: none below is given out again."""
+        """The offset that the log had come to, by its checkpoints and its batches: none below is given out again."""
         end_offset = self._verification.log_end_offsets.get(one, 0)
         return max(end_offset, *(self._rows[name].get(one, 0) for name in (RECOVERY_POINTS, HIGH_WATERMARKS)))
 

@@ -316,7 +316,7 @@ class Verification:
             yield found._replace(problem=f"{found.problem}: the next start writes it anew (docs/clock.md)")
 
     def _owner(self, told: MetadataTopics) -> Iterator[Finding]:
-        """A `node.id` with a flipped bit: the start would be refused, and the metadata knows whose the partitions are."""
+        """A `node.id` with a flipped bit: a start would be refused, and the metadata knows whose the partitions are."""
         try:
             owner = read_meta_properties(self._files, self._directory)
         except BrokenFile:

@@ -1,4 +1,4 @@
-"""Each bit of each small file of a directory flipped, one at a time: what a broker shows then, and what it leaves alone.
+"""Each bit of each small file of a directory flipped, one at a time: what a broker shows then, and what it leaves.
 
 A start notices a flip and refuses, or a partition stays away, in one line; or all is shown as it was. What is not
 noticed stands in a table of docs/durability.md, which is the one list of exceptions that there is. Whatever a flip

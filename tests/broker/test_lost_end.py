@@ -331,10 +331,9 @@ def test_what_retention_frees_is_never_called_lost(caplog: pytest.LogCaptureFixt
         for _ in range(RECORDS):
             Exchange(node).ask(produce_request("t", batch(value=b"v" * 200)), 9)
         partition = partition_of(node, "t")
-        begun = files.changes
 
-        def stops(kind: str, path: Path, last: int = begun + call) -> bool:
-            return files.changes > last
+        def stops(kind: str, path: Path, disk: SimulatedFiles = files, last: int = files.changes + call) -> bool:
+            return disk.changes > last
 
         files.crash_when = stops
         is_through = True
