@@ -36,9 +36,14 @@ def is_gap(header: BatchHeader) -> bool:
     return is_empty and header.producer_id < 0 and header.max_timestamp == _NO_TIMESTAMP
 
 
+def is_possible(end_offset: int, reached: int) -> bool:
+    """Whether a log that ends at `end_offset` may have come to `reached`."""
+    return reached - end_offset <= MOST_OFFSETS_OF_A_GAP
+
+
 def require_possible(directory: Path, end_offset: int, reached: int) -> None:
     """Raise StorageError where the offset that a log is said to have reached can be no log's."""
-    if reached - end_offset > MOST_OFFSETS_OF_A_GAP:
+    if not is_possible(end_offset, reached):
         raise StorageError(
             f"{directory}: the log ends at offset {end_offset}, and the checkpoints in {directory.parent} say that it"
             f" had reached {reached}, which no log does; stop the broker and run"

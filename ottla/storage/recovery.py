@@ -34,7 +34,7 @@ from ottla.storage.index_cache import IndexCache
 from ottla.storage.leader_epoch_checkpoint import EpochEntry, read_leader_epochs
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log import Log
-from ottla.storage.lost_end import leave_gap, require_possible
+from ottla.storage.lost_end import is_possible, leave_gap, require_possible
 from ottla.storage.missing_files import begins_late
 from ottla.storage.producer_recovery import load_producers, remove_stray_snapshots, scan_transactions
 from ottla.storage.recovery_report import RecoveryReport
@@ -61,6 +61,7 @@ def open_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
     high_watermark: int = 0,
+    reached: int | None = None,
     indexed_offset: int = 0,
     gaps_before: int = 0,
     is_log_start_certain: bool = True,
@@ -76,6 +77,8 @@ def open_log(
         directory: `<log.dirs entry>/<topic>-<partition>`.
         was_clean: the clean-shutdown marker was there: nothing is scanned.
         recovery_point, log_start_offset, high_watermark: from the checkpoints, 0 where they name nothing.
+        reached: the offset that the log had come to, which a repair knows better than the checkpoints; they say it
+            where it is None. It is dropped where it is no log's, for which a start refuses.
         indexed_offset: up to where the index files of the segment that it lies in are known to be on disk, 0 for
             unknown; they are made anew from there on.
         gaps_before: offsets below it may be missing (`missing_offsets.py`), whatever the topic says now.
@@ -116,7 +119,13 @@ def open_log(
     if not segments or end_offset is None:
         segments[:] = [opening.create(log_start_offset)]
         end_offset = log_start_offset
-    reached = max(recovery_point, high_watermark, end_offset)
+    if reached is None:
+        reached = max(recovery_point, high_watermark, end_offset)
+    else:
+        reached = max(
+            end_offset, *(offset for offset in (reached, log_start_offset) if is_possible(end_offset, offset))
+        )
+        log_start_offset = min(log_start_offset, reached)
     next_offset = max(reached, log_start_offset)
     try:
         require_possible(directory, end_offset, next_offset)

@@ -54,9 +54,7 @@ class LogMending(NamedTuple):
 def mend_log(files: Files, mending: LogMending, checkpoints: CheckpointMending, now_ms: int) -> list[str]:
     """Recover the log, bring it to the disk and say so in the checkpoints; what came of it. Raises OSError."""
     path, one = mending.path, mending.topic_partition
-    # A last batch that is whole but for its checksum is kept aside too, not cut as if it were torn; and no offset below
-    # what the log had reached is given out again (`lost_end.py`).
-    reached = max(checkpoints.reached(one), mending.log_end_offset)
+    reached = checkpoints.promised(one)
     checkpoints.lower(one, mending.recovery_point)
     for snapshot in mending.snapshots:
         if files.exists(snapshot):
@@ -73,7 +71,9 @@ def mend_log(files: Files, mending: LogMending, checkpoints: CheckpointMending, 
         recovery_point=mending.recovery_point,
         log_start_offset=checkpoints.log_start_offset(one),
         is_log_start_certain=True,  # the others were changed
-        high_watermark=reached,
+        # A last batch that is whole but for its checksum is kept aside too, not cut as if it were torn.
+        high_watermark=max(reached, mending.log_end_offset),
+        reached=reached,  # no offset below is given out again (`lost_end.py`)
         gaps_before=mending.gaps_before,
     )
     report, end_offset = log.recovery, log.log_end_offset

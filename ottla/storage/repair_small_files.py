@@ -142,8 +142,11 @@ class CheckpointMending:
 
     def reached(self, one: TopicPartition) -> int:
         """The offset that the log had come to, by its checkpoints and its batches: none below is given out again."""
-        end_offset = self._verification.log_end_offsets.get(one, 0)
-        return max(end_offset, *(self._rows[name].get(one, 0) for name in (RECOVERY_POINTS, HIGH_WATERMARKS)))
+        return max(self._verification.log_end_offsets.get(one, 0), self.promised(one))
+
+    def promised(self, one: TopicPartition) -> int:
+        """The same by its checkpoints alone: what a damaged batch says of offsets is not to be believed."""
+        return max(self._rows[name].get(one, 0) for name in (RECOVERY_POINTS, HIGH_WATERMARKS))
 
     def lower(self, one: TopicPartition, recovery_point: int) -> None:
         """Before a log is touched beyond `recovery_point`: a crash now makes the next start look at all of it. A lower
@@ -151,8 +154,8 @@ class CheckpointMending:
         other file. Raises OSError.
         """
         if self._rows[RECOVERY_POINTS].get(one, -1) > recovery_point:
-            if self._rows[HIGH_WATERMARKS].get(one, 0) < self.reached(one):
-                self._rows[HIGH_WATERMARKS][one] = self.reached(one)
+            if self._rows[HIGH_WATERMARKS].get(one, 0) < self.promised(one):
+                self._rows[HIGH_WATERMARKS][one] = self.promised(one)
                 self._write(HIGH_WATERMARKS)
             del self._rows[RECOVERY_POINTS][one]
             self._write(RECOVERY_POINTS)

@@ -70,7 +70,10 @@ def newest(
             max_decompressed_bytes=max_decompressed_bytes,
         )
         if found is None:
-            largest_ms = _largest_below(segments, largest_ms, start_offset, end_offset)
+            try:
+                largest_ms = _largest_below(segments, largest_ms, start_offset, end_offset)
+            except CorruptBatch as error:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
     return found
 
 

@@ -1,4 +1,4 @@
-"""A small data directory with every kind of small file in it, everything that a broker shows of it, and its flipped bits.
+"""A small data directory with every kind of small file in it, and everything that a broker shows of it.
 
     d   records of which DeleteRecords took some, of an idempotent producer, aborted and committed transactions of a
         Kafka's producers: `.snapshot`, `.txnindex`, a log start in the middle of a segment; a time index of one entry
@@ -81,8 +81,9 @@ def _live(ending: str) -> tuple[tuple[str, bytes], ...]:
     client = Exchange(node)
     for number in range(5):
         records = [Record(n, STAMP_MS + 60_000 * number, b"k%d" % n, b"v%d" % number * 40, ()) for n in range(2)]
-        once = {"producer_id": _ONCE, "producer_epoch": 0, "base_sequence": 2 * number} if number < 2 else {}
-        client.ask(produce_request("d", bytes(encode_batch(records, **once))), 9)
+        producer = (_ONCE, 0, 2 * number) if number < 2 else (-1, -1, -1)
+        once = encode_batch(records, producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2])
+        client.ask(produce_request("d", bytes(once)), 9)
         client.ask(produce_request("c", bytes(encode_batch(records))), 9)
     log = partition_of(node, "d").log
     for producer_id, kind in ((_ABORTED, ControlType.ABORT), (_COMMITTED, ControlType.COMMIT)):

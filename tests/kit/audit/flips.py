@@ -17,6 +17,7 @@ commits     `__consumer_offsets-0`: batches
 
 from __future__ import annotations
 
+import os
 import random
 from itertools import pairwise
 from pathlib import Path
@@ -33,7 +34,7 @@ LOST = ("page", "short")
 MOST_CUT_BYTES = 300
 OF_A_PARTITION = (*OF_A_LOG, "index", "timeindex", "snapshot", "epochs")
 OF_A_DIRECTORY = ("small", "metadata", "commits")
-SMALL_FILES = (*damage.CHECKPOINTS, "meta.properties", "ottla.format", "ottla.clock")
+SMALL_FILES = (*damage.CHECKPOINTS, "ottla-log-start-offset-copy", "meta.properties", "ottla.format", "ottla.clock")
 _RANGES = {"header": (range(12), range(16, 17)), "epoch": (range(12, 16),), "checksum": (range(17, 21),)}
 """Bytes of a batch's header by kind."""
 _WEIGHTS = {"past": 5, "body": 4, "header": 3, "index": 2, "timeindex": 2, "page": 3, "short": 2}
@@ -57,8 +58,10 @@ class Flip(NamedTuple):
         return f"{self.kind}: bit {self.bit} of byte {self.position} of {self.path}"
 
     def do(self, directory: Path) -> None:
-        """Flip it in the file below `directory`."""
-        with (directory / self.path).open("r+b") as file:
+        """Flip it in the file below `directory`, whose time stays: nobody has written it."""
+        path = directory / self.path
+        before = path.stat()
+        with path.open("r+b") as file:
             if self.kind == "short":
                 file.truncate(self.position)
                 return
@@ -70,6 +73,7 @@ class Flip(NamedTuple):
             (byte,) = file.read(1)
             file.seek(self.position)
             file.write(bytes([byte ^ (1 << self.bit)]))
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def choose(specimen: Specimen, place: Place, chance: random.Random) -> Flip | None:

@@ -2,7 +2,7 @@
 
 Files are bent with knowledge of what they are: bytes of a log anywhere, with the checksum made right again; records
 of the metadata and of `__consumer_offsets` with bytes of their values changed; numbers in checkpoints; entries of
-indexes; pages of zeros; files missing, empty, cut, exchanged. What must hold:
+indexes; single bits; pages of zeros; logs that lost their end; files missing, empty, cut, exchanged. What must hold:
 
 - `log dump`, `log verify` (with `--repair` too) and `log explain` tell what they find and raise nothing but what
   becomes one line;
@@ -190,7 +190,11 @@ def _kind(path: str) -> str:
 
 
 def _bend(chance: random.Random, path: str, data: bytes, content: dict[str, bytes]) -> bytes | None:
-    how = chance.randrange(12)
+    how = chance.randrange(14)
+    if how == 12 and data:
+        return _flipped(chance, data)
+    if how == 13 and path.endswith(".log"):
+        return _shorter(chance, data)
     if how == 0:
         return None
     if how == 1:
@@ -219,6 +223,22 @@ def _lose(chance: random.Random, data: bytes) -> bytes:
     stretch_bytes = chance.choice((61, 100, 512, 4096))
     start = chance.randrange(0, len(data) + 1, chance.choice((1, 16, 512)))
     return data[:start] + bytes(len(data[start : start + stretch_bytes])) + data[start + stretch_bytes :]
+
+
+def _flipped(chance: random.Random, data: bytes) -> bytes:
+    """One bit is another: often a number that makes sense."""
+    bent = bytearray(data)
+    bent[chance.randrange(len(bent))] ^= 1 << chance.randrange(8)
+    return bytes(bent)
+
+
+def _shorter(chance: random.Random, data: bytes) -> bytes:
+    """A log that ends at a batch's end, and lacks the ones behind."""
+    try:
+        ends = [at for at, _ in iter_any(data, allow_partial_tail=True)]
+    except CorruptBatch:
+        return b""
+    return data[: chance.choice(ends)] if ends else b""
 
 
 def _bend_log(chance: random.Random, data: bytes) -> bytes:

@@ -23,7 +23,10 @@ from ottla.broker.metadata.journal import Journal
 from ottla.broker.partition import Partition
 from ottla.protocol.records.batch import BatchHeader
 from ottla.storage import (
+    directory_checkpoints,
     intake,
+    log_directory,
+    log_opening,
     log_retention,
     producer_recovery,
     producer_snapshots,
@@ -428,3 +431,28 @@ def _one_too_many() -> Any:
         return patched
 
     return _before(log_retention, "deletable", replace)
+
+
+@_bug("a lost end not missed", "after a clean stop a log that became shorter gives its last offsets out again")
+def _lost_end_of_a_stop_not_missed() -> Any:
+    def replace(open_log: Any) -> Any:
+        def patched(*given: Any, **more: Any) -> Log:
+            if more["was_clean"]:
+                more |= {"recovery_point": 0, "high_watermark": 0}
+            log: Log = open_log(*given, **more)
+            return log
+
+        return patched
+
+    return _before(log_opening, "open_log", replace)
+
+
+@_bug("a bent log start believed", "a flipped bit in the file of log starts hides records, or shows deleted ones again")
+@contextmanager
+def _bent_log_start_believed() -> Iterator[None]:
+    with (
+        mock.patch.object(directory_checkpoints, "bent_row", return_value=None),
+        mock.patch.object(log_directory, "refuse_wrong_log_starts", _nothing),
+        mock.patch.object(recovery, "_check_log_start", _nothing),
+    ):
+        yield

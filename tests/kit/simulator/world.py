@@ -241,10 +241,12 @@ class World:
         self._is_bent = False
         if loss is not Loss.POWER and self._spoiling.random() < FLIPS:
             self._is_bent = flip_a_bit(self.files, self.model, self._spoiling)
+            self.outcome.losses["flipped bit"] += self._is_bent
         elif (
             loss is Loss.STOP and self.files.exists(DATA / CLEAN_SHUTDOWN_FILE) and self._spoiling.random() < LOST_ENDS
         ):
             lose_an_end(self.files, self.model, self._spoiling)
+            self.outcome.losses["lost end"] += 1
             lost = {
                 (topic.name, index)
                 for topic in self.model.topics.values()
