@@ -122,29 +122,17 @@ def open_log(
     if reached is None:
         reached = max(recovery_point, high_watermark, end_offset)
     else:
-        reached = max(
-            end_offset, *(offset for offset in (reached, log_start_offset) if is_possible(end_offset, offset))
-        )
+        known = (reached, log_start_offset)
+        reached = max([end_offset, *(offset for offset in known if is_possible(end_offset, offset))])
         log_start_offset = min(log_start_offset, reached)
     next_offset = max(reached, log_start_offset)
     try:
-        require_possible(directory, end_offset, next_offset)
-        if log_start_offset > reached:
-            _check_log_start(opening, log_start_offset, end_offset, is_certain=is_log_start_certain)
+        _require_sense(opening, end_offset, reached, log_start_offset, is_certain=is_log_start_certain)
     except StorageError:
         for segment in segments:
             segment.abandon()
         raise
-    first_base_offset = segments[0].base_offset
-    is_late = begins_late(files, directory, first_base_offset, log_start_offset) if was_clean else knows_log_starts
-    if is_late and first_base_offset > log_start_offset:
-        logger.error(
-            "%s: the log began at offset %d when it was stopped, and its first segment begins at %d: the files before"
-            " it are gone, and so are their records",
-            directory,
-            log_start_offset,
-            first_base_offset,
-        )
+    _report_late_beginning(opening, segments[0].base_offset, log_start_offset, is_known=knows_log_starts)
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     epochs = _load_epochs(opening, segments, end_offset)
     expiration_ms = (
@@ -266,11 +254,16 @@ def _trusted_end(opening: _Opening, segments: list[Segment]) -> int | None:
         return None
 
 
-def _check_log_start(opening: _Opening, log_start_offset: int, end_offset: int, *, is_certain: bool) -> None:
+def _require_sense(
+    opening: _Opening, end_offset: int, reached: int, log_start_offset: int, *, is_certain: bool
+) -> None:
     """A log start beyond everything that the log is known to have held: after a crash in `page-cache` records that
-    were deleted may have been lost, too. Anywhere else it is a wrong one, which would hide all. Raises StorageError.
+    were deleted may have been lost, too. Anywhere else it is a wrong one, which would hide all. And no log has come
+    where none can. Raises StorageError.
     """
-    if not opening.report.was_clean and (is_certain or opening.config.ottla_acks_all != "sync"):
+    require_possible(opening.directory, end_offset, max(reached, log_start_offset))
+    may_be = not opening.report.was_clean and (is_certain or opening.config.ottla_acks_all != "sync")
+    if log_start_offset <= reached or may_be:
         return
     root = opening.directory.parent
     raise StorageError(
@@ -278,6 +271,22 @@ def _check_log_start(opening: _Opening, log_start_offset: int, end_offset: int, 
         f" {log_start_offset}, and its log ends at {end_offset}; stop the broker and run"
         f" `ottla log verify --repair {root}`"
     )
+
+
+def _report_late_beginning(opening: _Opening, first_base_offset: int, log_start_offset: int, *, is_known: bool) -> None:
+    """Say that the first segments are gone; after a crash only where the log start `is_known` to be written in time."""
+    if opening.report.was_clean:
+        is_late = begins_late(opening.files, opening.directory, first_base_offset, log_start_offset)
+    else:
+        is_late = is_known and first_base_offset > log_start_offset
+    if is_late:
+        logger.error(
+            "%s: the log began at offset %d when it was stopped, and its first segment begins at %d: the files before"
+            " it are gone, and so are their records",
+            opening.directory,
+            log_start_offset,
+            first_base_offset,
+        )
 
 
 def _report_lost_end(

@@ -453,6 +453,6 @@ def _bent_log_start_believed() -> Iterator[None]:
     with (
         mock.patch.object(directory_checkpoints, "bent_row", return_value=None),
         mock.patch.object(log_directory, "refuse_wrong_log_starts", _nothing),
-        mock.patch.object(recovery, "_check_log_start", _nothing),
+        mock.patch.object(recovery, "_require_sense", _nothing),
     ):
         yield
