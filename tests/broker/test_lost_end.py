@@ -266,7 +266,7 @@ def test_a_metadata_log_that_became_shorter_refuses_the_start(damage: Damage) ->
     node.stop()
     damage(files, DATA / "__cluster_metadata-0")
     assert found(files)
-    with pytest.raises(MetadataError, match="`ottla log verify --repair`"):
+    with pytest.raises(MetadataError, match="`ottla log verify --repair /data`"):
         start_node(files, **KEYS)
 
 

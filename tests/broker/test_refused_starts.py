@@ -34,7 +34,8 @@ def damaged(damage: Callable[[SimulatedFiles], object]) -> Deed:
 def torn(files: SimulatedFiles) -> None:
     """The last batch of the metadata log is cut short, and nothing but the mark says that it was whole once."""
     (path,) = logs_of(files, METADATA)
-    write_offsets(files, DATA / layout.RECOVERY_POINT_CHECKPOINT_FILE, {})
+    for name in (layout.RECOVERY_POINT_CHECKPOINT_FILE, layout.REPLICATION_OFFSET_CHECKPOINT_FILE):
+        write_offsets(files, DATA / name, {})
     last, _ = list(walk(files.open(path).pread, 0, files.size(path)))[-1]
     file = files.open(path, writable=True)
     file.truncate(last + 20)
