@@ -10,27 +10,34 @@ the process had no descriptor left (NotOpened), is none: who waits for it goes o
 them.
 
 `ThreadedSyncer` runs rounds in one thread per directory (`fdatasync` releases the GIL); only tickets run there, every
-other line of this module runs on the broker's thread. It never syncs on the broker's own thread: where a single
+other line of this module runs on the broker's thread. It does not sync on the broker's own thread: where a single
 request waits that would be 10 to 25 % faster on a disk of 0.1 ms (measured), and would hold up everybody else for as
-long as a slower disk takes. `QueuedSyncer` has no threads: a simulation runs the rounds.
+long as a slower disk takes. The one exception is a thread that ended, and a system that gives no other: its round runs
+on the broker's thread, because a late answer is better than none, and each round asks for a thread again.
+`QueuedSyncer` has no threads: a simulation runs the rounds, and decides which of them find no thread.
 What else may block runs in `workers.py`.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.broker.threads import NoThread, ThreadStarter, post_surely
 from ottla.storage.files import NotOpened
 
 if TYPE_CHECKING:
+    import threading
+    from collections.abc import Iterable
+
     from ottla.broker.metrics import Metrics
     from ottla.broker.timers import Timers
     from ottla.broker.turn import Turn
@@ -61,23 +68,31 @@ class Syncer(Protocol):
 
 
 class SyncRound:
-    """Tickets of several logs of one directory, to be run one after another. `run` may be called in any thread."""
+    """Tickets of several logs of one directory, to be run one after another. `run` may be called in any thread.
 
-    __slots__ = ("elapsed_us", "error", "failed_index", "postponed", "waits")
+    Until a ticket has run it counts as failed: whatever ends `run`, nothing is taken for synced that may not be.
+    """
+
+    __slots__ = ("elapsed_us", "error", "failed_index", "has_begun", "postponed", "waits")
 
     def __init__(self, waits: list[tuple[Log, SyncTicket, list[SyncCallback]]]) -> None:
         self.waits = waits
-        self.error: OSError | None = None
-        self.failed_index = len(waits)
+        self.error: OSError | None = OSError("the sync did not end")
+        self.failed_index = 0
+        self.has_begun = False
         self.elapsed_us: list[int] = []
         self.postponed: set[int] = set()
         """Of which waits the sync could not begin."""
 
     def run(self) -> None:
         """Sync every log; stop at the first that fails, because the directory goes offline with it. One that could not
-        begin stops nobody: most need no descriptor that they do not have.
+        begin stops nobody: most need no descriptor that they do not have. A second call does nothing.
         """
+        if self.has_begun:
+            return
+        self.has_begun = True
         for index, (_, ticket, _) in enumerate(self.waits):
+            self.failed_index = index
             started_ns = time.perf_counter_ns()
             try:
                 ticket.run()
@@ -85,15 +100,15 @@ class SyncRound:
                 self.postponed.add(index)
             except OSError as error:
                 self.error = error
-                self.failed_index = index
                 return
             except Exception as error:  # a bug (a closed file, say), but whoever waits must hear of it
-                LOG.exception("bug: a sync failed")
                 self.error = OSError(f"a bug: {error}")
-                self.failed_index = index
+                LOG.exception("bug: a sync failed")
                 return
             finally:
                 self.elapsed_us.append((time.perf_counter_ns() - started_ns) // 1000)
+        self.failed_index = len(self.waits)
+        self.error = None
 
 
 class DirectoryQueue:
@@ -165,8 +180,23 @@ class GroupSyncer(ABC):
         """Finish what runs and end the threads. Nothing may be requested afterwards."""
 
     @abstractmethod
+    def begin(self, directories: Iterable[Path]) -> None:
+        """Make ready for syncs in these directories. Raises NoThread."""
+
+    @abstractmethod
+    def _hand_over(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+        """Have `sync_round.run()` called, then `_finish(queue, sync_round)` on the broker's thread. Raises NoThread."""
+
+    @abstractmethod
+    def _finish_soon(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+        """Have `_finish(queue, sync_round)` called by the broker's thread when it is done with what it does now."""
+
     def _submit(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
-        """Have `sync_round.run()` called, then `_finish(queue, sync_round)` on the broker's thread."""
+        try:
+            self._hand_over(queue, sync_round)
+        except NoThread:
+            sync_round.run()
+            self._finish_soon(queue, sync_round)
 
     def _start_round(self, queue: DirectoryQueue) -> None:
         queue.is_planned = False
@@ -252,15 +282,29 @@ def _tell(callbacks: list[SyncCallback], outcome: BaseException | None) -> None:
             LOG.exception("bug: a completion of a sync failed")
 
 
+_Rounds = SimpleQueue["tuple[DirectoryQueue, SyncRound] | None"]
+
+
 class ThreadedSyncer(GroupSyncer):
-    """One thread per log directory, started with its first round. `post` brings completions to the broker's thread."""
+    """One thread per log directory, made by `begin`, or with the first round. `post` brings completions to the broker's
+    thread.
+    """
 
     def __init__(self, turn: Turn, metrics: Metrics, clock: Clock, timers: Timers, post: Post) -> None:
         super().__init__(turn, metrics, clock, timers)
         self._post = post
-        self._threads: dict[Path, tuple[threading.Thread, SimpleQueue[SyncRound | None]]] = {}
+        self._threads: dict[Path, tuple[threading.Thread, _Rounds]] = {}
         self._running: dict[DirectoryQueue, SyncRound] = {}
         self._is_closed = False
+        self._starter = ThreadStarter(
+            "The broker syncs on its main thread, where everybody waits for it, until there is one; nothing is lost"
+        )
+
+    def begin(self, directories: Iterable[Path]) -> None:
+        """Start the threads of these directories. Raises NoThread."""
+        for path in directories:
+            rounds = _Rounds()
+            self._threads[path] = (self._starter.start(self._serve, f"sync {path.name}", rounds), rounds)
 
     def close(self) -> None:
         """Finish the rounds that run, their completions too (posted ones may never run), and end the threads.
@@ -275,6 +319,7 @@ class ThreadedSyncer(GroupSyncer):
         self._threads.clear()
         for queue in list(self._queues.values()):
             while (sync_round := self._running.get(queue)) is not None:
+                sync_round.run()  # what a thread that ended early had not begun
                 self._finish(queue, sync_round)  # it may start the next one, which runs here
 
     def _finish(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
@@ -282,25 +327,31 @@ class ThreadedSyncer(GroupSyncer):
             del self._running[queue]
             super()._finish(queue, sync_round)
 
-    def _submit(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+    def _hand_over(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
         self._running[queue] = sync_round
         if self._is_closed:
             sync_round.run()
             return
-        thread_of_path = self._threads.get(queue.path)
-        if thread_of_path is None:
-            rounds: SimpleQueue[SyncRound | None] = SimpleQueue()
-            thread = threading.Thread(
-                target=self._serve, args=(queue, rounds), name=f"sync {queue.path.name}", daemon=True
-            )
-            thread_of_path = self._threads[queue.path] = (thread, rounds)
-            thread.start()
-        thread_of_path[1].put(sync_round)
+        thread, rounds = self._threads.get(queue.path, (None, None))
+        if thread is None or rounds is None or not thread.is_alive():
+            rounds = _Rounds()
+            thread = self._starter.try_start(self._serve, f"sync {queue.path.name}", rounds)
+            if thread is None:
+                raise NoThread(queue.path.name, RuntimeError("can't start new thread"))
+            self._threads[queue.path] = (thread, rounds)
+        rounds.put((queue, sync_round))
 
-    def _serve(self, queue: DirectoryQueue, rounds: SimpleQueue[SyncRound | None]) -> None:
-        while (sync_round := rounds.get()) is not None:
-            sync_round.run()
-            self._post(lambda done=sync_round: self._finish(queue, done))  # type: ignore[misc]  # binds the round
+    def _finish_soon(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+        self._post(partial(self._finish, queue, sync_round))
+
+    def _serve(self, rounds: _Rounds) -> None:
+        while (given := rounds.get()) is not None:
+            queue, sync_round = given
+            # Whatever leaves a round (no memory for its line in the log, say), it counts as failed then, and this
+            # thread goes on: another round may be put here at any time.
+            with suppress(BaseException):
+                sync_round.run()
+            post_surely(self._post, partial(self._finish, queue, sync_round))
 
 
 class QueuedSyncer(GroupSyncer):
@@ -309,6 +360,11 @@ class QueuedSyncer(GroupSyncer):
     def __init__(self, turn: Turn, metrics: Metrics, clock: Clock, timers: Timers) -> None:
         super().__init__(turn, metrics, clock, timers)
         self.rounds: deque[tuple[DirectoryQueue, SyncRound]] = deque()
+        self.has_threads = True
+        """Whether rounds find a thread. One that does not is run at once, and ends in its place in `rounds`."""
+
+    def begin(self, directories: Iterable[Path]) -> None:
+        """Nothing to make."""
 
     def run_one(self) -> bool:
         """Run the oldest round and its completions; False when none waits."""
@@ -328,5 +384,10 @@ class QueuedSyncer(GroupSyncer):
         """Run what waits."""
         self.run_all()
 
-    def _submit(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+    def _hand_over(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+        if not self.has_threads:
+            raise NoThread(queue.path.name, RuntimeError("can't start new thread"))
+        self.rounds.append((queue, sync_round))
+
+    def _finish_soon(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
         self.rounds.append((queue, sync_round))

@@ -297,9 +297,9 @@ class LogCleaner:
             except Exception as error:  # it belongs to the generator, which knows what it means
                 return 0, error
 
-        def done(outcome: tuple[int, Exception | None] | None, _: BaseException | None) -> None:
-            if self._running is running and outcome is not None:
-                size_bytes, error = outcome
+        def done(outcome: tuple[int, Exception | None] | None, escaped: BaseException | None) -> None:
+            if self._running is running:
+                size_bytes, error = outcome or (0, RuntimeError(f"a bug: {escaped!r}"))
                 wait_ms = NO_DESCRIPTOR_WAIT_MS if isinstance(error, NotOpened) else self._wait_ms(size_bytes)
                 self._plan(wait_ms, lambda: self._advance(size_bytes, error))
 

@@ -132,7 +132,8 @@ class Node:
         """Open directories, catalog and logs, and recover what needs it. Blocks, and may run in another thread than the
         broker's as long as nobody else looks at the node; only `log_manager.loading` may be asked, and told to stop.
 
-        Raises what these raise, each with one line for people: StorageError, MetadataError, OSError; LoadInterrupted.
+        Raises what these raise, each with one line for people: StorageError, MetadataError, OSError (NoThread among
+        them); LoadInterrupted.
         """
         if not self._is_claimed:
             self.claim()
@@ -140,10 +141,14 @@ class Node:
         self.log_manager.open_directories(self.config.ottla_cluster_id or None, self.catalog.look)
         try:
             self.clock_trust.begin(self.log_manager.known_time)
+            self.syncer.begin([directory.path for directory in self.log_manager.directories])
+            self.workers.begin()
             self.catalog.open()
             # Not before: a start that is refused writes nothing.
             self.log_manager.write_known_time(self.clock_trust.known(), only_missing=True)
         except BaseException:
+            self.syncer.close()
+            self.workers.close()
             self.log_manager.close(clean=False)
             raise
 

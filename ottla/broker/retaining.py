@@ -77,7 +77,9 @@ def _advance(
             return failure
         return None
 
-    def synced(failure: Exception | None, _: BaseException | None) -> None:
+    def synced(failure: Exception | None, escaped: BaseException | None) -> None:
+        if escaped is not None:
+            failure = RuntimeError(f"a bug: {escaped!r}")
         # In a turn of its own, also where workers answer on the spot.
         now_ms = node.clock.monotonic_ms()
         node.timers.at(now_ms, lambda: _advance(node, log, who, steps, failure, done))

@@ -17,7 +17,6 @@ import logging
 import platform
 import resource
 import socket
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ from ottla.broker.listening import StartError, bind, explain, shown
 from ottla.broker.loop_watch import LoopWatch
 from ottla.broker.node import Node
 from ottla.broker.notify import notify
+from ottla.broker.threads import ThreadStarter
 from ottla.storage.counted import counted
 
 if TYPE_CHECKING:
@@ -190,8 +190,7 @@ class Server:
                 self._is_open = True
                 loop.call_soon_threadsafe(tell, None)
 
-        thread = threading.Thread(target=work, name="start")
-        thread.start()
+        thread = ThreadStarter("").start(work, "start")
         try:
             while not opened.done():
                 await asyncio.wait([opened], timeout=EXTEND_START_EVERY_S)

@@ -6,11 +6,16 @@ Group syncs have threads of their own, one per log directory (`disk.py`).
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ottla.broker.threads import ThreadStarter, post_surely
+
+if TYPE_CHECKING:
+    import threading
 
 Post = Callable[[Callable[[], None]], None]
 """Runs a callable on the broker's thread, soon; may be called from any thread."""
@@ -23,6 +28,9 @@ MAX_WORKERS = 4
 class Workers(Protocol):
     """Where blocking work goes."""
 
+    def begin(self) -> None:
+        """Make ready for work. Raises NoThread."""
+
     def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
         """Run `work()` off the broker's thread and `done(result, error)` on it."""
 
@@ -32,6 +40,9 @@ class Workers(Protocol):
 
 class InlineWorkers:
     """Runs everything at once, on the spot: for simulations and tests."""
+
+    def begin(self) -> None:
+        """Nothing to make."""
 
     def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
         """Run both now."""
@@ -81,7 +92,11 @@ class OneAtATime:
 
 
 class ThreadedWorkers:
-    """Up to `MAX_WORKERS` threads, started when first needed."""
+    """Up to `MAX_WORKERS` threads: the first made by `begin`, the others when first needed.
+
+    Where the system gives no other thread, work waits for those that there are; where there is none at all, it runs on
+    the broker's thread.
+    """
 
     def __init__(self, post: Post) -> None:
         self._post = post
@@ -89,6 +104,11 @@ class ThreadedWorkers:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._unfinished = 0
+        self._starter = ThreadStarter("Reads and conversions wait for the threads that there are; nothing is lost")
+
+    def begin(self) -> None:
+        """Start the first thread. Raises NoThread."""
+        self._threads.append(self._starter.start(self._serve, "reader 0"))
 
     def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
         """Run `work()` in a thread and `done(result, error)` on the broker's thread."""
@@ -101,18 +121,16 @@ class ThreadedWorkers:
         def job() -> None:
             try:
                 result = work()
-            except Exception as error:  # whatever the work raised belongs to `done`, on its thread
-                failure = error
-                self._post(lambda: finish(None, failure))
+            except BaseException as error:  # whatever the work raised belongs to `done`, on its thread
+                post_surely(self._post, partial(finish, None, error))
             else:
-                self._post(lambda: finish(result, None))
+                post_surely(self._post, partial(finish, result, None))
 
         self._unfinished += 1
-        if len(self._threads) < MAX_WORKERS and self._unfinished > len(self._threads):
-            thread = threading.Thread(target=self._serve, name=f"reader {len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        self._jobs.put(job)
+        if not self._has_threads():
+            job()
+        else:
+            self._jobs.put(job)
 
     def close(self) -> None:
         """End the threads after what waits for them; nobody is told of it any more, posted or not."""
@@ -122,6 +140,16 @@ class ThreadedWorkers:
         for thread in self._threads:
             thread.join()
         self._threads.clear()
+
+    def _has_threads(self) -> bool:
+        """Whether there is a thread; one more is started first where there is work for it."""
+        if not all(thread.is_alive() for thread in self._threads):
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+        if len(self._threads) < MAX_WORKERS and self._unfinished > len(self._threads):
+            thread = self._starter.try_start(self._serve, f"reader {len(self._threads)}")
+            if thread is not None:
+                self._threads.append(thread)
+        return bool(self._threads)
 
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -7,6 +7,7 @@ that neither Ctrl-C nor the end of the program waits for it, and no lock of `sys
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import os
 import sys
@@ -27,7 +28,10 @@ async def stdin_lines() -> AsyncIterator[list[bytes]]:
     """The lines, without their line ends, a list per chunk that was read. Raises LineTooLong, OSError."""
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue(maxsize=1)
     loop = asyncio.get_running_loop()
-    threading.Thread(target=_read, args=(_reader(), chunks, loop), daemon=True, name="stdin").start()
+    try:
+        threading.Thread(target=_read, args=(_reader(), chunks, loop), daemon=True, name="stdin").start()
+    except RuntimeError as error:  # the limit of tasks is reached
+        raise OSError(errno.EAGAIN, f"no thread to read it: {error}") from error
     rest = b""
     while True:
         chunk = await chunks.get()

@@ -70,17 +70,31 @@ def open_all(
     if len(plans) == 1:
         work(*plans[0])
     else:
-        started = [threading.Thread(target=work, args=plan, name=f"load {plan[0].path.name}") for plan in plans]
+        started = [_start(work, *plan) for plan in plans]
+        for thread, plan in zip(started, plans, strict=True):
+            if thread is None:
+                work(*plan)
         for thread in started:
-            thread.start()
-        for thread in started:
-            thread.join()
+            if thread is not None:
+                thread.join()
     if bugs:
         for _, _, log in opened:
             if not isinstance(log, Exception):
                 log.abandon()
         raise bugs[0]
     return opened
+
+
+def _start(
+    work: Callable[[LogDirectory, deque[WantedLog]], None], home: LogDirectory, waiting: deque[WantedLog]
+) -> threading.Thread | None:
+    """A thread that opens logs, None where the system gives no other: its caller takes what nobody else has begun."""
+    thread = threading.Thread(target=work, args=(home, waiting), name=f"load {home.path.name}")
+    try:
+        thread.start()
+    except (RuntimeError, MemoryError):
+        return None
+    return thread
 
 
 def _unsure_bytes(files: Files, jobs: Jobs) -> dict[TopicPartition, int]:

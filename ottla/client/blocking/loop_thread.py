@@ -55,7 +55,11 @@ class LoopThread:
         """The closing of clients that the program has dropped."""
         _end_with_multiprocessing()
         self._thread = threading.Thread(target=self._run, name="ottla-client", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # the limit of tasks is reached: the next client may ask again
+            self.loop.close()
+            raise
 
     @classmethod
     def of_this_process(cls) -> LoopThread:

@@ -15,12 +15,13 @@ from unittest import mock
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker import catalog, dispatch
-from ottla.broker.disk import GroupSyncer
+from ottla.broker.disk import GroupSyncer, QueuedSyncer
 from ottla.broker.groups import reconciliation, writes
 from ottla.broker.groups.replay import LogReplay
 from ottla.broker.metadata import changes
 from ottla.broker.metadata.journal import Journal
 from ottla.broker.partition import Partition
+from ottla.broker.threads import NoThread
 from ottla.protocol.records.batch import BatchHeader
 from ottla.storage import (
     directory_checkpoints,
@@ -270,6 +271,18 @@ def _failed_sync_retried() -> Any:
         return patched
 
     return _before(sync.SyncTicket, "run", replace)
+
+
+@_bug("a round without a thread counts as synced", "where the system gives no thread, those who wait are let go")
+def _no_thread_no_sync() -> Any:
+    def submit(self: QueuedSyncer, queue: Any, sync_round: Any) -> None:
+        try:
+            self._hand_over(queue, sync_round)
+        except NoThread:
+            sync_round.has_begun, sync_round.error, sync_round.failed_index = True, None, len(sync_round.waits)
+            self._finish_soon(queue, sync_round)
+
+    return mock.patch.object(GroupSyncer, "_submit", submit)
 
 
 @_bug("commit answered before sync", "groups answer when their records are written")

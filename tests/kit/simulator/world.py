@@ -144,6 +144,7 @@ class World:
             ("background", 4, self._run_background),
             ("jump clock", 1, self._jump_clock),
             ("disk trouble", 1, self._disk_trouble),
+            ("thread trouble", 1, self._thread_trouble),
         ]
         self._operations = [operation for _, _, operation in operations]
         weights = [weight * self.theme.more.get(name, 1) for name, weight, _ in operations]
@@ -421,6 +422,10 @@ class World:
             self._failure = self.files.fail("pwritev", "*.log", errno.ENOSPC, times=None, after_bytes=room)
         else:
             self._failure = self.files.fail("fdatasync", "*.log", errno.EIO)
+
+    def _thread_trouble(self) -> None:
+        """The system gives no thread for syncs for a while, or gives them again."""
+        self.node.syncer.has_threads = not self.node.syncer.has_threads  # type: ignore[attr-defined]  # as in `_sync`
 
     # -- after each operation ---------------------------------------------------------------------------------------
 
