@@ -185,8 +185,6 @@ class _Sending:
                 self._progress.add(len(lines), sum(map(len, lines)))
         except LineTooLong as error:
             raise Failure(f"line {self._line + 1}: {error}") from None
-        except OSError as error:
-            raise Failure(f"standard input: {error.strerror or error}") from None
 
     async def _send(self, line: bytes) -> None:
         self._line += 1
