@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ottla.cli.client_properties import options_of
 from ottla.cli.failures import client_errors
+from ottla.cli.waiting import Waiting
 
 if TYPE_CHECKING:
     from ottla.client import Admin
@@ -17,19 +18,23 @@ _T = TypeVar("_T")
 TIMEOUT_MS = 30_000
 
 
-def with_admin(servers: str, client_id: str, work: Callable[[Admin], Awaitable[_T]]) -> _T:
-    """What `work` makes of an Admin. Raises Failure; Ctrl-C ends the program with status 130."""
+def with_admin(
+    servers: str, client_id: str, work: Callable[[Admin], Awaitable[_T]], *, timeout_ms: int = TIMEOUT_MS
+) -> _T:
+    """What `work` makes of an Admin, each of whose questions may take `timeout_ms`. Raises Failure; Ctrl-C ends the
+    program with status 130.
+    """
     from ottla.client import Admin
     from ottla.client.options import AdminOptions
 
-    options = options_of(AdminOptions, servers, {"client_id": client_id, "default_api_timeout_ms": TIMEOUT_MS})
+    options = options_of(AdminOptions, servers, {"client_id": client_id, "default_api_timeout_ms": timeout_ms})
 
     async def run() -> _T:
         async with Admin(servers, **options) as admin:
             return await work(admin)
 
     try:
-        with client_errors():
+        with client_errors(), Waiting(f"an answer of {servers}"):
             return asyncio.run(run())
     except KeyboardInterrupt:
         raise SystemExit(130) from None

@@ -17,6 +17,7 @@ from ottla.cli.notices import notice
 from ottla.cli.parameters import Number, split_pairs
 from ottla.cli.record_lines import Fields, json_line, plain_line
 from ottla.cli.show import parse_time, show_time
+from ottla.cli.waiting import Waiting
 from ottla.storage.counted import counted
 
 if TYPE_CHECKING:
@@ -179,11 +180,12 @@ def consume(
     if partitions or offset is not None or timestamp is not None:
         options.pop("group_id", None)  # of a --command-config that other programs share
     progress = Progress("received", is_shown=not (quiet or sys.stdout.isatty()))
-    reading = _Reading(topic, partitions, start, options, max_messages, exit_at_end, line, progress)
+    waiting = Waiting(f"an answer of {servers}")
+    reading = _Reading(topic, partitions, start, options, max_messages, exit_at_end, line, progress, waiting)
     if not quiet and not exit_at_end:
         reading.on_waiting = notice
     try:
-        with closed_pipe_ends_quietly(), client_errors():
+        with closed_pipe_ends_quietly(), client_errors(), waiting:
             asyncio.run(reading.run(servers))
     except KeyboardInterrupt:
         progress.end()
@@ -214,6 +216,7 @@ class _Reading:
         exit_at_end: bool,
         line: Callable[[ConsumerRecord], bytes],
         progress: Progress,
+        waiting: Waiting,
     ) -> None:
         self._topic = topic
         self._wanted = partitions
@@ -226,6 +229,8 @@ class _Reading:
         self._exit_at_end = exit_at_end
         self._line = line
         self._progress = progress
+        self._waiting = waiting
+        self._waits_for = ""
         self._out = sys.stdout.buffer
 
     async def run(self, servers: str) -> None:
@@ -243,6 +248,7 @@ class _Reading:
         async with Consumer(servers, **self._options) as consumer:
             await self._place(consumer, chosen)
             self.on_waiting(self._waiting_words())
+            self._wait_for_records()
             await self._read(consumer, chosen)
 
     def _waiting_words(self) -> str:
@@ -277,6 +283,7 @@ class _Reading:
             ends: dict[TopicPartition, int] = {}
             assigned: list[TopicPartition] | None = None
             while True:
+                self._wait_in_group(consumer)
                 polled = await consumer.getmany(timeout_ms=POLL_MS, max_records=self._left)
                 if consumer.group_metadata().generation >= 0 and sorted(consumer.assignment()) != assigned:
                     assigned = sorted(consumer.assignment())
@@ -301,6 +308,23 @@ class _Reading:
             return f"no partition is left for this member of {self._group_id}: waiting until another one leaves"
         names = ", ".join(str(one.partition) for one in assigned)
         return f"reading partition{'' if len(assigned) == 1 else 's'} {names}, then waiting for more"
+
+    def _wait_in_group(self, consumer: Consumer) -> None:
+        """Say, if that takes long, what the next records wait for."""
+        if consumer.group_metadata().generation < 0:
+            self._wait_for(f"a place in the group {self._group_id}")
+        elif not consumer.assignment():
+            self._wait_for(f"a partition of {self._topic}, of which other members of {self._group_id} have all", True)
+        else:
+            self._wait_for_records()
+
+    def _wait_for_records(self) -> None:
+        self._wait_for(f"records of {self._topic}, of which none has come", True)
+
+    def _wait_for(self, what: str, is_ordinary: bool = False) -> None:
+        if what != self._waits_for:
+            self._waits_for = what
+            self._waiting.on(what, is_ordinary=is_ordinary)
 
     @staticmethod
     async def _is_group_at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
@@ -371,6 +395,7 @@ class _Reading:
         if self._left is not None:
             self._left -= len(records)
         self._progress.add(len(records), len(lines))
+        self._waiting.heard()
 
 
 def _say_nothing(_: str) -> None:

@@ -64,6 +64,10 @@ def run() -> None:
         raise SystemExit(EXIT_OUTPUT_FAILED) from None
 
 
+QUICK_MS = 5_000
+"""What may take longer than this has to say what it waits for, which needs more than this module."""
+
+
 def quick_ping(arguments: list[str]) -> int | None:
     """The exit status of `ottla ping` with these arguments; None for those that are click's to understand."""
     servers, timeout_ms, is_quiet = [probe.parse_address(probe.DEFAULT_SERVER)], probe.DEFAULT_TIMEOUT_MS, False
@@ -82,6 +86,8 @@ def quick_ping(arguments: list[str]) -> int | None:
             timeout_ms = int(value)
         else:
             return None
+    if len(servers) * timeout_ms > QUICK_MS:
+        return None
     try:
         told = probe.ping_first(servers, timeout_ms)
     except probe.NoAnswer as error:

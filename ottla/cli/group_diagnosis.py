@@ -96,6 +96,12 @@ class GroupFacts:
     other_groups: tuple[str, ...] = ()
 
 
+def without_coordinator(reason: str) -> Finding:
+    """What there is to say where no broker coordinates the group, or not yet: nobody can join or commit."""
+    text = f"no broker coordinates it: {reason}"
+    return Finding(Weight.CAUSE, text, "see what the broker logs about __consumer_offsets, and `ottla config`")
+
+
 def diagnose(facts: GroupFacts) -> list[Finding]:
     """Return what is to be said, what matters most first."""
     if facts.state is None and not facts.partitions:

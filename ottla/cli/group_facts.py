@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cli.group_diagnosis import GroupFacts, MemberFacts, OpenTransaction, PartitionFacts
+from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.client import (
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     )
 
 RETENTION_KEY = "offsets.retention.minutes"
+
+
+WITHOUT_COORDINATOR = frozenset(
+    {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+)
+"""What a broker answers as long as nobody coordinates the group."""
 
 
 class Edges(NamedTuple):
@@ -45,7 +52,7 @@ class GroupView(NamedTuple):
 
 async def describe_if_there(admin: Admin, group_id: str) -> GroupDescription | None:
     """A group's description; None when there is no such group."""
-    from ottla.client import AdminError, ErrorCode
+    from ottla.client import AdminError
 
     try:
         return (await admin.describe_groups([group_id]))[group_id]

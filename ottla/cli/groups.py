@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from ottla.cli import suggestions
-from ottla.cli.admin import with_admin
+from ottla.cli.admin import TIMEOUT_MS, with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
@@ -17,13 +17,15 @@ from ottla.cli.parameters import Option
 from ottla.cli.tables import table_lines
 
 if TYPE_CHECKING:
-    from ottla.cli.group_diagnosis import GroupFacts
+    from ottla.cli.group_diagnosis import Finding
     from ottla.cli.group_facts import GroupView
     from ottla.client import Admin, GroupDescription, GroupListing, MemberDescription, TopicPartition
 
 _T = TypeVar("_T")
 
 NONE = "-"
+WHY_TIMEOUT_MS = 8_000
+"""A group without a coordinator is what somebody asks about: that is an answer, and need not be waited for long."""
 
 STATES = (
     *("Stable", "Empty", "Dead", "PreparingRebalance", "CompletingRebalance"),
@@ -49,9 +51,9 @@ def groups() -> None:
     """List, describe, mend and delete consumer groups, and say why one receives nothing."""
 
 
-def work_on_groups(servers: str, work: Callable[[Admin], Awaitable[_T]]) -> _T:
+def work_on_groups(servers: str, work: Callable[[Admin], Awaitable[_T]], *, timeout_ms: int = TIMEOUT_MS) -> _T:
     """What `work` makes of an Admin."""
-    return with_admin(servers, "ottla-groups", work)
+    return with_admin(servers, "ottla-groups", work, timeout_ms=timeout_ms)
 
 
 # --- list --------------------------------------------------------------------------------------------------------
@@ -254,13 +256,19 @@ def why(group_id: str, servers: str, as_json: bool) -> None:
       ottla groups why billing
     """
 
-    from ottla.cli.group_diagnosis import diagnose
-    from ottla.cli.group_facts import facts_of
+    from ottla.cli.group_diagnosis import diagnose, without_coordinator
+    from ottla.cli.group_facts import WITHOUT_COORDINATOR, facts_of
+    from ottla.client import KafkaError
 
-    async def look(admin: Admin) -> GroupFacts:
-        return await facts_of(admin, group_id)
+    async def look(admin: Admin) -> list[Finding]:
+        try:
+            return diagnose(await facts_of(admin, group_id))
+        except KafkaError as error:
+            if error.code not in WITHOUT_COORDINATOR:
+                raise
+            return [without_coordinator(error.message)]
 
-    findings = diagnose(work_on_groups(servers, look))
+    findings = work_on_groups(servers, look, timeout_ms=WHY_TIMEOUT_MS)
     with closed_pipe_ends_quietly():
         for finding in findings:
             if as_json:

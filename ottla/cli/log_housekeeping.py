@@ -12,6 +12,7 @@ from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.log_operations import http_option, post
 from ottla.cli.partitions import require_partition
 from ottla.cli.show import show_size, show_time
+from ottla.cli.waiting import Waiting
 from ottla.storage.counted import counted
 
 POLL_S: Final = 0.2
@@ -37,9 +38,10 @@ def clean(topic: str, address: str, no_wait: bool, as_json: bool) -> None:
       ottla log roll customers-0 && ottla log clean customers
     """
     told = post(address, "/log/clean", {"topic": topic})["partitions"]
-    while not no_wait and any(one["state"] in _UNFINISHED for one in told):
-        time.sleep(POLL_S)
-        told = post(address, "/log/cleaning", {"topic": topic})["partitions"]
+    with Waiting(f"the end of the cleaning of {topic}"):
+        while not no_wait and any(one["state"] in _UNFINISHED for one in told):
+            time.sleep(POLL_S)
+            told = post(address, "/log/cleaning", {"topic": topic})["partitions"]
     with closed_pipe_ends_quietly():
         for one in told:
             click.echo(json.dumps(one) if as_json else _told(one))

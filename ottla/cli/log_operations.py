@@ -12,6 +12,7 @@ from ottla.cli import probe
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.partitions import require_partition
 from ottla.cli.show import show_size
+from ottla.cli.waiting import Waiting
 from ottla.storage.counted import counted
 
 DEFAULT_HTTP = "127.0.0.1:9644"
@@ -118,10 +119,12 @@ def post(address: str, path: str, fields: Mapping[str, str]) -> dict[str, Any]:
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--http") from None
     connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
+    target = f"{path}?{urlencode(fields)}" if fields else path
     try:
-        connection.request("POST", f"{path}?{urlencode(fields)}" if fields else path, headers={"Content-Length": "0"})
-        response = connection.getresponse()
-        body = response.read(MAX_ANSWER_BYTES)
+        with Waiting(f"an answer of {address}"):
+            connection.request("POST", target, headers={"Content-Length": "0"})
+            response = connection.getresponse()
+            body = response.read(MAX_ANSWER_BYTES)
     except ConnectionRefusedError:
         where = "the broker does where ottla.http.listener says so"
         raise Failure(f"nobody listens at {address}; {where}. {probe.IS_IT_RUNNING}") from None

@@ -12,6 +12,7 @@ from ottla.cli import probe
 from ottla.cli.entry import answer_line
 from ottla.cli.failures import Failure
 from ottla.cli.parameters import Number
+from ottla.cli.waiting import Waiting
 
 
 @click.command(short_help="Ask whether a broker answers.")
@@ -63,7 +64,8 @@ def ping(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--bootstrap-server") from None
     try:
-        address, elapsed_ms, apis = probe.ping_first(addresses, timeout_ms)
+        with Waiting(f"an answer of {text}"):
+            address, elapsed_ms, apis = probe.ping_first(addresses, timeout_ms)
     except probe.NoAnswer as error:
         if as_json and not quiet:
             click.echo(json.dumps({"server": text, "answers": False, "problem": str(error)}))

@@ -13,6 +13,7 @@ from ottla.cli.client_properties import options_of
 from ottla.cli.failures import Failure, client_errors, file_errors
 from ottla.cli.notices import notice
 from ottla.cli.parameters import Number, Option, split_pairs
+from ottla.cli.waiting import Waiting
 
 if TYPE_CHECKING:
     import asyncio
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 MAX_BLOCK_MS = 15_000
 """How long to wait for the topic: long enough for a broker that is starting, short enough for a mistyped name."""
+
+_INPUT = "lines on standard input"
 
 
 PARTITIONERS = ("murmur2", "murmur2_random", "consistent", "consistent_random", "random", "roundrobin", "sticky")
@@ -124,12 +127,13 @@ def produce(
             if sys.stdin.isatty() and not quiet:
                 shape = "" if key_separator is None else f" as KEY{key_separator}VALUE"
                 notice(f"waiting for records for {topic}: type them{shape}, one a line; Ctrl-D ends")
-            sending = _Sending(producer, topic, partition, headers, key_separator, progress)
+            sending = _Sending(producer, topic, partition, headers, key_separator, progress, waiting)
             await sending.run()
 
+    waiting = Waiting(f"an answer of {servers}")
     progress = Progress("sent", is_shown=not (quiet or sys.stdin.isatty()))
     try:
-        with client_errors(), file_errors():
+        with client_errors(), file_errors(), waiting:
             asyncio.run(send_all(progress))
     except KeyboardInterrupt:
         progress.end()
@@ -149,6 +153,7 @@ class _Sending:
         headers: list[tuple[str, bytes]],
         key_separator: str | None,
         progress: Progress,
+        waiting: Waiting,
     ) -> None:
         import asyncio
 
@@ -158,6 +163,7 @@ class _Sending:
         self._headers = headers
         self._separator = key_separator.encode() if key_separator is not None else None
         self._progress = progress
+        self._waiting = waiting
         self._deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
         self._line = 0
 
@@ -173,16 +179,20 @@ class _Sending:
                 task.result()
         watching.cancel()
         reading.cancel()
+        self._waiting.on("the acknowledgement of what was sent")
         await self._producer.flush()
 
     async def _read(self) -> None:
         from ottla.cli.stdin_lines import LineTooLong, stdin_lines
 
         try:
+            self._waiting.on(_INPUT, is_ordinary=True)
             async for lines in stdin_lines():
+                self._waiting.on(f"the broker to take records for {self._topic}")
                 for line in lines:
                     await self._send(line)
                 self._progress.add(len(lines), sum(map(len, lines)))
+                self._waiting.on(_INPUT, is_ordinary=True)
         except LineTooLong as error:
             raise Failure(f"line {self._line + 1}: {error}") from None
 

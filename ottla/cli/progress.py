@@ -1,4 +1,4 @@
-"""How far work has come, on standard error, where somebody watches; silent where nobody does.
+"""How far work has come, on standard error: a line that changes where somebody watches, else lines now and then.
 
 `Progress` counts a transfer that nobody knows the end of, `Bar` shows how much of a known amount is done.
 """
@@ -14,6 +14,8 @@ from ottla.cli.show import show_size
 from ottla.storage.counted import counted
 
 _REFRESH_S = 0.2
+_LINE_EVERY_S = 10.0
+"""Where standard error is no terminal, a bar is a line so often."""
 
 
 class Progress:
@@ -64,6 +66,7 @@ class Bar:
         self._all_bytes = max(all_bytes, 1)
         self._done_bytes = 0
         self._is_shown = is_shown and sys.stderr.isatty()
+        self._writes_lines = is_shown and not self._is_shown
         self._started = self._refreshed = time.monotonic()
         self._width = 0
 
@@ -74,6 +77,10 @@ class Bar:
         if self._is_shown and now - self._refreshed >= _REFRESH_S:
             self._refreshed = now
             self._write()
+        elif self._writes_lines and now - self._refreshed >= _LINE_EVERY_S:
+            self._refreshed = now
+            share = min(self._done_bytes / self._all_bytes, 1.0)
+            click.echo(f"{self._label}: {share:.0%}, {show_size(self._done_bytes)}", err=True)
 
     def above(self) -> None:
         """Take the bar away, so that a line can be printed; the next `add` brings it back."""

@@ -193,7 +193,8 @@ class Admin(SettingsAdmin):
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Return configurations by name, all or those in `keys`; raises AdminError by resource name.
 
-        A broker is asked itself, topics are asked of any broker.
+        A broker is asked itself, topics are asked of any broker. A broker that the cluster does not have is
+        BROKER_NOT_AVAILABLE at once.
         """
         cluster = self._started()
         by_node: dict[int | None, list[ConfigResource]] = defaultdict(list)
@@ -201,6 +202,7 @@ class Admin(SettingsAdmin):
             by_node[resource.node_id].append(resource)
 
         async def ask(node_id: int | None, asked: list[ConfigResource]) -> DescribeConfigsResponse:
+            await cluster.require_broker(node_id)
             connection = await (cluster.any_connection() if node_id is None else cluster.connection(node_id))
             version = connection.version_for(DescribeConfigsRequest)
             request = DescribeConfigsRequest(

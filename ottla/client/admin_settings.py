@@ -50,7 +50,8 @@ class SettingsAdmin(GroupAdmin):
     ) -> None:
         """Change single keys, or (`validate_only`) find out whether they could be; raises AdminError by resource name.
 
-        All changes of a resource happen, or none.
+        All changes of a resource happen, or none. A broker that the cluster does not have is BROKER_NOT_AVAILABLE at
+        once.
         """
         cluster = self._started()
         by_node: dict[int | None, list[ConfigResource]] = defaultdict(list)
@@ -74,6 +75,7 @@ class SettingsAdmin(GroupAdmin):
                 ],
                 validate_only=validate_only,
             )
+            await cluster.require_broker(node_id)
             answer = await cluster.ask(node_id, request, IncrementalAlterConfigsResponse)
             return refusals((one.resource_name, one.error_code, one.error_message) for one in answer.responses)
 

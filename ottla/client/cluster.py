@@ -318,6 +318,18 @@ class Cluster:
         """
         return await self._connections.to(self._known.brokers.get(node_id), node_id, lane)
 
+    async def require_broker(self, node_id: int | None) -> None:
+        """Raise KafkaError BROKER_NOT_AVAILABLE, which no retry mends, for a broker that a program has named and that
+        the metadata of now does not have. None is any broker.
+        """
+        if node_id is None or node_id in self.brokers:
+            return
+        await self.refresh()
+        if node_id not in self.brokers:
+            known = ", ".join(map(str, sorted(self.brokers))) or "none"
+            reason = f"the cluster has no broker {node_id} at the moment; it has {known}"
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, reason)
+
     async def any_connection(self) -> Connection:
         """Return an open connection to whichever broker answers; raises NoBrokersAvailable when none does."""
         return await self._connections.to_any(self._known.brokers.values(), self._servers)
@@ -357,6 +369,7 @@ class Cluster:
                 if not is_worth_retrying(failed):
                     raise
                 last = failed
+            logger.info("%s; asking again", last)
             attempts += 1
             pause_s = self.options.retry_pause_s(attempts)
             if attempts > self._retries or loop.time() + pause_s >= deadline:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ottla.config.accepted import ACCEPTED_BROKER_KEYS, PER_BROKER_KEYS, REMOVED_KEYS
+from ottla.config.conflicts import conflicts
 from ottla.config.coordination import Groups, Offsets, Transactions
 from ottla.config.describe import Layer, broker_entry, merged, select
 from ottla.config.errors import ConfigError
@@ -320,24 +321,22 @@ class BrokerConfig(
         for key in unknown:
             if key not in zookeeper:
                 self.warnings.append(f"{key}: not a key that Ottla knows, no effect{_meant(key)} ({given[key].origin})")
+        remarked = set()
         for key, value in self.values.items():
             option = ALL_BROKER_KEYS[key]
             if option.unusual and (remark := option.unusual(value)):
+                remarked.add(key)
                 self.warnings.append(f"{key}={option.show(value)}: {remark} ({self.origins[key]})")
         self._warn_about_hidden_keys()
         inert = sorted(
             key
             for key, value in self.values.items()
-            if ALL_BROKER_KEYS[key].inert and value != ALL_BROKER_KEYS[key].default
+            if ALL_BROKER_KEYS[key].inert and value != ALL_BROKER_KEYS[key].default and key not in remarked
         )
         inert += sorted(key for key in self.origins if _LISTENER_KEY.fullmatch(key))
         if inert:
             self.warnings.append(f"accepted without effect (docs/configuration.md says why): {', '.join(inert)}")
-        if self.message_max_bytes > self.socket_request_max_bytes:
-            self.warnings.append(
-                f"message.max.bytes={self.message_max_bytes}: no such batch can arrive, "
-                f"socket.request.max.bytes is {self.socket_request_max_bytes}"
-            )
+        self.warnings += conflicts(self)
 
     def _warn_about_hidden_keys(self) -> None:
         """`--override log.dir=x` looks as if it did something while the file says `log.dirs=y`."""

@@ -170,7 +170,9 @@ class Topics(Options):
         1,
         at_least=1,
         at_most=32767,
-        doc="Replicas of a topic created without a number. See `ottla.replication.factor.lenient`.",
+        inert="there is one broker: a number above 1 counts as 1, with a warning at the start",
+        unusual=lambda value: "" if value == 1 else "counts as 1, there is one broker",
+        doc="Replicas of a topic created without a number.",
     )
     auto_create_topics_enable = boolean(
         True, doc="Whether a topic is created when a client first asks for its metadata."

@@ -37,7 +37,8 @@ class Promises(Options):
     ottla_replication_factor_lenient = boolean(
         False,
         dynamic=True,
-        doc="Whether a topic may be created with a replication factor above 1, which then counts as 1.",
+        doc="Whether a request may name a replication factor above 1 for a topic, which then counts as 1. Otherwise it"
+        " is refused.",
     )
     ottla_max_partitions = int32(
         20000,

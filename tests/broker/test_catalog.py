@@ -129,6 +129,15 @@ def test_a_larger_replication_factor_counts_as_1_where_that_is_allowed() -> None
     assert codes(create(node, NewTopic("t", replication_factor=3))) == [ErrorCode.NONE]
 
 
+@pytest.mark.parametrize("is_lenient", [False, True])
+def test_a_larger_default_replication_factor_counts_as_1_and_an_explicit_one_is_refused(is_lenient: bool) -> None:
+    """As in a server.properties of three nodes."""
+    node, _, _ = start_node(default_replication_factor=3, ottla_replication_factor_lenient=is_lenient)
+    assert codes(create(node, NewTopic("t"))) == [ErrorCode.NONE]
+    asked = codes(create(node, NewTopic("u", replication_factor=3)))
+    assert asked == [ErrorCode.NONE if is_lenient else ErrorCode.INVALID_REPLICATION_FACTOR]
+
+
 def test_the_defaults_are_the_brokers() -> None:
     node, _, _ = start_node(num_partitions=4)
     (outcome,) = create(node, NewTopic("t"))

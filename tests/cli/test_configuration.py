@@ -14,6 +14,7 @@ from kit.broker import BrokerProcess
 from kit.command import Said, run
 
 from ottla.cli.main import main
+from ottla.client import blocking
 
 
 def ask(broker: BrokerProcess, *arguments: str) -> Said:
@@ -82,7 +83,8 @@ def test_what_a_topic_inherits_names_the_brokers_key(tmp_path: Path) -> None:
 
 def test_an_unknown_resource_is_one_line(broker: BrokerProcess) -> None:
     assert "UNKNOWN_TOPIC_OR_PARTITION" in ask(broker, "configs", "describe", "-t", "no-such-topic").line
-    assert ask(broker, "configs", "describe", "--broker", "77").status == 1
+    for arguments in (["describe", "--broker", "77"], ["alter", "--broker", "77", "--set", "log.retention.ms=1"]):
+        assert "the cluster has no broker 77 at the moment; it has 1 (" in ask(broker, "configs", *arguments).line
     assert ask(broker, "configs", "describe", "--broker", "x").status == 2
 
 
@@ -284,3 +286,22 @@ def test_a_dry_run_of_a_reset_is_the_default_and_excludes_execute(broker: Broker
     assert plain.out.endswith("nothing was changed; --execute does it\n")
     assert ask(broker, *reset, "--dry-run") == plain
     assert ask(broker, *reset, "--dry-run", "--execute").status == 2
+
+
+def test_a_default_replication_factor_of_three_is_warned_of_once_and_groups_work(tmp_path: Path) -> None:
+    """As in any server.properties of three nodes."""
+    file = tmp_path / "server.properties"
+    file.write_text("default.replication.factor=3\noffsets.topic.replication.factor=3\n")
+    warning = "default.replication.factor=3: counts as 1, there is one broker (server.properties:1)"
+    checked = run("config", file)
+    assert [line for line in checked.err.splitlines() if "default.replication.factor" in line] == [f"ottla: {warning}"]
+    overrides = {"default.replication.factor": "3", "offsets.topic.replication.factor": "3"}
+    with BrokerProcess(tmp_path / "data", overrides) as own:
+        ask(own, "topics", "create", "t")
+        with blocking.Producer(own.bootstrap) as producer:
+            producer.send("t", b"x")
+        read = ask(own, "consume", "t", "-g", "g", "--from-beginning", "-n", "1")
+        assert (read.status, read.out) == (0, "x\n")
+        assert "INVALID_REPLICATION_FACTOR" in ask(own, "topics", "create", "u", "--replication-factor", "3").line
+    warned = [line for line in own.output.splitlines() if "WARNING" in line]
+    assert len([line for line in warned if "default.replication.factor=3: counts as 1" in line]) == 1

@@ -9,6 +9,7 @@ from kit.fake_group import FakeGroup
 from ottla.cli.consume import _Reading, _Start
 from ottla.cli.progress import Progress
 from ottla.cli.record_lines import json_line
+from ottla.cli.waiting import Waiting
 from ottla.client import ConsumerRecord
 from ottla.protocol.records.batch import Record, encode_batch
 
@@ -21,7 +22,7 @@ class Pipe(_Reading):
     def __init__(self) -> None:
         progress = Progress("received", is_shown=False)
         start = _Start(from_beginning=True, offset=None, timestamp=None)
-        super().__init__("t", (), start, IN_GROUP, None, False, json_line, progress)
+        super().__init__("t", (), start, IN_GROUP, None, False, json_line, progress, Waiting("t"))
         self.written: list[tuple[int, int]] = []
 
     def _write(self, records: list[ConsumerRecord]) -> None:

@@ -9,6 +9,7 @@ from ottla.client import (
     Admin,
     AdminError,
     ClientClosed,
+    ConfigChange,
     ConfigResource,
     ErrorCode,
     KafkaError,
@@ -138,6 +139,15 @@ async def test_documentation_is_asked_only_of_brokers_that_have_it(cluster):
     async with Admin(cluster.bootstrap, **QUICK) as admin:
         resource = ConfigResource.topic("t")
         assert await admin.describe_configs([resource], include_documentation=True) == {resource: {}}
+
+
+async def test_a_broker_that_the_cluster_does_not_have_is_refused_at_once(cluster):
+    async with Admin(cluster.bootstrap, retry_backoff_ms=600_000, retry_backoff_max_ms=600_000) as admin:
+        broker = ConfigResource.broker(77)
+        for work in (admin.describe_configs([broker]), admin.alter_configs({broker: [ConfigChange.set("a", "1")]})):
+            with pytest.raises(KafkaError, match="the cluster has no broker 77 at the moment; it has") as refused:
+                await work
+            assert refused.value.code is ErrorCode.BROKER_NOT_AVAILABLE
 
 
 async def test_an_admin_that_is_not_open_says_so(cluster):

@@ -97,6 +97,7 @@ class GroupHome:
         wish = NewTopic(
             OFFSETS_TOPIC,
             partitions=config.offsets_topic_num_partitions,
+            replication_factor=1,
             configs=[
                 ("cleanup.policy", "compact"),
                 ("compression.type", "producer"),

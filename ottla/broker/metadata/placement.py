@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.metadata.registration import partition_change
+from ottla.config.conflicts import MAX_PARTITIONS_PER_REQUEST
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from ottla.protocol.stored.metadata import MetadataRecord
     from ottla.storage.log_directory import LogDirectory
     from ottla.storage.manager import LogManager
-
-MAX_PARTITIONS_PER_REQUEST = 10_000
-"""As Kafka's controller: more in one request would be one huge batch and a long silence."""
 
 ChooseDirectory = Callable[[Mapping[UUID, int]], UUID]
 """Names the directory for one more partition, given how many each would have; KafkaError when none can take it."""

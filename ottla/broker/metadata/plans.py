@@ -4,7 +4,8 @@ Pure functions of (image, wishes, rules). Each wish of a request is judged on it
 go into one batch. Order of the checks and codes follow Kafka's ControllerApis and ReplicationControlManager.
 
 Differences: a replication factor above 1 can never be met by one broker, so it is INVALID_REPLICATION_FACTOR at once,
-or counts as 1 where `ottla.replication.factor.lenient` says so; and the partitions of the broker are bounded.
+or counts as 1 where `ottla.replication.factor.lenient` says so, as `default.replication.factor` always does; and the
+partitions of the broker are bounded.
 """
 
 from __future__ import annotations
@@ -181,11 +182,10 @@ def _check_size(wish: NewTopic, rules: Rules, placement: Placement) -> int:
 
 
 def _check_replication_factor(wanted: int, rules: Rules) -> None:
-    factor = rules.config.default_replication_factor if wanted == -1 else wanted
-    if factor > 1 and not rules.config.ottla_replication_factor_lenient:
+    if wanted > 1 and not rules.config.ottla_replication_factor_lenient:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"the replication factor is {factor}, there is 1 broker (see ottla.replication.factor.lenient)",
+            f"the replication factor is {wanted}, there is 1 broker (see ottla.replication.factor.lenient)",
         )
 
 

@@ -267,7 +267,8 @@ class AdminMethods(Twin[AsyncAdmin]):
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Return configurations by name, all or those in `keys`; raises AdminError by resource name.
 
-        A broker is asked itself, topics are asked of any broker.
+        A broker is asked itself, topics are asked of any broker. A broker that the cluster does not have is
+        BROKER_NOT_AVAILABLE at once.
         """
         return self._await(
             self._inner.describe_configs(
@@ -303,7 +304,8 @@ class AdminMethods(Twin[AsyncAdmin]):
     ) -> None:
         """Change single keys, or (`validate_only`) find out whether they could be; raises AdminError by resource name.
 
-        All changes of a resource happen, or none.
+        All changes of a resource happen, or none. A broker that the cluster does not have is BROKER_NOT_AVAILABLE at
+        once.
         """
         return self._await(self._inner.alter_configs(changes, validate_only=validate_only))
 

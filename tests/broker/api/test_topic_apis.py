@@ -204,9 +204,9 @@ def test_an_internal_topic_that_is_not_there_is_flagged_too() -> None:
 
 
 def test_a_topic_that_cannot_be_created_is_told_with_the_reason() -> None:
-    node, _, _ = start_node(default_replication_factor=3)
+    node, _, _ = start_node(num_partitions=3, ottla_max_partitions=2)
     (topic,) = metadata(node, "a").topics
-    assert topic.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert topic.error_code == ErrorCode.POLICY_VIOLATION
 
 
 # --- the advertised address

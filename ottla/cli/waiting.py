@@ -1,0 +1,90 @@
+"""What a command waits for, said on standard error once it has been silent for some seconds: no command just hangs.
+
+    ottla: waiting for an answer of localhost:9092 since 14:02:11 (5 s)
+    ottla: waiting for a place in the group g since 14:02:11 (15 s): group g: The coordinator is not available.
+
+The reason behind the colon is the last line that the client has logged meanwhile, from INFO up. What is no trouble,
+such as waiting for records that nobody has written yet, is said once. A thread of its own watches, so that it speaks
+whatever the command itself is doing; where the system gives no thread, nothing is said.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self
+
+import click
+
+SPEAKS_AFTER_S: Final = 5.0
+SPEAKS_AGAIN_AFTER_S: Final = 10.0
+_LOGGER: Final = "ottla.client"
+_AGAIN: Final = ("; asking again", "; joining again", "; will be sent again", "; will be asked again")
+
+
+class Waiting(logging.Handler):
+    """A context in which a command waits for `what`. `on` says what it waits for next, `heard` that something came."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(logging.INFO)
+        self._ended = threading.Event()
+        self._had_level = logging.NOTSET
+        self.on(what)
+
+    def on(self, what: str, *, is_ordinary: bool = False) -> None:
+        """From now on wait for `what`; `is_ordinary` where it may well take long, which is said once then."""
+        self._what = what
+        self._is_ordinary = is_ordinary
+        self._has_spoken = False
+        self.heard()
+
+    def heard(self) -> None:
+        """Something came: the wait begins anew, and nothing is in its way."""
+        self._began_s = time.monotonic()
+        self._began_at = time.time()
+        self._due_s = self._began_s + SPEAKS_AFTER_S
+        self._reason = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep what the client has logged; warnings go to standard error, as without this handler."""
+        said = record.getMessage()
+        for end in _AGAIN:
+            said = said.removesuffix(end)
+        self._reason = said
+        if record.levelno >= logging.WARNING:
+            click.echo(record.getMessage(), err=True)
+
+    def __enter__(self) -> Self:
+        logger = logging.getLogger(_LOGGER)
+        self._had_level = logger.level
+        logger.addHandler(self)
+        if not logger.isEnabledFor(logging.INFO):
+            logger.setLevel(logging.INFO)
+        self.heard()
+        with suppress(RuntimeError):  # no thread can be had
+            threading.Thread(target=self._watch, name="waiting", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        logger = logging.getLogger(_LOGGER)
+        logger.removeHandler(self)
+        logger.setLevel(self._had_level)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(max(0.05, self._due_s - time.monotonic())):
+            if time.monotonic() >= self._due_s:
+                self._due_s = time.monotonic() + SPEAKS_AGAIN_AFTER_S
+                if not (self._is_ordinary and self._has_spoken):
+                    self._has_spoken = True
+                    click.echo(f"ottla: {self._words()}", err=True)
+
+    def _words(self) -> str:
+        since = time.strftime("%H:%M:%S", time.localtime(self._began_at))
+        words = f"waiting for {self._what} since {since} ({time.monotonic() - self._began_s:.0f} s)"
+        return f"{words}: {self._reason}" if self._reason else words

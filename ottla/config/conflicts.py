@@ -1,0 +1,41 @@
+"""Settings of a broker that are allowed and cannot do what they say, in words: for a start, and for `ottla config`.
+
+Values that no broker could start with are ConfigErrors (`broker.py`); what is odd about a single value, or without
+effect, its declaration says. Here are values that contradict each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+
+MAX_PARTITIONS_PER_REQUEST: Final = 10_000
+"""As Kafka's controller: more in one request would be one huge batch and a long silence."""
+_GROUPS = "consumer groups cannot be used"
+_TOPICS = "a topic that is created without a number of partitions is refused"
+
+
+def conflicts(config: BrokerConfig) -> Iterator[str]:
+    """What of this configuration cannot work, and why."""
+    message_bytes = config.message_max_bytes
+    if message_bytes > config.socket_request_max_bytes:
+        yield (
+            f"message.max.bytes={message_bytes}: no such batch can arrive, "
+            f"socket.request.max.bytes is {config.socket_request_max_bytes}"
+        )
+    if "message.max.bytes" in config.values and message_bytes > config.log_segment_bytes:
+        segment_bytes = config.log_segment_bytes
+        yield f"message.max.bytes={message_bytes}: a batch above log.segment.bytes={segment_bytes} is refused"
+    for key, count, outcome in (
+        ("offsets.topic.num.partitions", config.offsets_topic_num_partitions, _GROUPS),
+        ("num.partitions", config.num_partitions, _TOPICS),
+    ):
+        if count > config.ottla_max_partitions:
+            yield f"{key}={count}: {outcome}, ottla.max.partitions is {config.ottla_max_partitions}"
+        elif count > MAX_PARTITIONS_PER_REQUEST:
+            yield f"{key}={count}: {outcome}, one request creates {MAX_PARTITIONS_PER_REQUEST} partitions at most"
+    if config.max_connections == 0:
+        yield "max.connections=0: nobody can connect"

@@ -1,0 +1,189 @@
+"""No command just hangs: within 10 s each ends, or says on standard error what it waits for and since when."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import click
+import pytest
+from kit.broker import BrokerProcess
+from kit.command import run
+
+from ottla.cli import progress
+from ottla.cli.main import main
+from ottla.cli.progress import Bar
+from ottla.cli.waiting import SPEAKS_AFTER_S, SPEAKS_AGAIN_AFTER_S, Waiting
+
+DEADLINE_S = 60
+SOON = """
+import sys
+from ottla.cli import waiting
+waiting.SPEAKS_AFTER_S = waiting.SPEAKS_AGAIN_AFTER_S = 0.2
+from ottla.cli.main import main
+main(sys.argv[1:])
+"""
+"""The command line that speaks sooner, so that the test is short."""
+TIME = r"since \d\d:\d\d:\d\d \(\d+ s\)"
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that takes connections and answers nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture(scope="module")
+def without_groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that cannot make `__consumer_offsets`, and has a topic."""
+    overrides = {"offsets.topic.num.partitions": "3", "ottla.max.partitions": "2"}
+    with BrokerProcess(tmp_path_factory.mktemp("data"), overrides) as broker:
+        assert run("topics", "create", "t", "-b", broker.bootstrap).status == 0
+        yield broker
+
+
+@contextlib.contextmanager
+def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", SOON, *arguments]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    ended = threading.Timer(DEADLINE_S, process.kill)
+    ended.start()
+    try:
+        yield process
+    finally:
+        ended.cancel()
+        process.kill()
+        process.communicate()
+
+
+def first_line(process: subprocess.Popen[str], words: str) -> str:
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if re.search(words, line):
+            return line
+    raise AssertionError(f"it ended, or was ended, without saying {words!r}: {lines}")
+
+
+def test_it_speaks_within_ten_seconds_and_is_silent_for_no_longer() -> None:
+    assert SPEAKS_AFTER_S <= 10
+    assert SPEAKS_AGAIN_AFTER_S <= 10
+
+
+ASKING = [
+    ("topics", "list"),
+    ("topics", "describe", "t"),
+    ("topics", "create", "t"),
+    ("topics", "alter", "t", "--partitions", "3"),
+    ("topics", "delete", "t"),
+    ("groups", "list"),
+    ("groups", "describe", "g"),
+    ("groups", "why", "g"),
+    ("groups", "kick", "g", "--all"),
+    ("groups", "reset", "g", "--all-topics", "--to-earliest"),
+    ("groups", "delete", "g"),
+    ("configs", "describe", "--broker", "1"),
+    ("configs", "alter", "-t", "t", "--set", "retention.ms=1"),
+    ("produce", "t"),
+    ("consume", "t"),
+    ("consume", "t", "-g", "g"),
+    ("log", "roll", "t-0"),
+    ("log", "retain"),
+    ("log", "clean", "t"),
+    ("log", "trust-clock"),
+    ("ping", "--timeout-ms", "6000"),
+]
+"""Every command that asks a broker, with what it needs."""
+LOCAL = {"serve", "config", "completion", "log dump", "log explain", "log verify", "log strays"}
+
+
+def test_every_command_is_among_them_or_asks_nobody() -> None:
+    names = set()
+    for name in main.list_commands(context := click.Context(main)):
+        command = main.get_command(context, name)
+        members = command.list_commands(click.Context(command)) if isinstance(command, click.Group) else [""]
+        names |= {f"{name} {member}".strip() for member in members}
+    assert {" ".join(one[:2]) if " ".join(one[:2]) in names else one[0] for one in ASKING} == names - LOCAL
+
+
+@pytest.mark.parametrize("arguments", ASKING, ids=" ".join)
+def test_a_server_that_says_nothing_is_named(arguments: tuple[str, ...], silent: str) -> None:
+    option = "--http" if arguments[0] == "log" else "-b"
+    with running(*arguments, option, silent) as process:
+        line = first_line(process, "waiting")
+    assert re.fullmatch(rf"ottla: waiting for an answer of {silent} {TIME}\n", line)
+
+
+def test_consume_in_a_group_that_nobody_coordinates_says_why(without_groups: BrokerProcess) -> None:
+    with running("consume", "t", "-g", "g", "-b", without_groups.bootstrap) as process:
+        line = first_line(process, ": .")
+    assert re.match(rf"ottla: waiting for a place in the group g {TIME}: group g: .*ottla.max.partitions is 2", line)
+
+
+def test_why_of_a_group_that_nobody_coordinates_is_a_finding(
+    without_groups: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.cli.groups.WHY_TIMEOUT_MS", 300)
+    said = run("groups", "why", "g", "-b", without_groups.bootstrap)
+    assert said.status == 0
+    (line,) = said.out.splitlines()
+    assert re.match(r"! no broker coordinates it: group g: .*ottla.max.partitions is 2.* -> see what the broker", line)
+
+
+def test_what_may_take_long_is_said_once(without_groups: BrokerProcess) -> None:
+    with running("consume", "t", "-b", without_groups.bootstrap) as process:
+        line = first_line(process, "waiting")
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)  # five times as long as it would take to be said again
+        process.kill()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    assert re.fullmatch(rf"ottla: waiting for records of t, of which none has come {TIME}\n", line)
+
+
+def test_produce_waits_for_its_input(without_groups: BrokerProcess) -> None:
+    with running("produce", "t", "-b", without_groups.bootstrap) as process:
+        assert "lines on standard input" in first_line(process, "waiting")
+
+
+def test_whatever_comes_begins_the_wait_anew_and_warnings_are_shown_as_ever(capsys: pytest.CaptureFixture[str]) -> None:
+    with Waiting("x") as wait:
+        logging.getLogger("ottla.client.cluster").info("%s; asking again", "no")
+        assert re.fullmatch(rf"waiting for x {TIME}: no", wait._words())
+        wait.heard()
+        assert re.fullmatch(rf"waiting for x {TIME}", wait._words())
+        logging.getLogger("ottla.client.cluster").warning("a warning")
+    logging.getLogger("ottla.client.cluster").info("nobody listens any more")
+    assert re.fullmatch(rf"waiting for x {TIME}: a warning", wait._words())
+    assert capsys.readouterr().err == "a warning\n"
+
+
+def test_a_command_without_a_thread_for_it_just_does_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with Waiting("x"):
+        pass
+
+
+def test_a_bar_is_a_line_now_and_then_where_nobody_watches(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter([0.0, 5.0, 10.0, 11.0, 20.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
+    bar = Bar("verifying", 4000)
+    for _ in range(4):
+        bar.add(1000)
+    bar.end()
+    assert capsys.readouterr().err.splitlines() == ["verifying: 50%, 2.0 KiB", "verifying: 100%, 3.9 KiB"]
