@@ -159,7 +159,12 @@ class Node:
         self.chores.start()
 
     def stop(self) -> None:
-        """Append what is gathered, sync, checkpoint and close everything; the directories are marked clean. Blocks."""
+        """`quiesce` and `close_logs` in one. Blocks."""
+        self.quiesce()
+        self.close_logs()
+
+    def quiesce(self) -> None:
+        """Append what is gathered, and end everything that works on logs. Blocks."""
         self.chores.stop()
         if self.has_groups:
             self.groups.close()
@@ -168,7 +173,14 @@ class Node:
         self.workers.close()
         self.catalog.close()
         self.log_manager.write_known_time(self.clock_trust.known())
-        self.log_manager.close(clean=True, broker_epoch=self.catalog.node_epoch)
+
+    def close_logs(self) -> None:
+        """Sync, checkpoint and close everything after `quiesce`; the directories are marked clean. Blocks, at most
+        about `ottla.shutdown.close.timeout.ms`, and may run in another thread: only `log_manager.closing` may be asked,
+        and told to stop.
+        """
+        timeout_ms = self.config.ottla_shutdown_close_timeout_ms
+        self.log_manager.close(clean=True, broker_epoch=self.catalog.node_epoch, timeout_ms=timeout_ms)
 
     @cached_property
     def groups(self) -> GroupCoordinator:

@@ -2,7 +2,7 @@
 
 serving:  "listening on NAME://host:port" for each listener, the only lines on standard output
 stop:     SIGTERM, SIGINT, and SIGHUP (the terminal is gone) unless whoever started it had that ignored, as nohup does;
-          a second SIGTERM or SIGINT does not wait for the connections
+          a second SIGTERM or SIGINT waits neither for the connections nor for logs that are still to be synced
 """
 
 from __future__ import annotations

@@ -51,6 +51,9 @@ EXTEND_START_EVERY_S = 10.0
 EXTEND_START_USEC = 60_000_000
 """While logs are opened systemd is asked so often for so much more time, or its patience would end a recovery."""
 
+HANGING_DISK_S = 3.0
+"""How long a stop that was given up waits for the syncs that have begun."""
+
 
 class LoopTimers:
     """Runs a node's timers by one `call_later` for the earliest; a timer that fires early just looks again."""
@@ -209,7 +212,7 @@ class Server:
             self._node.log_manager.loading.stop()
 
     async def stop(self, *, force: asyncio.Event | None = None) -> None:
-        """Drain and close. `force`, when set, ends the wait for requests under way."""
+        """Drain and close. `force`, when set, ends the wait for requests under way, and for logs that are closed."""
         self._is_accepting = False
         for server in self._servers:
             server.close()
@@ -227,8 +230,62 @@ class Server:
         if self._watch is not None:
             self._watch.stop()
         if node is not None:
-            node.stop()
+            node.quiesce()
+            await self._close_logs(node, force)
             self._node = None
+
+    async def _close_logs(self, node: Node, force: asyncio.Event | None) -> None:
+        """`node.close_logs` in a thread, so that the loop still takes signals. Raises what it raises."""
+        loop = asyncio.get_running_loop()
+        closed: asyncio.Future[None] = loop.create_future()
+
+        def tell(error: BaseException | None) -> None:
+            if not closed.done():
+                closed.set_result(None) if error is None else closed.set_exception(error)
+
+        def work() -> None:
+            try:
+                node.close_logs()
+            except BaseException as error:  # it belongs to whoever awaits
+                self._call_soon(loop, functools.partial(tell, error))
+            else:
+                self._call_soon(loop, functools.partial(tell, None))
+
+        closing = node.log_manager.closing
+        if (
+            ThreadStarter("The logs are closed on the main thread: no further signal is heard").try_start(work, "stop")
+            is None
+        ):
+            node.close_logs()
+            return
+        forced = None if force is None else asyncio.ensure_future(force.wait())
+        limit_s = self.config.ottla_shutdown_close_timeout_ms / 1000 + HANGING_DISK_S
+        deadline = loop.time() + limit_s
+        while not closed.done() and loop.time() < deadline:
+            waits = [closed] if forced is None else [closed, forced]
+            left_s = min(EXTEND_START_EVERY_S, deadline - loop.time())
+            await asyncio.wait(waits, timeout=max(0.0, left_s), return_when=asyncio.FIRST_COMPLETED)
+            if forced is not None and forced.done():
+                forced = None
+                closing.stop()
+                deadline = min(deadline, loop.time() + HANGING_DISK_S)
+            elif not closed.done():
+                notify(f"STATUS=stopping: {closing.words()}")
+        if forced is not None:
+            forced.cancel()
+        if closed.done():
+            closed.result()
+        else:
+            LOG.warning(
+                "the disk does not answer: %s; the stop does not wait for it. Nothing acknowledged is lost, the next"
+                " start recovers as after a kill",
+                closing.words(),
+            )
+
+    @staticmethod
+    def _call_soon(loop: asyncio.AbstractEventLoop, step: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(step)
 
     async def _wait_for_end(self, connections: Connections, force: asyncio.Event | None) -> None:
         """Until every connection has ended, `ottla.shutdown.timeout.ms`, or `force`; what is left is cut off."""

@@ -138,6 +138,11 @@ class Limits(Options):
     ottla_shutdown_timeout_ms = int64(
         10000, doc="How long a stop waits for requests under way before connections are closed."
     )
+    ottla_shutdown_close_timeout_ms = int64(
+        45000,
+        doc="How long a stop may take to sync and close the logs, after the requests. Those that are left then are"
+        " closed as they are: nothing acknowledged is lost, and the next start recovers them as after a kill.",
+    )
     ottla_log_max_open_segments = int32(
         1024,
         at_least=16,

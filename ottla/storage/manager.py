@@ -47,6 +47,7 @@ from ottla.storage.layout import (
 )
 from ottla.storage.load_progress import LoadInterrupted, LoadProgress
 from ottla.storage.log_checkpoints import LogCheckpoints
+from ottla.storage.log_closing import FOR_EVER_MS, CloseProgress, close_all
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.log_homes import (
     WantedLog,
@@ -107,6 +108,8 @@ class LogManager:
         """What is left of deleted topics, and whether anything is."""
         self.loading = LoadProgress(clock)
         """How far opening the logs has come; may be asked, and told to stop, from any thread."""
+        self.closing = CloseProgress(clock)
+        """How far closing the logs has come; may be asked, and told to stop, from any thread."""
         self._opening = LogOpening(config, files, estimate_ms or clock.wall_ms, self.loading)
 
     # -- directories
@@ -407,28 +410,42 @@ class LogManager:
 
     # -- closing
 
-    def close(self, clean: bool = True, *, broker_epoch: int = -1) -> None:
-        """Close every log and give the directories back. The manager is done afterwards.
+    def close(self, clean: bool = True, *, broker_epoch: int = -1, timeout_ms: int = FOR_EVER_MS) -> None:
+        """Close every log and give the directories back. The manager is done afterwards. Blocks.
 
         With `clean` everything is flushed, synced and checkpointed, and the mark of the clean stop is written last,
         where nothing failed (Kafka's `.kafka_cleanshutdown`, with `broker_epoch`). Without, files are closed as they
-        are.
+        are; so are logs that are left after `timeout_ms`, or when `closing` was told to stop.
         """
+        wanted = {}
         for topic_partition, log in self.logs.items():
-            home = self._homes[topic_partition]
-            if not clean or home.is_offline:
+            if not clean or self._homes[topic_partition].is_offline:
                 log.abandon()
-                continue
-            try:
-                log.close()
+            else:
+                wanted[topic_partition] = log
+        self.closing.begin(len(wanted), timeout_ms)
+        closed = close_all(wanted, self.closing)
+        for topic_partition, log, error in closed:
+            if error is not None:
+                self._homes[topic_partition].mark_offline(error)
+            else:
                 self.checkpoints.log_closed(topic_partition, log)
-            except OSError as error:
-                home.mark_offline(error)
+        left = wanted.keys() - {topic_partition for topic_partition, _, _ in closed}
+        if left:
+            logger.warning(
+                "%d of %d logs are closed without a sync: that took longer than %s; nothing acknowledged is lost, the"
+                " next start recovers as after a kill",
+                len(left),
+                len(wanted),
+                "somebody would wait" if self.closing.is_stopped else f"ottla.shutdown.close.timeout.ms={timeout_ms}",
+            )
         if clean:
             self.checkpoints.write_last()
+        unclean = {self._homes[topic_partition] for topic_partition in left}
         for directory in self.directories:
+            is_clean = clean and directory.has_taken_all and directory not in unclean
             try:
-                directory.end(clean=clean and directory.has_taken_all, broker_epoch=broker_epoch)
+                directory.end(clean=is_clean, broker_epoch=broker_epoch)
             except OSError as error:
                 directory.mark_offline(error)
         self.logs.clear()

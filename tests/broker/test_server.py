@@ -7,6 +7,7 @@ import logging
 import resource
 import socket
 import struct
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from kit.exchange import batch, fetch_request, produce_request
 
+from ottla.broker import server as server_module
 from ottla.broker.listening import StartError
 from ottla.broker.process import new_event_loop
 from ottla.broker.server import LoopTimers, Server, human_bytes, raise_file_limit
@@ -24,6 +26,8 @@ from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.headers import decode_response_header, encode_request_header
 from ottla.protocol.message import Request, Response, decode, encode
 from ottla.storage.errors import StorageError
+from ottla.storage.log import Log
+from ottla.storage.log_closing import CloseProgress
 
 
 @pytest.fixture(params=["uvloop", "asyncio"])
@@ -314,3 +318,49 @@ def test_a_timer_that_fails_is_told_to_the_loop_and_does_not_stop_the_others(tmp
 )
 def test_sizes_for_people(size: int, shown: str) -> None:
     assert human_bytes(size) == shown
+
+
+@pytest.mark.parametrize("is_forced", [False, True])
+async def test_a_stop_does_not_wait_for_a_disk_that_hangs(
+    is_forced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither beyond its time, nor after a second signal."""
+    monkeypatch.setattr(server_module, "HANGING_DISK_S", 0.1)
+    answers, hangs = threading.Event(), threading.Event()
+
+    def hang(log: Log) -> None:
+        hangs.set()
+        answers.wait(60)
+        log.abandon()
+
+    monkeypatch.setattr(Log, "close", hang)
+    keys = {} if is_forced else {"ottla_shutdown_close_timeout_ms": 0}
+    server = Server(config(tmp_path, **keys))
+    await server.start()
+    client = await Client.to(server.addresses["PLAINTEXT"])
+    await client.ask(metadata("t"), 9)
+    if not is_forced:  # else there is nothing that could hang
+        monkeypatch.setattr(CloseProgress, "is_over", False)
+    force = asyncio.Event()
+    stopping = asyncio.create_task(server.stop(force=force))
+    client.writer.close()
+    while not hangs.is_set():
+        await asyncio.sleep(0.01)
+    if is_forced:
+        force.set()
+    await stopping
+    assert "the disk does not answer: 0 of 2 logs are synced and closed; the stop does not wait for it" in caplog.text
+    answers.set()
+
+
+async def test_the_logs_are_closed_without_a_thread_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async with running(tmp_path):
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.undo()
+    async with running(tmp_path) as server:
+        assert server.node.log_manager.was_clean

@@ -22,6 +22,8 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.listeners import SecurityProtocol
 
 VOLUME = "/var/lib/ottla"
+DOCKER_STOP_MS = 10_000
+"""What `docker stop` waits before it kills."""
 ENTRY_POINT = TOP / "packaging/image/entrypoint.sh"
 
 
@@ -124,9 +126,23 @@ def test_the_image_and_its_entry_point_name_the_same_files() -> None:
         assert path in page
 
 
+def test_the_unit_and_the_compose_file_wait_for_a_stop_by_the_defaults() -> None:
+    config = BrokerConfig.of()
+    limit_s = (config.ottla_shutdown_timeout_ms + config.ottla_shutdown_close_timeout_ms) / 1000
+    waits = [
+        ("packaging/systemd/ottla.service", r"^TimeoutStopSec=(\d+)$"),
+        ("compose.yaml", r"^ *stop_grace_period: (\d+)s$"),
+    ]
+    for path, pattern in waits:
+        (seconds,) = re.findall(pattern, (TOP / path).read_text(), re.MULTILINE)
+        assert int(seconds) > limit_s, path
+
+
 def test_what_the_image_sets_is_a_sound_configuration_and_keeps_every_other_default() -> None:
     ours = BrokerConfig.load(TOP / "packaging/image/image.properties", environ={})
-    assert set(ours.values) == {"advertised.listeners"}
+    stops = {"ottla.shutdown.timeout.ms", "ottla.shutdown.close.timeout.ms"}
+    assert set(ours.values) == {"advertised.listeners", *stops}
+    assert ours.ottla_shutdown_timeout_ms + ours.ottla_shutdown_close_timeout_ms < DOCKER_STOP_MS
     assert ours.warnings == []
     assert str(ours.advertised_listeners[0]) == f"PLAINTEXT://localhost:{DEFAULT_PORT}"
 
