@@ -231,8 +231,17 @@ class NodeCollector(Collector):
         reserve = GaugeMetricFamily(
             "ottla_log_directory_reserve_bytes", "Below so many free bytes it is full.", labels=["logDirectory"]
         )
+        inodes = GaugeMetricFamily(
+            "ottla_log_directory_free_inodes", "Free on its volume, when last looked.", labels=["logDirectory"]
+        )
+        kept = GaugeMetricFamily(
+            "ottla_log_directory_reserve_inodes", "Below so many free inodes it is full.", labels=["logDirectory"]
+        )
         for directory in directories:
             path, room = str(directory.path), directory.room
+            if room.free_inodes is not None:
+                inodes.add_metric([path], room.free_inodes)
+                kept.add_metric([path], room.reserve_inodes)
             offline.add_metric([path], int(directory.is_offline))
             full.add_metric([path], int(not directory.is_offline and not directory.is_online))
             if room.free_bytes is not None:
@@ -240,7 +249,7 @@ class NodeCollector(Collector):
                 reserve.add_metric([path], room.reserve_bytes)
         count = sum(directory.is_offline for directory in directories)
         yield _gauge("kafka_log_logmanager_offlinelogdirectorycount", "Directories that are offline.", count)
-        yield from (offline, full, free, reserve)
+        yield from (offline, full, free, reserve, inodes, kept)
 
     def _cleaner(self) -> Iterator[Metric]:
         node, cleaner = self._node, self._node.cleaner

@@ -18,7 +18,7 @@ import platform
 import resource
 import socket
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
 from ottla.broker.connections import Connections
@@ -262,7 +262,7 @@ class Server:
         limit_s = self.config.ottla_shutdown_close_timeout_ms / 1000 + HANGING_DISK_S
         deadline = loop.time() + limit_s
         while not closed.done() and loop.time() < deadline:
-            waits = [closed] if forced is None else [closed, forced]
+            waits: list[asyncio.Future[Any]] = [closed] if forced is None else [closed, forced]
             left_s = min(EXTEND_START_EVERY_S, deadline - loop.time())
             await asyncio.wait(waits, timeout=max(0.0, left_s), return_when=asyncio.FIRST_COMPLETED)
             if forced is not None and forced.done():

@@ -148,6 +148,13 @@ class Limits(Options):
         at_least=16,
         doc="Segments whose files are kept open and mapped, over all logs; the least recently used are closed first.",
     )
+    ottla_log_dir_reserve_inodes = int64(
+        -1,
+        at_least=-1,
+        dynamic=True,
+        doc="Inodes to keep free on the volume of each log directory, as `ottla.log.dir.reserve.bytes` keeps bytes."
+        " -1: 5 % of the volume's, 1,000 at most; 0: none. Where a file system does not count them, none are kept.",
+    )
     ottla_log_dir_reserve_bytes = int64(
         -1,
         at_least=-1,

@@ -41,7 +41,10 @@ def claim_directories(files: Files, config: BrokerConfig) -> list[LogDirectory]:
     one line, when somebody else has one; the locks of the others are given back then.
     """
     directories = [
-        LogDirectory(files, path, lambda: config.ottla_log_dir_reserve_bytes) for path in _distinct(config.log_dirs)
+        LogDirectory(
+            files, path, lambda: config.ottla_log_dir_reserve_bytes, lambda: config.ottla_log_dir_reserve_inodes
+        )
+        for path in _distinct(config.log_dirs)
     ]
     try:
         for directory in directories:

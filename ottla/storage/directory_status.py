@@ -25,7 +25,7 @@ from typing import Final
 from ottla.storage.disk_errors import is_full, is_passing
 from ottla.storage.files import Files, write_all
 from ottla.storage.layout import TEMPORARY_SUFFIX
-from ottla.storage.reserve import UNKNOWN_ROOM, RoomLevel, judge
+from ottla.storage.reserve import UNKNOWN_ROOM, RoomLevel, judge, with_inodes
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +47,13 @@ class DirectoryState(Enum):
 class DirectoryStatus:
     """The state of the directory `path`.
 
-    `error` says why it is not ONLINE. `reserve_bytes()` is what the configuration says of the reserve now.
+    `error` says why it is not ONLINE. `reserve_bytes()` and `reserve_inodes()` are what the configuration says of the
+    reserve now.
     """
 
-    def __init__(self, files: Files, path: Path, reserve_bytes: Callable[[], int]) -> None:
+    def __init__(
+        self, files: Files, path: Path, reserve_bytes: Callable[[], int], reserve_inodes: Callable[[], int]
+    ) -> None:
         self.path = path
         self.state = DirectoryState.ONLINE
         self.is_offline = False
@@ -66,6 +69,7 @@ class DirectoryStatus:
         """
         self._files = files
         self._reserve_bytes = reserve_bytes
+        self._reserve_inodes = reserve_inodes
         self._no_room_error: OSError | None = None
         """The write that found no room at all, until a probe finds some."""
 
@@ -138,10 +142,11 @@ class DirectoryStatus:
 
     def look_at_room(self) -> bool:
         """Ask the volume how much is free, and draw the consequences; returns whether it is ONLINE then."""
-        volume = self._files.volume_bytes(self.path)
+        volume, inodes = self._files.volume_bytes(self.path), self._files.volume_inodes(self.path)
         with self.guard:
-            before = self.room.level
-            self.room = judge(self._reserve_bytes(), volume, before)
+            was, before = self.room, self.room.level
+            room = judge(self._reserve_bytes(), volume, was.byte_level)
+            self.room = with_inodes(room, self._reserve_inodes(), inodes, was.inode_level)
             self.room_bytes = self.room.budget_bytes
         self._settle()
         if RoomLevel.SCARCE in (before, self.room.level) and before is not self.room.level:

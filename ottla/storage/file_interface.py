@@ -163,6 +163,10 @@ class Files(ABC):
         """(all, still free for us) bytes of the volume that holds a directory; None where that cannot be known."""
         return None
 
+    def volume_inodes(self, path: Path) -> tuple[int, int] | None:
+        """(all, still free for us) inodes of that volume; None where that cannot be known, or it has no number."""
+        return None
+
     @abstractmethod
     def modified_ms(self, path: Path) -> int:
         """When a file was last written, milliseconds since 1970."""

@@ -153,6 +153,13 @@ class OsFiles(Files):
             return None
         return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
 
+    def volume_inodes(self, path: Path) -> tuple[int, int] | None:
+        try:
+            volume = os.statvfs(path)
+        except OSError:
+            return None
+        return (volume.f_files, volume.f_favail) if volume.f_files else None  # btrfs has 0 of 0
+
     def modified_ms(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1_000_000
 

@@ -56,6 +56,13 @@ class LeaderEpochs:
         self._entries = [*kept, EpochEntry(epoch, start_offset)]
         self.latest = epoch
 
+    def forget_from(self, end_offset: int) -> None:
+        """As `truncate_from_end`, in memory: `write` brings it to the disk."""
+        kept = [entry for entry in self._entries if entry.start_offset < end_offset]
+        if len(kept) != len(self._entries):
+            self._entries = kept
+            self.latest = _latest(kept)
+
     def write(self) -> None:
         """Write what was noted, durably. Raises OSError."""
         with self._guard:

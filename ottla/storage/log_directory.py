@@ -46,8 +46,14 @@ class LogDirectory(DirectoryStatus):
     `DirectoryStatus`.
     """
 
-    def __init__(self, files: Files, path: Path, reserve_bytes: Callable[[], int] = lambda: 0) -> None:
-        super().__init__(files, path, reserve_bytes)
+    def __init__(
+        self,
+        files: Files,
+        path: Path,
+        reserve_bytes: Callable[[], int] = lambda: 0,
+        reserve_inodes: Callable[[], int] = lambda: 0,
+    ) -> None:
+        super().__init__(files, path, reserve_bytes, reserve_inodes)
         self.id: UUID | None = None
         self.was_clean = False
         self.is_ours = False

@@ -88,7 +88,9 @@ class LogState:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.synced_offset = log_end_offset
-        self.recovery_point = log_end_offset
+        # Where the epochs that recovery found in batches could not be written, the next start looks for them again.
+        unwritten = epochs.first_unwritten_offset
+        self.recovery_point = log_end_offset if unwritten is None else min(log_end_offset, unwritten)
         self.high_watermark = log_end_offset
         self.leader_epoch = max(epochs.latest, 0)
         self.size_bytes = sum(segment.size_bytes for segment in segments)

@@ -26,6 +26,7 @@ from ottla.protocol.records.batch import CorruptBatch
 from ottla.storage import layout, leftovers
 from ottla.storage.append_plan import RollLimits
 from ottla.storage.checkpoint import BrokenFile
+from ottla.storage.disk_errors import is_full
 from ottla.storage.epoch_runs import EpochRuns
 from ottla.storage.errors import StorageError
 from ottla.storage.files import Files
@@ -329,9 +330,15 @@ def _load_epochs(opening: _Opening, segments: list[Segment], end_offset: int) ->
         entries = []
         opening.scanned_epochs = _epochs_of_batches(segments)
     epochs = LeaderEpochs(opening.files, opening.directory, entries)
-    epochs.truncate_from_end(end_offset + 1)
+    epochs.forget_from(end_offset + 1)
     for entry in opening.scanned_epochs:
-        epochs.assign(entry.epoch, entry.start_offset)
+        epochs.note(entry.epoch, entry.start_offset)
+    try:
+        epochs.write()
+    except OSError as error:
+        if not is_full(error):  # a broker without room for a file must start, or nobody could make some
+            raise
+        logger.warning("%s: the leader epochs are written later: %s", opening.directory, error)
     return epochs
 
 

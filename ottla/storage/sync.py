@@ -159,10 +159,10 @@ class UnsyncedState:
                 steps += [segment.offset_index.sync, segment.time_index.sync]
         if self._directory_changes != self._directory_synced:
             steps.append(self.sync_names)
-        if not steps:
-            return None
         if self._epochs.first_unwritten_offset is not None:
             steps.append(self._write_epochs)
+        if not steps:
+            return None
         if self.founding is not None:
             steps.append(self.founding)
         self.ticket = SyncTicket(

@@ -15,9 +15,12 @@ from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_req
 from kit.group_requests import COMMIT_VERSION, begin, code_of, commit, commit_request, committed
 from kit.nodes import DATA, ask, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
+from kit.topics import codes, delete
+from kit.topics import create as create_topics
 
 from ottla.broker.exposition import Exposition
 from ottla.broker.http.pages import pages_of
+from ottla.broker.metadata.wishes import NewTopic
 from ottla.broker.node import Node
 from ottla.broker.partition import Partition
 from ottla.protocol.api.create_topics import CreateTopicsRequest
@@ -28,6 +31,7 @@ from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigs
 from ottla.protocol.api.init_producer_id import InitProducerIdRequest
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode
+from ottla.storage.reserve import INODES_OF_A_PARTITION
 
 RESERVE = 800_000
 ALL = 100_000_000
@@ -292,6 +296,73 @@ def test_a_start_below_the_reserve_makes_the_directories_of_topics_that_were_pro
     assert produced(again) == ErrorCode.NONE
 
 
+# -- inodes
+
+
+def test_records_are_refused_below_the_reserve_of_inodes_and_topics_are_deleted() -> None:
+    node, files, clock = life()
+    make_topic(node, "t")
+    files.inodes[DATA] = (1000, 30)
+    pass_time(node, clock, 1_000)
+    assert produced(node) == ErrorCode.KAFKA_STORAGE_ERROR
+    (created,) = create_topics(node, NewTopic("u"))
+    assert created.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert codes(delete(node, "t")) == [ErrorCode.NONE]
+    files.inodes[DATA] = (1000, 100)
+    pass_time(node, clock, 1_000)
+    make_topic(node, "t")
+    assert produced(node) == ErrorCode.NONE
+
+
+def test_no_request_makes_partitions_for_whose_files_there_are_no_inodes() -> None:
+    """However many are free: a request for 5,000 partitions would take the last one."""
+    node, files, _ = life()
+    files.inodes[DATA] = (1000, 50 + 4 * INODES_OF_A_PARTITION)
+    (refused,) = create_topics(node, NewTopic("t", 5))
+    assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert refused.error_message == (
+        "the log directories have inodes for 4 partitions more (ottla.log.dir.reserve.inodes)"
+    )
+    assert codes(create_topics(node, NewTopic("t", 2), NewTopic("u", 3), NewTopic("v", 2))) == [
+        ErrorCode.NONE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NONE,
+    ]
+
+
+def test_a_directory_without_inodes_is_passed_over() -> None:
+    files = SimulatedFiles()
+    files.inodes[Path("/more")] = (1000, 50)
+    node, _, _ = life(files, log_dirs=f"{DATA},/more")
+    make_topic(node, "t", 3)
+    assert {partition_of(node, "t", index).log.directory.parent for index in range(3)} == {DATA}
+
+
+def test_a_start_without_an_inode_serves_what_there_is_and_deletes_topics(caplog: pytest.LogCaptureFixture) -> None:
+    node, files, clock = life()
+    make_topic(node, "t")
+    assert produced(node) == ErrorCode.NONE
+    node.stop()
+    files = files.successor()
+    epoch = node.catalog.node_epoch
+    files.fail("open", "*/quorum-state.tmp", errno.ENOSPC, times=None)
+    files.fail("open", "*.tmp", errno.ENOSPC, times=None)
+    for _ in range(2):  # the second one has no quorum-state of the first
+        again, _, _ = life(files, clock)
+        assert partition_of(again).log.log_end_offset == 1
+        assert again.catalog.node_epoch > epoch
+        epoch = again.catalog.node_epoch
+        files = files.crash(random.Random(1))
+        files.fail("open", "*.tmp", errno.ENOSPC, times=None)
+    assert "quorum-state stays as it is" in caplog.text
+    last, _, _ = life(files, clock)
+    assert codes(delete(last, "t")) == [ErrorCode.NONE]
+    files.heal()
+    last.stop()
+    after, _, _ = life(files.crash(random.Random(2)), clock)
+    assert after.log_manager.was_clean
+
+
 # -- seeing it
 
 
@@ -302,6 +373,12 @@ def test_what_is_free_and_the_reserve_are_in_the_metrics() -> None:
     assert f'ottla_log_directory_free_bytes{{logDirectory="{DATA}"}} 123456.0' in page
     assert f'ottla_log_directory_reserve_bytes{{logDirectory="{DATA}"}} {float(RESERVE)}' in page
     assert f'ottla_log_directory_full{{logDirectory="{DATA}"}} 1.0' in page
+    assert "ottla_log_directory_free_inodes{" not in page
+    files.inodes[DATA] = (1000, 30)
+    pass_time(node, clock, 1_000)
+    page = Exposition(node).render().decode()
+    assert f'ottla_log_directory_free_inodes{{logDirectory="{DATA}"}} 30.0' in page
+    assert f'ottla_log_directory_reserve_inodes{{logDirectory="{DATA}"}} 50.0' in page
 
 
 def test_below_the_reserve_the_broker_is_ready_for_whoever_reads_or_makes_room() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 from kafka.errors import KafkaStorageError
@@ -20,6 +20,9 @@ MIB = 1 << 20
 VOLUME_BYTES, RESERVE_BYTES = 24 * MIB, 8 * MIB
 VALUE = os.urandom(100_000)
 MOUNT = 'for d in one two; do mkdir -p "$0/$d" && mount -t tmpfs -o size=24m tmpfs "$0/$d" || exit 1; done; exec "$@"'
+INODES = 200
+MOUNT_INODES = f'mkdir -p "$0/few" && mount -t tmpfs -o size=24m,nr_inodes={INODES} tmpfs "$0/few" || exit 1; exec "$@"'
+HOLD = ["sh", "-c", "echo mounted; exec cat"]
 DEADLINE_S = 60
 
 
@@ -163,4 +166,54 @@ def test_a_producer_that_tries_again_gets_through_once_retention_has_made_room(
         assert high == total
         assert low > 0
         assert "is full: " in broker.output
+    assert "Traceback" not in broker.output
+
+
+@pytest.fixture
+def few_inodes(tmp_path: Path, prefix: list[str]) -> Iterator[list[str]]:
+    """Words before a command that give it `few`, a volume of 200 inodes, which outlives the command."""
+    holder = subprocess.Popen(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", MOUNT_INODES, str(tmp_path), *HOLD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"mounted\n"
+    yield ["nsenter", "--target", str(holder.pid), "--user", "--mount", "--preserve-credentials"]
+    holder.communicate()  # its standard input ends, and so does it
+
+
+def test_inodes_are_kept_for_deletions_and_a_broker_starts_without_any(tmp_path: Path, few_inodes: list[str]) -> None:
+    overrides = {"log.dirs": str(tmp_path / "few" / "data"), "log.segment.delete.delay.ms": "0"}
+    broker = BrokerProcess(tmp_path, overrides, prefix=few_inodes)
+    with broker:
+        made = 0
+
+        def make_topics() -> None:
+            nonlocal made
+            while True:
+                create(broker, f"t{made}", 3)
+                made += 1
+
+        with pytest.raises(KafkaException) as refused:
+            make_topics()
+        assert refused.value.args[0].code() == KafkaError.KAFKA_STORAGE_ERROR
+        assert "ottla.log.dir.reserve.inodes" in refused.value.args[0].str()
+        assert made >= 5
+        assert produce(broker, "t0", 0) is None
+        broker.kill()
+    fill_up = 'i=0; while touch "$0/few/fill-$i" 2>/dev/null; do i=$((i+1)); done; exec "$@"'
+    broker.prefix = [*few_inodes, "sh", "-c", fill_up, str(tmp_path)]
+    with broker:
+        assert "0 inodes free" in broker.output
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"})
+        assert consumer.get_watermark_offsets(TopicPartition("t0", 0), DEADLINE_S) == (0, 1)
+        consumer.close()
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.delete_topics(["t1", "t2"])["t1"].result(DEADLINE_S)
+        deadline = time.monotonic() + DEADLINE_S
+        while "has room again and takes writes" not in broker.output:
+            assert time.monotonic() < deadline, "the inodes of deleted topics are not free, or nobody has looked"
+            time.sleep(0.1)
+        assert produce(broker, "t0", 1) is None
     assert "Traceback" not in broker.output

@@ -169,6 +169,8 @@ class SimulatedFiles(Files):
         """The call at which `crash_when` stopped it; not the last one, where a dead process still tries to tidy up."""
         self.capacity_bytes: int | None = None
         self.volumes: dict[Path, tuple[int, int]] = {}
+        self.inodes: dict[Path, tuple[int, int]] = {}
+        """(all, free) inodes of the volumes that have a number of them."""
         """(all, free) bytes by directory, for those that say it; what is free is moved by hand."""
         self.now_ms = 0
         self.cold: list[str] = []
@@ -211,7 +213,7 @@ class SimulatedFiles(Files):
         survivor = SimulatedFiles()
         survivor.now_ms = self.now_ms
         survivor.capacity_bytes = self.capacity_bytes
-        survivor.volumes = self.volumes
+        survivor.volumes, survivor.inodes = self.volumes, self.inodes
         survivor.root = after_crash(self.root, random)
         return survivor
 
@@ -233,6 +235,7 @@ class SimulatedFiles(Files):
         successor.calls, successor.changes = self.calls, self.changes
         successor.now_ms, successor.cold = self.now_ms, self.cold
         successor.capacity_bytes, successor.volumes = self.capacity_bytes, self.volumes
+        successor.inodes = self.inodes
         self.has_crashed = True
         return successor
 
@@ -356,6 +359,9 @@ class SimulatedFiles(Files):
                 used = sum(map(len, self.written_state().values()))
                 volume = self.capacity_bytes, max(0, self.capacity_bytes - used)
             return volume
+
+    def volume_inodes(self, path: Path) -> tuple[int, int] | None:
+        return self.inodes.get(path)
 
     def unlink(self, path: Path) -> None:
         with self.call("unlink", path):

@@ -459,3 +459,6 @@ def test_a_volume_tells_its_size_and_what_does_not_exist_has_none(tmp_path: Path
     assert volume is not None
     assert 0 <= volume[1] <= volume[0]
     assert OsFiles().volume_bytes(tmp_path / "nowhere") is None
+    inodes = OsFiles().volume_inodes(tmp_path)
+    assert inodes is None or 0 <= inodes[1] <= inodes[0]
+    assert OsFiles().volume_inodes(tmp_path / "nowhere") is None

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.storage.reserve import (
     AUTOMATIC,
+    INODES_OF_A_PARTITION,
     LEAST_BUDGET_BYTES,
     UNKNOWN_ROOM,
     UNLIMITED_BYTES,
@@ -13,6 +14,7 @@ from ottla.storage.reserve import (
     judge,
     reserve_of,
     shown_bytes,
+    with_inodes,
 )
 
 GIB = 1 << 30
@@ -85,3 +87,53 @@ def test_records_go_below_the_reserve_by_one_budget_at_most() -> None:
 )
 def test_sizes_are_shown_for_people(count: int, shown: str) -> None:
     assert shown_bytes(count) == shown
+
+
+# -- inodes
+
+
+@pytest.mark.parametrize(("total", "reserve"), [(200, 10), (20_000, 1_000), (10_000_000, 1_000), (19, 0)])
+def test_the_automatic_reserve_of_inodes_is_a_twentieth_and_a_thousand_at_most(total: int, reserve: int) -> None:
+    room = with_inodes(UNKNOWN_ROOM, AUTOMATIC, (total, total), RoomLevel.AMPLE)
+    assert (room.level, room.reserve_inodes) == (RoomLevel.AMPLE, reserve)
+
+
+@pytest.mark.parametrize(
+    ("free", "before", "level"),
+    [
+        (80, RoomLevel.AMPLE, RoomLevel.AMPLE),
+        (79, RoomLevel.AMPLE, RoomLevel.SHORT),
+        (89, RoomLevel.SHORT, RoomLevel.SHORT),
+        (90, RoomLevel.SHORT, RoomLevel.AMPLE),
+        (39, RoomLevel.AMPLE, RoomLevel.SCARCE),
+    ],
+)
+def test_the_level_of_inodes_is_that_of_bytes_and_the_worse_of_both_counts(
+    free: int, before: RoomLevel, level: RoomLevel
+) -> None:
+    ample, short = judge(800, (100_000, 10_000), RoomLevel.AMPLE), judge(800, (100_000, 700), RoomLevel.AMPLE)
+    assert with_inodes(ample, 80, (1000, free), before).level is level
+    assert with_inodes(short, 80, (1000, free), before).level is max(level, RoomLevel.SHORT)
+    assert bool(with_inodes(ample, 80, (1000, free), before).budget_bytes) is (level is RoomLevel.AMPLE)
+
+
+def test_the_words_are_of_what_is_shorter() -> None:
+    short = judge(800, (100_000, 700), RoomLevel.AMPLE)
+    assert str(with_inodes(short, 80, (1000, 70), RoomLevel.AMPLE)).startswith("700 bytes free")
+    words = "30 inodes free, ottla.log.dir.reserve.inodes keeps 80"
+    assert str(with_inodes(short, 80, (1000, 30), RoomLevel.AMPLE)) == words
+
+
+def test_file_systems_without_a_number_of_inodes_have_no_reserve_of_them() -> None:
+    room = judge(800, (100_000, 10_000), RoomLevel.AMPLE)
+    assert with_inodes(room, AUTOMATIC, None, RoomLevel.AMPLE) == room
+    assert with_inodes(room, AUTOMATIC, (0, 0), RoomLevel.AMPLE) == room
+    assert room.room_for_partitions is None
+    assert with_inodes(room, 0, (1000, 0), RoomLevel.AMPLE).level is RoomLevel.AMPLE
+
+
+def test_partitions_have_room_above_the_reserve() -> None:
+    room = judge(0, (100, 100), RoomLevel.AMPLE)
+    free = 80 + 3 * INODES_OF_A_PARTITION
+    assert with_inodes(room, 80, (1000, free), RoomLevel.AMPLE).room_for_partitions == 3
+    assert with_inodes(room, 80, (1000, 5), RoomLevel.AMPLE).room_for_partitions == 0

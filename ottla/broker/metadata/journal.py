@@ -47,6 +47,7 @@ from ottla.broker.metadata.snapshot import (
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import FeatureLevelRecord, RemoveTopicRecord
+from ottla.storage.disk_errors import is_full
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -147,10 +148,21 @@ class Journal:
             )
 
     def begin_epoch(self) -> None:
-        """Start this run's raft epoch: `quorum-state`, then the LeaderChange batch, synced. Raises OSError."""
+        """Start this run's raft epoch: `quorum-state`, then the LeaderChange batch, synced. Raises OSError.
+
+        Where there is no room for another file the old `quorum-state` stays, or the broker could not start for anybody
+        to make room: the log knows its last epoch, here and in Kafka, which goes on from the larger of the two.
+        """
         self.epoch = max(self.image.epoch, self._quorum_epoch) + 1
         state = QuorumState(self._settings.node_id, self.epoch)
-        self._files.write_atomically(self.directory / QUORUM_STATE_FILE, state.encode())
+        try:
+            self._files.write_atomically(self.directory / QUORUM_STATE_FILE, state.encode())
+        except OSError as error:
+            if not is_full(error):
+                raise
+            logger.warning(
+                "%s stays as it is: %s; the next start writes it", self.directory / QUORUM_STATE_FILE, error.strerror
+            )
         self.log.start_leader_epoch(self.epoch)
         batch = leader_change_batch(
             base_offset=self.log.log_end_offset,

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from ottla.storage.log_directory import LogDirectory
     from ottla.storage.manager import LogManager
 
-ChooseDirectory = Callable[[Mapping[UUID, int]], UUID]
-"""Names the directory for one more partition, given how many each would have; KafkaError when none can take it."""
+ChooseDirectory = Callable[[Mapping[UUID, int], Mapping[UUID, int]], UUID]
+"""Names the directory for one more partition, given how many each would have, and how many of these come with this
+request; KafkaError when none can take it."""
 
 
 class Placement:
@@ -38,6 +39,7 @@ class Placement:
         self._choose_directory = choose_directory
         self._total = image.partition_count
         self._asked = 0
+        self._planned: Counter[UUID] = Counter()
         self._counts: Counter[UUID] = Counter(
             state.directories[0]
             for topic in image.topics.values()
@@ -61,27 +63,43 @@ class Placement:
     def take(self, count: int) -> list[UUID]:
         """Directories for `count` partitions, the emptiest first. Raises KafkaError, nothing taken."""
         self.check(count)
-        counts = self._counts.copy()
+        counts, planned = self._counts.copy(), self._planned.copy()
         directories = []
         for _ in range(count):
-            directory = self._choose_directory(counts)
+            directory = self._choose_directory(counts, planned)
             counts[directory] += 1
+            planned[directory] += 1
             directories.append(directory)
-        self._counts = counts
+        self._counts, self._planned = counts, planned
         self._asked += count
         self._total += count
         return directories
 
 
-def emptiest_directory(log_manager: LogManager, counts: Mapping[UUID, int]) -> UUID:
-    """The directory that takes writes and has the fewest partitions by `counts`; the first of `log.dirs` among equals.
+def emptiest_directory(log_manager: LogManager, counts: Mapping[UUID, int], planned: Mapping[UUID, int]) -> UUID:
+    """The directory that takes writes, has inodes for one more than is `planned` there by this request, and has the
+    fewest partitions by `counts`; the first of `log.dirs` among equals.
 
-    Raises KafkaError when none takes writes.
+    Raises KafkaError when there is none.
     """
-    online = [one.id for one in log_manager.directories if one.is_online and one.id is not None]
+    if not planned:
+        log_manager.look_at_room()  # topics may have taken much since the last look
+    online = [one for one in log_manager.directories if one.is_online and one.id is not None]
     if not online:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory takes writes")
-    return min(online, key=lambda directory_id: counts.get(directory_id, 0))
+    found: UUID | None = None
+    for one in online:
+        room = one.room.room_for_partitions
+        is_better = found is None or counts.get(one.id, 0) < counts.get(found, 0)  # type: ignore[arg-type]  # it has one
+        if is_better and (room is None or planned.get(one.id, 0) < room):  # type: ignore[arg-type]  # as above
+            found = one.id
+    if found is None:
+        left = sum(one.room.room_for_partitions or 0 for one in online)
+        raise KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"the log directories have inodes for {left} partitions more (ottla.log.dir.reserve.inodes)",
+        )
+    return found
 
 
 def opened_partitions(

@@ -417,6 +417,8 @@ class World:
         if self._failure is not None:
             self.files.heal(self._failure)
             self._failure = None
+        elif self.chance.random() < 0.2:  # the last inode is gone: no file can be made, those that are there grow
+            self._failure = self.files.fail("open", "*.tmp", errno.ENOSPC, times=None)
         elif self.chance.random() < 0.7:
             room = self.chance.choice((None, self.chance.randrange(1, 3000)))
             self._failure = self.files.fail("pwritev", "*.log", errno.ENOSPC, times=None, after_bytes=room)
