@@ -17,18 +17,15 @@ from typing import TYPE_CHECKING
 from ottla.broker.answer_memory import SHARES
 from ottla.broker.buffers import ReceiveBuffers
 from ottla.broker.connection import Connection
-from ottla.config.declare import INT_MAX
+from ottla.broker.descriptors import shares_of
 
 if TYPE_CHECKING:
     from ottla.broker.connection import Dispatcher
     from ottla.broker.node import Node
     from ottla.broker.timers import Timer
-    from ottla.config.broker import BrokerConfig
 
 LOG = logging.getLogger("ottla.connection")
 
-OTHER_DESCRIPTORS = 64
-"""What is open besides connections and segments: locks, listeners, checkpoints while they are written."""
 REFUSALS_SAID_EVERY_MS = 1_000
 SWEEP_MOST_MS = 10_000
 SWEEP_LEAST_MS = 20
@@ -47,7 +44,7 @@ class Connections:
     ) -> None:
         config = node.config
         self.descriptors = descriptors
-        self.room = INT_MAX if descriptors is None else room_for_connections(config, descriptors)
+        self.room = shares_of(config, descriptors).connections
         """Connections for which there are descriptors."""
         self._refused_at_ms: int | None = None
         self._refused_quietly = 0
@@ -190,14 +187,6 @@ class Connections:
         self.sweep()
         if self._all:
             self._plan_sweep()
-
-
-def room_for_connections(config: BrokerConfig, descriptors: int) -> int:
-    """How many connections there may be where the process may open so many files: half of them are left to logs, as
-    far as `ottla.log.max.open.segments` wants them. So an accept never finds none.
-    """
-    for_logs = min(config.ottla_log_max_open_segments, descriptors // 2)
-    return max(1, descriptors - for_logs - OTHER_DESCRIPTORS)
 
 
 def _host_limit(text: str) -> tuple[str, int]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.answer_memory import AnswerMemory
 from ottla.broker.catalog import Catalog
 from ottla.broker.chores import Chores
+from ottla.broker.descriptors import descriptor_limit, shares_of
 from ottla.broker.disk import QueuedSyncer, ThreadedSyncer
 from ottla.broker.dispatch import RequestDispatcher, advertised_apis
 from ottla.broker.fetch_sessions import FetchSessions
@@ -239,5 +240,5 @@ class Node:
 def _os_files(config: BrokerConfig) -> Files:
     from ottla.storage.files import OsFiles
 
-    most = config.ottla_log_max_open_segments
+    most = max(1, shares_of(config, descriptor_limit()).logs // 2)
     return OsFiles(max_descriptors=most, max_maps=most)

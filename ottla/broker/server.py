@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
 from ottla.broker.connections import Connections
+from ottla.broker.descriptors import LEAST_DESCRIPTORS, RAISED_BY, descriptor_limit, shortage
 from ottla.broker.http_port import HttpPort
 from ottla.broker.listening import StartError, bind, explain, shown
 from ottla.broker.loop_watch import LoopWatch
@@ -130,6 +131,9 @@ class Server:
         started_ns = time.perf_counter_ns()
         loop = asyncio.get_running_loop()
         raise_file_limit()
+        limit = descriptor_limit()
+        if limit is not None and limit < LEAST_DESCRIPTORS:
+            raise StartError(f"RLIMIT_NOFILE={limit}: a broker needs {LEAST_DESCRIPTORS} at least; {RAISED_BY}")
         self._is_open = False
         node = self._node = Node(
             self.config, clock=self._clock, files=self._files, post=lambda step: self._post(loop, step)
@@ -160,12 +164,11 @@ class Server:
                 await self._http.stop()
             raise
         sends_maps = type(loop).__module__.startswith("uvloop")
-        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._connections = Connections(
             node,
             node.dispatcher,
             sends_maps=sends_maps,
-            descriptors=None if descriptors == resource.RLIM_INFINITY else descriptors,
+            descriptors=limit,
         )
         self._show_pages()
         for listener, bound in sockets:
@@ -387,6 +390,8 @@ class Server:
             LOG.warning("configuration: %s", warning)
         if fitted := self.config.fitted:
             LOG.info("little memory, so not set and smaller than usual: %s (docs/limits.md)", ", ".join(fitted))
+        if few := shortage(self.config, descriptor_limit()):
+            LOG.warning("%s", few)
         for directory in node.log_manager.directories:
             clean = "stopped cleanly before" if directory.was_clean else "new, or not stopped cleanly before"
             LOG.info("log directory %s: %s, %s; %s", directory.path, directory.state.value, clean, directory.room)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import time
@@ -12,15 +13,17 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from kit.broker import BrokerProcess
+from kit.broker import BrokerDidNotStart, BrokerProcess
 
 from ottla.broker.connections import REFUSALS_SAID_EVERY_MS
+from ottla.broker.descriptors import LEAST_DESCRIPTORS, shares_of
+from ottla.config.broker import BrokerConfig
 from ottla.protocol.api.api_versions import ApiVersionsRequest
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.message import encode
 
 DESCRIPTORS = 200
-ROOM = DESCRIPTORS - DESCRIPTORS // 2 - 64
+ROOM = 75
 
 
 @pytest.fixture
@@ -83,5 +86,41 @@ def test_more_partitions_than_files_may_be_open_are_written_at_once_and_all_is_a
     finally:
         process.stop()
     lines = [line for line in process.output.splitlines() if " ERROR " in line or " WARNING " in line]
-    assert len(lines) == 1
+    assert len(lines) == 2
+    assert f"RLIMIT_NOFILE={DESCRIPTORS} leaves room for {ROOM} connections" in lines.pop(0)
     assert f"this process may have {DESCRIPTORS} open (RLIMIT_NOFILE); `ulimit -n`" in lines[0]
+
+
+def limited(descriptors: int) -> list[str]:
+    return ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"]
+
+
+@pytest.mark.parametrize("descriptors", [LEAST_DESCRIPTORS, 120])
+def test_a_start_with_few_descriptors_says_how_many_connections_there_may_be_and_serves_them(
+    descriptors: int, tmp_path: Path
+) -> None:
+    room = shares_of(BrokerConfig.of(), descriptors).connections
+    assert room >= 20
+    with BrokerProcess(tmp_path / "data", prefix=limited(descriptors)) as broker:
+        warned = f"RLIMIT_NOFILE={descriptors} leaves room for {room} connections beside"
+        assert len([line for line in broker.output.splitlines() if warned in line and "`ulimit -n`" in line]) == 1
+        sockets = [connect(broker) for _ in range(room)]
+        assert all(map(is_served, sockets))
+        for one in sockets:
+            one.close()
+        # What logs hold open leaves them their descriptors.
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("t", descriptors)])["t"].result(60)
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 50})
+        for partition in range(descriptors):
+            producer.produce("t", b"x", partition=partition)
+            producer.flush(60)
+        del producer, admin
+        assert len(os.listdir(f"/proc/{broker.pid}/fd")) <= descriptors - room + 8
+
+
+def test_a_start_with_fewer_than_the_least_ends_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(BrokerDidNotStart) as refused:
+        BrokerProcess(tmp_path / "data", prefix=limited(LEAST_DESCRIPTORS - 1)).start()
+    assert "cannot start: RLIMIT_NOFILE=63: a broker needs 64 at least; `ulimit -n` before it" in str(refused.value)
+    assert "Traceback" not in str(refused.value)
