@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.broker.answer_memory import AnswerMemory
@@ -138,12 +139,19 @@ class Node:
         """
         if not self._is_claimed:
             self.claim()
-        self._is_claimed = False
-        self.log_manager.open_directories(self.config.ottla_cluster_id or None, self.catalog.look)
+        try:
+            # First of all: a start that is refused for want of a thread leaves the directories as they were.
+            self.syncer.begin([Path(path).absolute() for path in self.config.log_dirs])
+            self.workers.begin()
+            self._is_claimed = False
+            self.log_manager.open_directories(self.config.ottla_cluster_id or None, self.catalog.look)
+        except BaseException:
+            self.syncer.close()
+            self.workers.close()
+            self.release()
+            raise
         try:
             self.clock_trust.begin(self.log_manager.known_time)
-            self.syncer.begin([directory.path for directory in self.log_manager.directories])
-            self.workers.begin()
             self.catalog.open()
             # Not before: a start that is refused writes nothing.
             self.log_manager.write_known_time(self.clock_trust.known(), only_missing=True)

@@ -28,6 +28,7 @@ from ottla.client.blocking.loop_thread import LoopThread
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode
+from ottla.storage.files import Files
 
 DEADLINE_S = 60
 
@@ -60,10 +61,10 @@ def refusal(monkeypatch: pytest.MonkeyPatch) -> Refusal:
 class Life:
     """A node whose syncs and workers are threads, and whose loop is this test."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: Files | None = None) -> None:
         self.posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
         config = BrokerConfig.of({"log.dirs": str(DATA), "ottla.acks.all": "sync"})
-        self.node = Node(config, clock=ManualClock(), files=SimulatedFiles(), post=self.posted.put)
+        self.node = Node(config, clock=ManualClock(), files=files or SimulatedFiles(), post=self.posted.put)
         self.node.start()
 
     def wait_for(self, is_done: Callable[[], object]) -> None:
@@ -237,6 +238,18 @@ def test_rounds_of_a_simulation_that_find_no_thread_are_answered_too() -> None:
     assert client.replies() == []
     node.settle()
     assert len(client.replies()) == 1
+
+
+def test_a_refused_start_leaves_the_mark_of_the_clean_stop(life: Life, refusal: Refusal) -> None:
+    life.node.stop()
+    files = life.node.files
+    refusal.is_on = True
+    with pytest.raises(NoThread):
+        Life(files)
+    refusal.is_on = False
+    again = Life(files)
+    assert again.node.log_manager.was_clean
+    life.node = again.node
 
 
 def test_a_start_without_threads_ends_in_one_line(refusal: Refusal) -> None:
