@@ -47,6 +47,9 @@ class HeldWorkers:
     def __init__(self) -> None:
         self.jobs: deque[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = deque()
 
+    def begin(self) -> None:
+        """Nothing to make."""
+
     def run(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         """Keep it."""
         self.jobs.append((work, done))
