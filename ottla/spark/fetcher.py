@@ -203,7 +203,12 @@ class RangeFetcher:
             self._leader = None
             self._connect()  # raises _Gone when the metadata agrees
             raise Retriable(f"{self._where}: the broker answered {error.name}")
-        elif error.retriable and error != ErrorCode.CORRUPT_MESSAGE:
+        elif error == ErrorCode.CORRUPT_MESSAGE:
+            raise ProtocolFailure(
+                f"{self._where}, at offset {self._position}: the broker answered {error.name}: the batch that holds this"
+                " offset is damaged on its disk; the broker's log says where"
+            )
+        elif error.retriable:
             raise Retriable(f"{self._where}: the broker answered {error.name} ({error.message})")
         else:
             raise ProtocolFailure(f"{self._where}: the broker answered {error.name} ({error.message})")

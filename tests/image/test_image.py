@@ -142,7 +142,8 @@ def test_a_mounted_file_and_variables_are_merged_over_the_defaults(image: ImageR
     assert rows["num.partitions"] == ["4", "environment", "KAFKA_NUM_PARTITIONS"]
     assert rows["log.retention.hours"] == ["5", "server.properties:3"]
     assert rows["message.max.bytes"] == ["1048588", "default"]
-    with container(image, "--override", "listeners=PLAINTEXT://127.0.0.1:0") as lines:
+    ports = ("--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override", "ottla.http.listener=127.0.0.1:0")
+    with container(image, *ports) as lines:
         assert (volume / "other/meta.properties").exists()
     assert "WARNING" not in "".join(lines)
 

@@ -316,8 +316,8 @@ def test_a_damaged_batch_ends_the_stream_and_is_never_skipped(own_archive: Archi
     own_archive.broker.start()
     for loss in ("true", "false"):
         told = failure_of(own_archive.start(failOnDataLoss=loss))
-        assert "CorruptBatch: own-1, at offset " in told
-        assert "does not match its checksum" in told
+        assert "ProtocolFailure: own-1, at offset " in told
+        assert "the broker answered CORRUPT_MESSAGE" in told
 
 
 @pytest.mark.parametrize(
