@@ -205,8 +205,8 @@ class RangeFetcher:
             raise Retriable(f"{self._where}: the broker answered {error.name}")
         elif error == ErrorCode.CORRUPT_MESSAGE:
             raise ProtocolFailure(
-                f"{self._where}, at offset {self._position}: the broker answered {error.name}: the batch that holds this"
-                " offset is damaged on its disk; the broker's log says where"
+                f"{self._where}, at offset {self._position}: the broker answered {error.name}: the batch that holds"
+                " this offset is damaged on its disk; the log of the broker says where"
             )
         elif error.retriable:
             raise Retriable(f"{self._where}: the broker answered {error.name} ({error.message})")
