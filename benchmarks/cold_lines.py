@@ -74,6 +74,9 @@ class _Transport(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return 0
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing is ever left to write."""
+
     def is_closing(self) -> bool:
         return False
 
