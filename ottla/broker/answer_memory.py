@@ -47,7 +47,7 @@ class Holder(Protocol):
 
 
 class Reservation:
-    """Bytes of one answer. Whoever holds it gives it back exactly once; again is nothing."""
+    """Bytes of one answer. Its holder gives it back exactly once; a second time has no effect."""
 
     __slots__ = ("_memory", "size_bytes")
 

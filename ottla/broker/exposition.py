@@ -311,8 +311,16 @@ class NodeCollector(Collector):
     def _clock(self) -> Iterator[Metric]:
         trust = self._node.clock_trust
         yield _gauge("ottla_clock_suspect", "1 while the wall clock is not believed.", int(trust.is_suspect))
-        yield _gauge("ottla_clock_jump_seconds", "By how much it is ahead then, or behind.", trust.jump_ms / 1e3)
-        yield _gauge("ottla_clock_trust_seconds", "Until it is believed as it is.", trust.left_ms / 1e3)
+        yield _gauge(
+            "ottla_clock_jump_seconds",
+            "Seconds by which a wall clock that is not believed is ahead (behind: negative).",
+            trust.jump_ms / 1e3,
+        )
+        yield _gauge(
+            "ottla_clock_trust_seconds",
+            "Seconds until a wall clock that is not believed will be, if it does not jump again.",
+            trust.left_ms / 1e3,
+        )
 
     def _work(self) -> Iterator[Metric]:
         metrics = self._node.metrics

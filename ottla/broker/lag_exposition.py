@@ -36,7 +36,7 @@ def group_lag(node: Node) -> Iterator[Metric]:
     )
     family.samples = _Lags(node, places)  # type: ignore[assignment]  # a list that is made piece by piece
     yield family
-    omitted = GaugeMetricFamily(f"{NAME}_omitted", "Committed offsets whose lag is not shown.")
+    omitted = GaugeMetricFamily(f"{NAME}_omitted", "Committed offsets that ottla_group_lag leaves out.")
     omitted.add_metric([], max(0, node.groups.offset_count - len(places)) if most else 0)
     yield omitted
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ottla.config.options import Option
 
 
-@click.command(short_help="Tell the configuration that serve would start with.")
+@click.command(short_help="Show the configuration that serve would start with.")
 @click.argument(
     "properties", required=False, type=click.Path(path_type=Path, readable=False), metavar="[SERVER.PROPERTIES]"
 )
@@ -70,7 +70,7 @@ def config(properties: Path | None, overrides: tuple[str, ...], effective: bool,
             columns = [(row["name"], _shown(row["value"]), _origin(row)) for row in rows]
             click.echo("\n".join(table_lines(columns, ("key", "value", "set by"))))
         else:
-            click.echo("nothing is set; --effective tells every key")
+            click.echo("nothing is set; --effective shows every key")
 
 
 def _row(loaded: BrokerConfig, option: Option) -> dict[str, object]:

@@ -46,10 +46,10 @@ group_option = click.option(
         "describe": ("ottla.cli.configs:describe", "Tell each key's value and who set it."),
         "alter": ("ottla.cli.configs_alter:alter", "Change keys of topics, brokers and groups at once."),
     },
-    short_help="Tell and change the configuration of topics, brokers and groups.",
+    short_help="Show and change the configuration of topics, brokers and groups.",
 )
 def configs() -> None:
-    """Tell and change the configuration of topics, brokers and groups, as the running broker has it."""
+    """Show and change the configuration of topics, brokers and groups, as the running broker has it."""
 
 
 @click.command()

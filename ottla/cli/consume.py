@@ -73,7 +73,7 @@ CLIENT_ID = "ottla-consume"
 @click.option(
     "--group-protocol",
     type=click.Choice(["classic", "consumer"]),
-    help="Who shares out: a member, or the broker (KIP-848).  [default: classic]",
+    help="What assigns the partitions: classic, a member; consumer, the broker (KIP-848).  [default: classic]",
 )
 @click.option("-n", "--max-messages", type=Number(1), metavar="N", help="Stop after so many records.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the topic has now.")

@@ -39,16 +39,16 @@ TYPES = ("classic", "consumer", "share", "streams")
     cls=LazyGroup,
     commands_by_name={
         "list": ("ottla.cli.groups:list_groups", "List the groups with their state and members."),
-        "describe": ("ottla.cli.groups:describe", "Tell a group's members, offsets and lag."),
+        "describe": ("ottla.cli.groups:describe", "Show a group's members, offsets and lag."),
         "why": ("ottla.cli.groups:why", "Say why a group receives nothing."),
         "kick": ("ottla.cli.groups:kick", "Take members out of a group."),
         "reset": ("ottla.cli.groups_reset:reset", "Choose where a group goes on reading."),
         "delete": ("ottla.cli.groups:delete", "Delete groups, or what they committed for some topics."),
     },
-    short_help="Tell, mend and delete consumer groups.",
+    short_help="Describe, diagnose, reset and delete consumer groups.",
 )
 def groups() -> None:
-    """List, describe, mend and delete consumer groups, and say why one receives nothing."""
+    """List, describe, reset and delete consumer groups, and say why one receives nothing."""
 
 
 def work_on_groups(servers: str, work: Callable[[Admin], Awaitable[_T]], *, timeout_ms: int = TIMEOUT_MS) -> _T:
@@ -134,7 +134,7 @@ def _listed_row(listed: GroupListing, described: GroupDescription | None) -> tup
 @bootstrap_server
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def describe(group_ids: tuple[str, ...], servers: str, as_json: bool) -> None:
-    """Tell a group's state and members, and per partition what is committed, the end, and the lag between."""
+    """Show a group's state and members, and per partition what is committed, the end, and the lag between."""
 
     async def look(admin: Admin) -> dict[str, GroupView]:
         from ottla.cli.group_facts import view_group

@@ -17,20 +17,23 @@ from ottla.cli.parameters import Number
     cls=LazyGroup,
     commands_by_name={
         "dump": ("ottla.cli.log:dump", "Print what is in a log, index, checkpoint or snapshot file."),
-        "explain": ("ottla.cli.log:explain", "Tell every step by which a record is found."),
+        "explain": ("ottla.cli.log:explain", "Show every step by which a record is found."),
         "verify": ("ottla.cli.log_verify:verify", "Check every batch, index, checkpoint and snapshot."),
         "strays": ("ottla.cli.log_strays:strays", "List what a start has set aside as -stray, and remove it."),
         "roll": ("ottla.cli.log_operations:roll", "Begin a new segment, on a running broker."),
         "retain": ("ottla.cli.log_operations:retain", "Delete now what retention would, on a running broker."),
         "clean": ("ottla.cli.log_housekeeping:clean", "Compact a topic now, on a running broker."),
-        "trust-clock": ("ottla.cli.log_operations:trust_clock", "Say that the broker's wall clock is right."),
+        "trust-clock": (
+            "ottla.cli.log_operations:trust_clock",
+            "Say that the wall clock of a running broker is right.",
+        ),
     },
     short_help="Look into the log files on disk; roll, retain and clean on a running broker.",
 )
 def log() -> None:
     """Look into the files of a data directory.
 
-    dump, explain, verify and strays need no broker and only read, so also beside a running one (with --repair or
+    dump, explain, verify and strays need no broker; they only read, and may run beside one (with --repair or
     --remove it must be stopped). roll, retain, clean and trust-clock ask a running broker, at its ottla.http.listener,
     and so does explain with --retention or --compaction.
     """
@@ -93,7 +96,7 @@ def explain(
     address: str,
     as_json: bool,
 ) -> None:
-    """Tell every step by which the broker finds a record in the files of a partition.
+    """Show every step by which the broker finds a record in the files of a partition.
 
     TOPIC-N is the partition's directory, such as orders-0; its path may be given too. Exit status 1 when there is no
     such record.

@@ -82,7 +82,7 @@ def retain(topic: str | None, address: str, as_json: bool) -> None:
             click.echo(f"{counted(deleted, 'segment')} deleted, in {counted(len(told), 'partition')}")
 
 
-@click.command("trust-clock", short_help="Say that the broker's wall clock is right, on a running broker.")
+@click.command("trust-clock", short_help="Say that the wall clock of a running broker is right.")
 @http_option
 @click.option("--json", "as_json", is_flag=True, help="The broker's answer, one JSON object.")
 def trust_clock(address: str, as_json: bool) -> None:

@@ -63,7 +63,7 @@ def strays(
     from ottla.storage.strays import StrayReason, find_strays, remove_stray
 
     if yes and not remove:
-        raise click.UsageError("--yes answers the question of --remove")
+        raise click.UsageError("--yes goes with --remove: it answers the question")
     directory = log_dir or DEFAULT_LOG_DIRECTORY
     files = OsFiles()
     with file_errors(), closed_pipe_ends_quietly():
@@ -94,8 +94,8 @@ def strays(
 
 
 def _is_meant(stray: Stray, names: tuple[str, ...]) -> bool:
-    told = (stray.path.name, stray.topic_partition.topic, str(stray.topic_partition))
-    return not names or any(name in told for name in names)
+    known_as = (stray.path.name, stray.topic_partition.topic, str(stray.topic_partition))
+    return not names or any(name in known_as for name in names)
 
 
 def _show(found: list[Stray], directory: Path, *, as_json: bool) -> None:
@@ -116,7 +116,7 @@ def _show(found: list[Stray], directory: Path, *, as_json: bool) -> None:
             click.echo(json.dumps(row))
         return
     if not found:
-        click.echo(f"{directory}: no such directory has been set aside")
+        click.echo(f"{directory}: nothing that was set aside as -stray")
         return
     rows = [
         (
@@ -135,9 +135,9 @@ def _show(found: list[Stray], directory: Path, *, as_json: bool) -> None:
 
 
 def _ask(found: list[Stray]) -> None:
-    """Raises Failure where nobody answers, SystemExit where the answer is no."""
+    """Ask before anything is removed. Raises Failure where there is no terminal, SystemExit where the answer is no."""
     if not _is_terminal():
-        raise Failure("nothing is removed: nobody is there to be asked; --yes removes them without a question")
+        raise Failure("nothing is removed: there is no terminal to ask at; --yes removes them without a question")
     size = show_size(sum(one.size_bytes for one in found))
     question = f"Remove {_directories(len(found))} with {size} for good?"
     if not click.confirm(question, err=True):

@@ -73,8 +73,8 @@ def verify(
     when something is unsure and nothing is damage.
 
     With --repair everything that can be mended is, a line for each thing, and what could not be is found again: exit
-    status 1 then, 0 when all is sound. The broker must be stopped. Batches behind damage are kept aside, never removed.
-    Where partitions are all there is, it asks whether topics shall be made of them.
+    status 1 then, 0 when all is sound. The broker must be stopped. Batches behind damage are kept in files of their
+    own, never removed. Of partitions without a metadata log it makes topics, after a question.
 
     \b
     Examples:
@@ -138,7 +138,7 @@ def _agrees(question: str, *, is_agreed: bool) -> bool:
     if is_agreed:
         return True
     if not sys.stdin.isatty():
-        click.echo(f"not done, for nobody is there to be asked (--yes does it): {question}", err=True)
+        click.echo(f"not done: there is no terminal to ask at (--yes does it): {question}", err=True)
         return False
     return click.confirm(question, err=True)
 

@@ -6,13 +6,14 @@ which `--help` does not show.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
 _NATURAL_BOUNDS = {None, 0, -(2**63), 2**15 - 1, 2**31 - 1, 2**63 - 1}
-"""Bounds of the protocol's integers, which nobody has to be told before they meet them."""
+"""Bounds of the protocol's integers, which `--help` need not name."""
 
 
 class Number(click.IntRange):
@@ -50,10 +51,20 @@ class Option(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """As click's, without the old spellings."""
+        with self._without_old():
+            return super().get_help_record(ctx)
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """As click's, without the old spellings."""
+        with self._without_old():
+            return super().get_error_hint(ctx)
+
+    @contextmanager
+    def _without_old(self) -> Iterator[None]:
         every = self.opts
         self.opts = [one for one in every if one not in self.old]
         try:
-            return super().get_help_record(ctx)
+            yield
         finally:
             self.opts = every
 

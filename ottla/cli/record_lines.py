@@ -42,7 +42,7 @@ def plain_line(fields: Fields, record: ConsumerRecord, *, for_terminal: bool) ->
 
 def json_line(record: ConsumerRecord) -> bytes:
     """All of a record."""
-    told = {
+    row = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
@@ -51,7 +51,7 @@ def json_line(record: ConsumerRecord) -> bytes:
         "value": json_bytes(record.value),
         "headers": [[name, json_bytes(value)] for name, value in record.headers],
     }
-    return json.dumps(told).encode() + b"\n"
+    return json.dumps(row).encode() + b"\n"
 
 
 def _shown(data: bytes | None, for_terminal: bool) -> bytes:

@@ -5,7 +5,7 @@ removes one, because what is unknown may be somebody's only copy. This module sa
 was by its `partition.metadata`, how much lies in it, and what the metadata says of its topic now.
 
 A directory that is removed gets the name of a deleted one first: what a crash leaves of it, the next start removes.
-Only the command line calls; the log directory's lock is held by whoever removes.
+Called by the command line only, which holds the log directory's lock while it removes.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def test_one_variable_makes_no_default_vanish(tmp_path: Path) -> None:
 
 def test_without_effective_only_what_is_set_is_told() -> None:
     assert list(told("--override", "num.partitions=4")) == ["num.partitions"]
-    assert run("config").out == "nothing is set; --effective tells every key\n"
+    assert run("config").out == "nothing is set; --effective shows every key\n"
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,7 @@ def test_a_mistyped_name_is_answered_with_the_one_that_was_meant(arguments: list
         (["consume", "t", "-n", "0"], "0 is too small: at least 1"),
         (["consume", "t", "-p", "-1"], "-1 is too small: at least 0"),
         (["topics", "create", "t", "--partitions", "x"], "'x' is not a whole number"),
+        (["topics", "create", "t", "-p", "0"], "Invalid value for '--partitions': 0 is too small: at least 1"),
         (["topics", "create", "t", "--replication-factor", "99999"], "99999 is too large: at most 32767"),
         (["ping", "--timeout-ms", "0"], "0 is too small: at least 1"),
         (["groups", "reset", "g", "--all-topics", "--shift-by", "1.5"], "'1.5' is not a whole number"),

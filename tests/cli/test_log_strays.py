@@ -86,7 +86,7 @@ def test_each_is_listed_with_why_it_is_there(data: Path) -> None:
 
 
 def test_nothing_is_listed_where_nothing_was_set_aside(tmp_path: Path) -> None:
-    assert run("log", "strays", "--log-dir", tmp_path).out.endswith("no such directory has been set aside\n")
+    assert run("log", "strays", "--log-dir", tmp_path).out.endswith("nothing that was set aside as -stray\n")
     assert listed("--log-dir", tmp_path) == []
     assert run("log", "strays", "--log-dir", tmp_path / "nothing").line.endswith("is not a directory")
 
@@ -112,7 +112,7 @@ def test_nothing_goes_before_a_person_has_said_so(data: Path) -> None:
     said = run("log", "strays", "--remove", "--log-dir", data)
     assert said.status == 1
     assert said.line == (
-        "ottla: nothing is removed: nobody is there to be asked; --yes removes them without a question"
+        "ottla: nothing is removed: there is no terminal to ask at; --yes removes them without a question"
     )
     assert asked("n\n", "--remove", "--log-dir", data).status == 1
     assert left(data) == everything

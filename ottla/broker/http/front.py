@@ -16,7 +16,7 @@ from ottla.broker.http.server import Page
 HTML = "text/html; charset=utf-8"
 
 LINKS = {
-    "/readyz": "may clients come? 200 if so, else 503 with the reason; the state of each log directory",
+    "/readyz": "is the broker ready for clients? 200 if so, else 503 with the reason; the state of each log directory",
     "/livez": "is the process alive? 200, during a recovery too",
     "/metrics": "figures, for Prometheus",
 }
