@@ -75,7 +75,7 @@ class Network(Options):
         allowed="auto, or NAME://host:port, …",
         kafka="= listeners",
         show=lambda value: text_of(value) or "auto",
-        doc="Addresses that clients are told to connect to. `auto`, also for every listener that is not named here: "
+        doc="Addresses that clients connect to. `auto`, also for every listener that is not named here "
         "and for one without a host: the address that this client has connected to. Port 0 stands for the port that "
         "was bound.",
     )

@@ -101,9 +101,9 @@ class Limits(Options):
         allowed="host:port, or empty",
         show=show_optional_address,
         doc="Where `/livez`, `/readyz`, `/metrics` and, for this machine only, `ottla log roll` and "
-        "`ottla log retain` are served, as host:port; empty for nowhere. Only the default may be taken by "
-        "another process, another broker, say: then there is a line and no HTTP, and an address that is set refuses "
-        "the start. Others reach it at an address of theirs, such as `:9644`: it has no password.",
+        "its like are served, as host:port; empty for nowhere. Where another process, such as a second broker, has the "
+        "default address, a WARNING says so and there is no HTTP port; where it has an address that was set, the start "
+        "is refused. `:9644` serves other machines, too; there is no password.",
     )
     ottla_metrics_group_lag_max_series = int32(
         10000,
