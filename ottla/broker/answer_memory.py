@@ -206,7 +206,13 @@ class AnswerMemory:
 
     def _step(self) -> None:
         self._is_planned = False
-        line, now_ms = self._line, self._now_ms()
+        try:
+            self._let_in(self._now_ms())
+        finally:  # whatever one of them raised, the others stand there still
+            self._plan_look()
+
+    def _let_in(self, now_ms: float) -> None:
+        line = self._line
         while line:
             place = line[0]
             waited_ms = now_ms - place.since_ms
@@ -220,7 +226,6 @@ class AnswerMemory:
                 place.came(reservation)
             else:
                 break
-        self._plan_look()
 
     def _plan_look(self) -> None:
         """See that the first of the line is looked at again, though nobody gives anything back."""
@@ -239,4 +244,7 @@ class AnswerMemory:
     def _leave(self, place: Place) -> None:
         if place in self._line:
             self._line.remove(place)
-            self._plan_step()
+            if self._line:
+                self._plan_step()
+            else:
+                self._plan_look()  # the next one that comes waits from its own time on

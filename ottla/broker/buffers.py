@@ -50,6 +50,8 @@ class ReceiveBuffers:
         """What `arena_piece` gives until the arena is used in a turn; `arena_turn` says in which it was."""
         self._arena_position = 0
         self.arena_turn = -1
+        self.scrap = HeldBytes(1)
+        """Where a connection reads what nobody will look at: there was no memory for it, and it ends."""
         self._pool: list[HeldBytes] = []
         self._pool_bytes = 0
         self._retired: list[HeldBytes] = []

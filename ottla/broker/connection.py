@@ -159,21 +159,27 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next read goes: behind the bytes already held, else into the arena."""
         held, buffers = self._held, self._buffers
-        if held is not None:
-            if held.due:
-                return held.view[held.end : held.due]
-            return held.room(self._max_frame_bytes, is_waiting=self._is_blocked())
-        if (self._slots or self._pause) and self._is_blocked():
-            return self._hold_next()
-        expected_bytes = self._expected_bytes
-        if expected_bytes:
-            # A frame that is a little longer finds room, too.
-            self._lent = lent = buffers.lend(expected_bytes + (expected_bytes >> 3))
-            if lent is not None:
-                return lent.view[:expected_bytes]
-            # None is taken: a client that sends nothing more would own it for as long as it stays.
-        is_first = buffers.arena_turn != self._turn.number
-        self._piece = piece = buffers.first_piece if is_first else buffers.arena_piece()
+        try:
+            if held is not None:
+                if held.due:
+                    return held.view[held.end : held.due]
+                return held.room(self._max_frame_bytes, is_waiting=self._is_blocked())
+            if (self._slots or self._pause) and self._is_blocked():
+                return self._hold_next()
+            expected_bytes = self._expected_bytes
+            if expected_bytes:
+                # A frame that is a little longer finds room, too.
+                self._lent = lent = buffers.lend(expected_bytes + (expected_bytes >> 3))
+                if lent is not None:
+                    return lent.view[:expected_bytes]
+                # None is taken: a client that sends nothing more would own it for as long as it stays.
+            is_first = buffers.arena_turn != self._turn.number
+            self._piece = piece = buffers.first_piece if is_first else buffers.arena_piece()
+        except (MemoryError, OSError):
+            # Raised to the loop it would end nothing there, for want of memory, and the socket stays readable.
+            self._end_for_memory("to read into")
+            self._lent = buffers.scrap
+            return buffers.scrap.view
         return piece
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -224,6 +230,9 @@ class Connection(asyncio.BufferedProtocol):
         while that is warm, and the loop, which reads on as long as reads are filled, does not fill one after the other.
         """
         held, lent = self._held, self._lent
+        if lent is self._buffers.scrap:
+            self.abort()
+            return
         self._large_bytes += nbytes
         if self._large_bytes >= LARGE_READ_BYTES:
             self._large_bytes = 0
@@ -421,9 +430,8 @@ class Connection(asyncio.BufferedProtocol):
             if reply is None:
                 try:
                     reply = self._dispatcher.start(view[start + SIZE_BYTES : following], peer)
-                except CloseConnection as error:
-                    self._shared.metrics.malformed_requests += 1
-                    self.close(str(error))
+                except (CloseConnection, MemoryError) as error:
+                    self._end_for(error)
                     break
             started += 1
             start = following
@@ -549,7 +557,11 @@ class Connection(asyncio.BufferedProtocol):
     def _plan(self) -> None:
         if not self._planned:
             self._planned = True
-            self._turn.send_at_end(self._end_turn)
+            try:
+                self._turn.send_at_end(self._end_turn)
+            except BaseException:
+                self._planned = False
+                raise
 
     def _end_turn(self) -> None:
         """Start what an answer has unblocked, send all replies in one call, close if that was decided."""
@@ -574,6 +586,7 @@ class Connection(asyncio.BufferedProtocol):
         """`_end_turn` where there is more to it than replies to send."""
         if self._closing is not None and transport.is_closing():
             self._out.clear()  # what became ready after it was closed and before its end is noticed
+            self._let_go()
             return
         shared = self._shared
         if self._pause & READ:
@@ -609,6 +622,19 @@ class Connection(asyncio.BufferedProtocol):
         """The answer that comes next takes so much memory: nothing more starts until it has left."""
         self._reservation = reservation
         self._hold(ENOUGH)
+
+    def _end_for(self, error: CloseConnection | MemoryError) -> None:
+        """A request could not be started."""
+        if isinstance(error, MemoryError):
+            self._end_for_memory("for its request")
+        else:
+            self._shared.metrics.malformed_requests += 1
+            self.close(str(error))
+
+    def _end_for_memory(self, what_for: str) -> None:
+        """The system gives no memory: what needs some ends, so that there is."""
+        self._shared.memory_reserve.let_go()
+        self.close(f"the system gives no memory {what_for}")
 
     def _let_go(self) -> None:
         reservation, self._reservation = self._reservation, None

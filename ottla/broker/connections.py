@@ -57,6 +57,7 @@ class Connections:
         self.max_frame_bytes = config.socket_request_max_bytes
         self.max_slots = config.ottla_connection_max_pending_requests
         self.answer_memory = node.answer_memory
+        self.memory_reserve = node.memory_reserve
         self.max_slot_bytes = min(config.ottla_connection_max_pending_bytes, node.answer_memory.max_bytes // SHARES)
         self.now_ms = node.clock.monotonic_ms
         self.later: set[Connection] = set()

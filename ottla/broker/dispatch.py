@@ -84,6 +84,7 @@ class RequestDispatcher:
     def __init__(self, node: Node, handlers: Mapping[ApiKey, Handler] = HANDLERS) -> None:
         self._node = node
         self._clock = node.clock
+        self._memory_reserve = node.memory_reserve
         self._turn = node.turn
         self._metrics = node.metrics
         self._served = {
@@ -177,6 +178,12 @@ class RequestDispatcher:
             buffers = None if answer is None else self._encode(served, request, context, answer, started_ns)
         except CloseConnection as reason:
             slot.finish(None, close_reason=str(reason))
+        except Exception as failed:  # whatever it is, the client must not wait for ever
+            if isinstance(failed, MemoryError):
+                self._memory_reserve.let_go()
+            else:
+                LOG.exception("bug: the answer to %s v%d has no bytes", served.api.name, context.api_version)
+            slot.finish(None, close_reason=f"no answer to its {served.api.name} could be made")
         else:
             slot.finish(buffers)
         self._note_hold(served, answered_ns)
@@ -198,6 +205,9 @@ class RequestDispatcher:
         """The error response; raises CloseConnection where the API has none, and what is no Exception."""
         if isinstance(error, CloseConnection) or not isinstance(error, Exception):
             raise error
+        if isinstance(error, MemoryError):
+            self._memory_reserve.let_go()
+            raise CloseConnection(f"the system gives no memory for its {served.api.name}")
         if isinstance(error, KafkaError):
             code, message = error.code, error.message
         else:

@@ -100,8 +100,13 @@ class AsideRead:
             reservation.release()
             reply.fail(error)
             return
-        response = self._read.response()
-        reservation.resize(self._read.size_bytes())
+        try:
+            response = self._read.response()
+            reservation.resize(self._read.size_bytes())
+        except Exception as failed:  # no memory, or a bug: what is never given back would be missed for good
+            reservation.release()
+            reply.fail(failed)
+            return
         if self._peer.hold is None:
             reservation.release()
         else:

@@ -162,13 +162,16 @@ class FetchRead:
             return [_read_blocking(piece, is_given_up) for _, piece in cold]
 
         def came(pieces: Sequence[bytes | KafkaError | OSError] | None, error: BaseException | None) -> None:
-            if pieces is not None:
-                for (index, _), piece in zip(cold, pieces, strict=True):
-                    self._slices[index] = None
-                    if isinstance(piece, (KafkaError, OSError)):
-                        self._refuse(index, piece)
-                    else:
-                        self._results[index].records = piece
+            try:
+                if pieces is not None:
+                    for (index, _), piece in zip(cold, pieces, strict=True):
+                        self._slices[index] = None
+                        if isinstance(piece, (KafkaError, OSError)):
+                            self._refuse(index, piece)
+                        else:
+                            self._results[index].records = piece
+            except Exception as failed:  # somebody waits, and its memory is reserved
+                error = failed
             done(error)
 
         self._node.workers.run(read, came)

@@ -20,6 +20,7 @@ from ottla.broker.disk import QueuedSyncer, ThreadedSyncer
 from ottla.broker.dispatch import RequestDispatcher, advertised_apis
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.log_cleaner import LogCleaner
+from ottla.broker.memory_reserve import MemoryReserve
 from ottla.broker.metrics import Metrics
 from ottla.broker.partition import Partition, PartitionServices
 from ottla.broker.producer_ids import ProducerIds
@@ -84,6 +85,7 @@ class Node:
         self.answer_memory = AnswerMemory(
             config.ottla_connections_max_unsent_bytes, self.turn, self.timers, self.clock.monotonic_ms
         )
+        self.memory_reserve = MemoryReserve(self.timers, self.clock.monotonic_ms)
         self.log_manager = LogManager(config, self.files, self.clock, self.clock_trust.estimate_ms)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self.clock)
         self.profile = profile_named(config.ottla_profile)

@@ -95,6 +95,10 @@ async def _serve(config: BrokerConfig) -> int:
     except OSError as error:
         await server.stop()
         raise StartError(f"standard output: {error.strerror}") from error
+    reserve = server.node.memory_reserve
+    reserve.take()
+    loop.set_exception_handler(reserve.on_loop_error)
+    sys.unraisablehook = reserve.on_unraisable
     notify("READY=1")
     for handler in logging.getLogger("ottla").handlers:
         handler.addFilter(RepeatedLines())

@@ -79,7 +79,12 @@ class LoopTimers:
             self._handle.cancel()
         self._fires_at_ms = deadline_ms
         delay_ms = max(0.0, deadline_ms - self._node.clock.monotonic_ms())
-        self._handle = self._loop.call_later(delay_ms / 1000, self._run)
+        try:
+            self._handle = self._loop.call_later(delay_ms / 1000, self._run)
+        except MemoryError:
+            self._handle = None
+            self._node.memory_reserve.let_go()
+            self._handle = self._loop.call_later(delay_ms / 1000, self._run)
 
     def _run(self) -> None:
         self._handle = None

@@ -120,7 +120,10 @@ class Turn:
             return  # somebody else has ended it
         if not self._has_looked_again and (self.is_pipelined or self.was_pipelined) and self.on_work is not None:
             self._has_looked_again = True
-            self.on_work()
+            try:
+                self.on_work()
+            except MemoryError:  # the look was a favour; the turn must end
+                self.end()
         else:
             self.end()
 
@@ -168,4 +171,8 @@ class Turn:
             return
         self.has_work = True
         if self.on_work is not None:
-            self.on_work()
+            try:
+                self.on_work()
+            except BaseException:
+                self.has_work = False  # no memory to plan the end: whatever comes next plans it, or nothing would
+                raise

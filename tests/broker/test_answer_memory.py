@@ -184,6 +184,33 @@ def test_a_timer_of_who_has_left_does_not_delay_the_next(shell: Shell) -> None:
     assert shell.names() == ["first", "second"]
 
 
+def test_who_comes_behind_one_that_has_left_an_empty_line_waits_from_its_own_time_on(shell: Shell) -> None:
+    held = shell.reserve(10 * MIB)
+    leave = shell.wait("first", MIB)
+    shell.pass_time(PATIENCE_MS)
+    leave()
+    shell.memory.note_unsent(Client(shell.memory), 10 * MIB)
+    held.release()
+    shell.wait("second", MIB)
+    shell.pass_time(PATIENCE_MS)
+    assert shell.names() == ["second"]
+
+
+def test_one_that_fails_when_it_is_let_in_does_not_hold_up_the_others(
+    shell: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Reservation | None) -> None:
+        raise MemoryError
+
+    held = shell.reserve(10 * MIB)
+    shell.memory.wait(MIB, fail)
+    shell.wait("second", MIB)
+    held.release()
+    shell.turn.end()
+    shell.pass_time(PATIENCE_MS)
+    assert shell.names() == ["second"]
+
+
 def test_a_share_is_smaller_while_others_wait(shell: Shell) -> None:
     alone = shell.memory.share_bytes
     shell.reserve(10 * MIB)

@@ -20,6 +20,8 @@ from ottla.broker.buffers import FIRST_BYTES, READ_BYTES
 from ottla.broker.connection import READS_ALONE, Connection
 from ottla.broker.connections import Connections
 from ottla.broker.context import Peer
+from ottla.broker.held_bytes import HeldBytes
+from ottla.broker.memory_reserve import MemoryReserve
 from ottla.broker.metrics import Metrics
 from ottla.broker.pending import Pending
 from ottla.broker.slot import CloseConnection, Slot
@@ -74,6 +76,7 @@ class Shell:
         self.answer_memory = AnswerMemory(
             self.config.ottla_connections_max_unsent_bytes, self.turn, self.timers, self.clock.monotonic_ms
         )
+        self.memory_reserve = MemoryReserve(self.timers, self.clock.monotonic_ms)
         self.connections = Connections(self, self.echo)  # type: ignore[arg-type]  # a node without storage
 
     def connect(self, host: str = "192.0.2.7") -> tuple[Connection, FakeTransport]:
@@ -168,6 +171,64 @@ def test_a_pipeline_is_looked_for_once_more_before_its_turn_ends(shell: Shell) -
     shell.turn.looked()
     assert (len(looks), transport.sends) == (2, 1)
     assert transport.written == frame(b"1") + frame(b"2") + frame(b"3")
+
+
+def test_a_turn_whose_end_could_not_be_planned_is_planned_by_whatever_comes_next(shell: Shell) -> None:
+    planned: list[bool] = []
+
+    def plan() -> None:
+        planned.append(len(planned) > 0)
+        if not planned[-1]:
+            raise MemoryError
+
+    shell.turn.on_work = plan
+    connection, transport = shell.connect()
+    with pytest.raises(MemoryError):
+        feed(connection, frame(b"1"))
+    other, other_transport = shell.connect()
+    feed(other, frame(b"2"))
+    shell.end_turns()
+    assert planned == [False, True]
+    assert other_transport.written == frame(b"2")
+    shell.feed(connection, frame(b"3"))
+    assert transport.written.endswith(frame(b"3"))
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(12, "Cannot allocate memory")])
+def test_a_connection_that_gets_no_memory_to_read_into_ends_and_raises_nothing(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """What `get_buffer` raises, the loop cannot act upon without memory: it would find the socket readable for ever."""
+
+    def fail(*_: object) -> HeldBytes:
+        raise error
+
+    shell.memory_reserve.take()
+    connection, transport = shell.connect()
+    shell.feed(connection, frame(b"wait"))
+    monkeypatch.setattr(shell.connections.buffers, "take", fail)
+    shell.feed(connection, frame(b"2"))
+    assert transport.aborted
+    assert not shell.memory_reserve.is_held
+    connection.connection_lost(None)
+    monkeypatch.undo()
+    other, other_transport = shell.connect()
+    shell.feed(other, frame(b"3"))
+    assert other_transport.written == frame(b"3")
+
+
+def test_a_request_for_which_there_is_no_memory_ends_its_connection(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    shell.memory_reserve.take()
+    connection, transport = shell.connect()
+    monkeypatch.setattr(shell.echo, "start", fail)
+    shell.feed(connection, frame(b"1"))
+    assert transport.closed
+    assert not shell.memory_reserve.is_held
 
 
 def test_one_request_at_a_time_waits_for_no_second_look(shell: Shell) -> None:

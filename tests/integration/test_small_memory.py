@@ -7,8 +7,10 @@ which the tests may make others) it is a cgroup's limit, and who takes more is k
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import resource
 import socket
 import struct
 from collections.abc import Iterator
@@ -149,3 +151,47 @@ def test_200_greedy_readers_do_not_kill_a_broker_of_160_mb(broker: BrokerProcess
     assert "MemoryError" not in broker.output
     assert "Traceback" not in broker.output
     assert "smaller than usual: " in broker.output
+
+
+@pytest.fixture
+def unlimited(tmp_path: Path) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path / "data", {"ottla.acks.all": "page-cache"}).start()
+    admin = AdminClient({"bootstrap.servers": process.bootstrap})
+    admin.create_topics([NewTopic("t", 1)])["t"].result(60)
+    del admin
+    client = Client(process)
+    for _ in range(10):
+        client.ask(produce_request("t", batch(9_000, value=bytes(100)), acks=1), PRODUCE_VERSION)
+    client.socket.close()
+    yield process
+    process.stop()
+
+
+def test_a_broker_without_any_memory_left_goes_on_once_its_clients_are_gone(
+    unlimited: BrokerProcess,
+) -> None:
+    """The system gives it no more, whatever it asks for: connections end, but neither the process nor its loop."""
+    drop_from_page_cache(unlimited.directory)
+    found = re.search(r"VmData:\s+(\d+) kB", Path(f"/proc/{unlimited.pid}/status").read_text())
+    assert found
+    no_limit = resource.RLIM_INFINITY
+    resource.prlimit(unlimited.pid, resource.RLIMIT_DATA, (int(found[1]) * 1024 + 10 * MB, no_limit))
+    greedy = [Client(unlimited, reads=False) for _ in range(GREEDY)]
+    for one in greedy:
+        with contextlib.suppress(OSError):
+            one.send(fetch(0, (1 << 31) - 1), NEW_FETCH)
+    for _ in range(30):
+        other = Client(unlimited)
+        other.socket.settimeout(1)
+        with contextlib.suppress(OSError, AssertionError):
+            other.ask(produce_request("t", batch(9_000, value=bytes(100)), acks=1), PRODUCE_VERSION)
+        other.socket.close()
+    for one in greedy:
+        one.socket.close()
+    resource.prlimit(unlimited.pid, resource.RLIMIT_DATA, (no_limit, no_limit))
+    client = Client(unlimited)
+    answer = client.ask(produce_request("t", batch(10), acks=1), PRODUCE_VERSION)
+    assert decode_response_header(ProduceRequest.message_key, PRODUCE_VERSION, answer)
+    assert len(client.fetch(NEW_FETCH, 0).records or b"") > 0
+    assert len(client.fetch(2, 0).records or b"") > 0
+    assert "no memory left" in unlimited.output
