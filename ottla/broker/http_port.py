@@ -29,6 +29,7 @@ class HttpPort:
 
     def __init__(self, host: str, port: int, content: Content) -> None:
         self._content = content
+        self._host = host
         self._server: HttpServer | None = None
         self._starting: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -64,7 +65,7 @@ class HttpPort:
         from ottla.broker.http.server import HttpServer
 
         self._loop.remove_reader(self._socket)
-        self._server = HttpServer(*self.address, *self._content())
+        self._server = HttpServer(*self.address, *self._content(), names=(self._host,))
         self._starting = self._loop.create_task(self._server.start(self._socket))
 
 

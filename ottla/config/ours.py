@@ -103,7 +103,9 @@ class Limits(Options):
         doc="Where `/livez`, `/readyz`, `/metrics` and, for this machine only, `ottla log roll` and "
         "its like are served, as host:port; empty for nowhere. Where another process, such as a second broker, has the "
         "default address, a WARNING says so and there is no HTTP port; where it has an address that was set, the start "
-        "is refused. `:9644` serves other machines, too; there is no password.",
+        "is refused. `:9644` serves other machines, too; there is no password. "
+        "On a loopback address a request whose `Host` is a name with a dot that is not set here is refused (421): a "
+        "web page may have sent it.",
     )
     ottla_metrics_group_lag_max_series = int32(
         10000,

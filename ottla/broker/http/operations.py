@@ -10,7 +10,8 @@
 All do what the broker does by itself sooner or later, or tell of it, so nothing can be asked here that the
 configuration does not allow anyway. Still they change things, so `server.py` refuses them (403) unless the peer's
 address is a loopback one, whatever `ottla.http.listener` is bound to, and refuses requests that a web page has made
-(they carry `Origin`). A proxy on this machine makes its clients look like this machine: it must not pass `/log/` on.
+(they carry `Origin`, or name the page's host: `addressed.py`). A proxy on this machine makes its clients look like this
+machine: it must not pass `/log/` on.
 
 Answers are JSON. What is asked wrongly is 400, an unknown topic or partition 404, a log that takes no writes 503, each
 with `error` in a line for people. Runs on the broker's thread, as the retention chore does, and where it takes long in

@@ -2,9 +2,9 @@
 
 It answers GET and HEAD for pages and POST for operations, one request after the other on a connection, and knows no
 bodies. An operation is refused (403) unless it is asked from a loopback address, and not by a web page
-(`operations.py`). Everything a client may send is bounded: the head in bytes (431), the time until the head is complete
-(the connection is closed), requests per connection, and connections. What it cannot understand is 400, an unknown path
-404, another method 405.
+(`operations.py`); a request that is meant for another host is 421 (`addressed.py`). Everything a client may send is
+bounded: the head in bytes (431), the time until the head is complete (the connection is closed), requests per
+connection, and connections. What it cannot understand is 400, an unknown path 404, another method 405.
 
 Own code instead of a library: it is one page, needs no dependency, and starts in no time; the broker's port never
 speaks HTTP. Asyncio lives here and in `ottla.broker.server` and `process` only. Paths are served by `pages.py` and
@@ -16,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import NamedTuple, TypeAlias
 
+from ottla.broker.http.addressed import is_loopback, is_named
 from ottla.broker.pending import Pending
 
 logger = logging.getLogger(__name__)
@@ -61,10 +62,15 @@ class _Head(NamedTuple):
     query: str = ""
     is_from_a_page: bool = False
     """Whether a browser says that a web page has made the request."""
+    host: str = ""
+    """The value of `Host`, in lower case; empty where there is none."""
 
 
 class HttpServer:
-    """Serves `pages` and `operations` by path. `start` listens, `stop` closes the port and every connection."""
+    """Serves `pages` and `operations` by path. `start` listens, `stop` closes the port and every connection.
+
+    `names` are what requests may call this machine besides its addresses, see `addressed.py`.
+    """
 
     def __init__(
         self,
@@ -73,6 +79,7 @@ class HttpServer:
         pages: Pages,
         operations: Operations | None = None,
         *,
+        names: Collection[str] = (),
         head_timeout_s: float = HEAD_TIMEOUT_S,
         write_timeout_s: float = WRITE_TIMEOUT_S,
     ) -> None:
@@ -80,6 +87,8 @@ class HttpServer:
         self._port = port
         self._pages = pages
         self._operations = operations or {}
+        self._names = (host, *names)
+        self._is_for_this_machine = True
         self._head_timeout_s = head_timeout_s
         self._write_timeout_s = write_timeout_s
         self._server: asyncio.Server | None = None
@@ -108,10 +117,11 @@ class HttpServer:
         limit = MAX_HEAD_BYTES - len(_END_OF_HEAD)
         if bound is not None:
             self._server = await asyncio.start_server(self._serve, sock=bound, limit=limit)
-            return
-        self._server = await asyncio.start_server(
-            self._serve, self._host or None, self._port, limit=limit, reuse_address=True
-        )
+        else:
+            self._server = await asyncio.start_server(
+                self._serve, self._host or None, self._port, limit=limit, reuse_address=True
+            )
+        self._is_for_this_machine = all(is_loopback(str(one.getsockname()[0])) for one in self._server.sockets)
 
     async def stop(self) -> None:
         """Close the port and the connections."""
@@ -174,6 +184,9 @@ class HttpServer:
 
     async def _answer(self, head: _Head, peer_host: str) -> Page:
         page, operation = self._pages.get(head.path), self._operations.get(head.path)
+        if (operation is not None or self._is_for_this_machine) and not is_named(head.host, self._names):
+            wanted = "ask by its address or as localhost, or name it in ottla.http.listener"
+            return plain(HTTPStatus.MISDIRECTED_REQUEST, f"{head.host[:100]!r} is not this broker: {wanted}")
         if page is None and operation is None:
             return plain(HTTPStatus.NOT_FOUND, f"there is: {' '.join(sorted([*self._pages, *self._operations]))}")
         try:
@@ -218,8 +231,8 @@ def parse_head(data: bytes) -> _Head:
         name, colon, value = line.partition(b":")
         if not colon or not name or name != name.strip():
             raise BadRequest("a header line is broken")
-        if name.lower() == b"content-length" and name.lower() in headers:
-            raise BadRequest("the length of the body comes twice")
+        if name.lower() in (b"content-length", b"host") and name.lower() in headers:
+            raise BadRequest(f"{name.lower().decode()} comes twice")
         headers[name.lower()] = value.strip().lower()
     if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:
         raise BadRequest("requests with a body are not served")
@@ -230,12 +243,8 @@ def parse_head(data: bytes) -> _Head:
     except UnicodeDecodeError:
         raise BadRequest("the path is not ASCII") from None
     is_from_a_page = b"origin" in headers or headers.get(b"sec-fetch-site", b"none") != b"none"
-    return _Head(method.decode("ascii").upper(), path, keeps_alive, query, is_from_a_page)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a peer's address is this machine's own."""
-    return host == "::1" or host.removeprefix("::ffff:").startswith("127.")
+    host = headers.get(b"host", b"").decode("latin-1")
+    return _Head(method.decode("ascii").upper(), path, keeps_alive, query, is_from_a_page, host)
 
 
 async def _page_of(answer: Answer) -> Page:

@@ -166,6 +166,47 @@ async def test_a_length_that_comes_twice_is_no_length(server: HttpServer) -> Non
     assert status == 400
 
 
+def addressed(host: str) -> bytes:
+    return f"GET /page HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+
+
+async def test_a_page_under_another_name_is_not_given_what_is_for_this_machine(server: HttpServer) -> None:
+    status, _, body = await send(server, addressed("evil.example:9644"))
+    assert status == 421
+    assert b"'evil.example:9644' is not this broker" in body
+    assert (await send(server, addressed(f"localhost:{server.address[1]}")))[0] == 200
+    assert (await send(server, b"GET /page HTTP/1.0\r\n\r\n"))[0] == 200
+
+
+async def test_the_name_that_the_listener_is_set_to_is_one_of_its_own() -> None:
+    pages = {"/page": lambda: plain(HTTPStatus.OK, "here")}
+    running = HttpServer("127.0.0.1", 0, pages, names=("Broker.example",))
+    await running.start()
+    try:
+        assert (await send(running, addressed("broker.example:9644")))[0] == 200
+        assert (await send(running, addressed("evil.example")))[0] == 421
+    finally:
+        await running.stop()
+
+
+async def test_a_port_for_other_machines_is_reached_by_any_name() -> None:
+    """As a container's published port is: its names are not known in there."""
+    pages = {"/page": lambda: plain(HTTPStatus.OK, "here")}
+    running = HttpServer("0.0.0.0", 0, pages, {"/do": lambda asked: plain(HTTPStatus.OK, "done")})
+    await running.start()
+    try:
+        assert (await send(running, addressed("docker.example:9644")))[0] == 200
+        operation = b"POST /do HTTP/1.1\r\nHost: docker.example\r\n\r\n"
+        assert (await send(running, operation))[0] == 421
+        assert (await send(running, operation.replace(b"docker.example", b"127.0.0.1:9644")))[0] == 200
+    finally:
+        await running.stop()
+
+
+async def test_a_host_that_comes_twice_is_400(server: HttpServer) -> None:
+    assert (await send(server, get("/page", "Host: evil.example")))[0] == 400
+
+
 async def test_stopping_closes_open_connections() -> None:
     running = HttpServer("127.0.0.1", 0, {})
     await running.start()
@@ -178,9 +219,9 @@ async def test_stopping_closes_open_connections() -> None:
 
 
 def test_a_head_is_parsed_to_method_path_and_persistence() -> None:
-    assert parse_head(get("/a?b=c")) == ("GET", "/a", True, "b=c", False)
-    assert parse_head(get("/a", "connection: Close")) == ("GET", "/a", False, "", False)
-    assert parse_head(get("/a", "Connection: keep-alive", version="HTTP/1.0")) == ("GET", "/a", True, "", False)
+    assert parse_head(get("/a?b=c")) == ("GET", "/a", True, "b=c", False, "x")
+    assert parse_head(get("/a", "connection: Close")) == ("GET", "/a", False, "", False, "x")
+    assert parse_head(get("/a", "Connection: keep-alive", version="HTTP/1.0")) == ("GET", "/a", True, "", False, "x")
     with pytest.raises(BadRequest):
         parse_head(b"\r\n\r\n")
 

@@ -1,0 +1,51 @@
+"""Whether a request names this machine in `Host`, or a name that a web page may have pointed here (DNS rebinding).
+
+A browser lets a page read what its own name answers. A page of `evil.example` whose name is resolved to 127.0.0.1 a
+moment later would so read `/metrics` of a broker that listens for this machine only, and may get round what guards
+operations. Such a request names the page's own host. What cannot be a page's name is let in:
+
+- an address: nobody's DNS is asked for one;
+- a name without a dot (`localhost`, a container's, one of `/etc/hosts`), or below `.localhost` or `.internal`: nobody
+  can register them;
+- what `ottla.http.listener` is set to, and this machine's own name;
+- no `Host` at all, which no browser omits.
+
+Pages ask this where the port is bound to loopback addresses only: whoever binds it to others wants to be reached there
+by any name. Operations always ask. See OWASP, "DNS rebinding"; RFC 9110, section 15.5.20 (421).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection
+from contextlib import suppress
+
+UNREGISTRABLE = (".localhost", ".internal")
+"""RFC 6761; ICANN's resolution of 2024-07-29. Docker has `host.docker.internal`, Podman `host.containers.internal`."""
+
+
+def is_named(host: str, own_names: Collection[str] = ()) -> bool:
+    """Whether `host`, the value of a Host header, names this machine. `own_names` are what it is configured to be."""
+    name = _without_port(host.strip().lower()).removesuffix(".")
+    if not name or "." not in name or name.endswith(UNREGISTRABLE) or _is_address(name):
+        return True
+    return name in {own.lower() for own in (*own_names, socket.gethostname())}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a peer's address is this machine's own."""
+    return host == "::1" or host.removeprefix("::ffff:").startswith("127.")
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0].partition("%")[0]
+    return host.rpartition(":")[0] if host.count(":") == 1 else host
+
+
+def _is_address(name: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError, ValueError):
+            socket.inet_pton(family, name)
+            return True
+    return False
