@@ -82,6 +82,8 @@ class AnswerMemory:
         self.max_bytes = max_bytes
         self.reserved_bytes = 0
         self.unsent_bytes = 0
+        self.closed_connections = 0
+        """Closed since the start because their answers were not taken and others needed the room."""
         self._turn = turn
         self._timers = timers
         self._now_ms = now_ms
@@ -190,6 +192,7 @@ class AnswerMemory:
         ):
             oldest = next(iter(self._unsent))
             self.note_taken(oldest)
+            self.closed_connections += 1
             oldest.close(
                 "its answers are not taken, and memory for such is used up:"
                 f" ottla.connections.max.unsent.bytes={self.max_bytes}"

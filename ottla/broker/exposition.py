@@ -166,6 +166,12 @@ class NodeCollector(Collector):
         yield _counter("ottla_requests_malformed", "Requests that ended their connection.", metrics.malformed_requests)
         yield _counter(f"{server}_incoming_byte", "Bytes received.", metrics.bytes_received)
         yield _counter(f"{server}_outgoing_byte", "Bytes sent.", metrics.bytes_sent)
+        memory, name = self._node.answer_memory, "ottla_answer_memory"
+        yield _gauge(f"{name}_reserved_bytes", "Of answers that are read, or about to be sent.", memory.reserved_bytes)
+        yield _gauge(f"{name}_unsent_bytes", "Of answers that clients do not take.", memory.unsent_bytes)
+        yield _gauge(f"{name}_max_bytes", "ottla.connections.max.unsent.bytes, for both.", memory.max_bytes)
+        yield _gauge(f"{name}_waiting", "Answers that wait for room.", memory.waiting)
+        yield _counter(f"{name}_closed_connections", "Closed to make room.", memory.closed_connections)
 
     def _logs(self) -> Iterator[Metric]:
         # One family after another, not all in one go: each is a look at every partition.

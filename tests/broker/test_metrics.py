@@ -116,3 +116,37 @@ def test_a_scrape_shows_what_the_start_had_to_keep_aside() -> None:
     samples = scraped(again)
     assert samples["ottla_recovery_kept_aside_files", ()] == 1
     assert samples["ottla_recovery_scanned_bytes", ()] > 0
+
+
+def test_a_scrape_shows_the_memory_of_answers() -> None:
+    node, _, _ = start_node(ottla_connections_max_unsent_bytes=10 << 20)
+    memory = node.answer_memory
+    reservation = memory.reserve(4 << 20)
+    assert reservation is not None
+    leaves = memory.wait(8 << 20, lambda reservation: None)
+    slow = Slow()
+    memory.note_unsent(slow, 1 << 20)
+    figures = ("reserved_bytes", "unsent_bytes", "max_bytes", "waiting", "closed_connections_total")
+
+    def shown() -> list[float]:
+        samples = scraped(node)
+        return [samples[f"ottla_answer_memory_{figure}", ()] for figure in figures]
+
+    assert shown() == [4 << 20, 1 << 20, 10 << 20, 1, 0]
+    leaves()
+    memory.note_unsent(Slow(), 6 << 20)  # over the bound: the one that has left its answer for longest goes
+    reservation.release()
+    assert shown() == [0, 6 << 20, 10 << 20, 0, 1]
+    assert slow.is_closed
+
+
+class Slow:
+    """A connection whose client takes nothing."""
+
+    is_closed = False
+
+    def close(self, reason: str) -> None:
+        self.is_closed = True
+
+    def abort(self) -> None:
+        pass
