@@ -180,7 +180,7 @@ def consume(
     if partitions or offset is not None or timestamp is not None:
         options.pop("group_id", None)  # of a --command-config that other programs share
     progress = Progress("received", is_shown=not (quiet or sys.stdout.isatty()))
-    waiting = Waiting(f"an answer of {servers}")
+    waiting = Waiting(f"an answer of {servers}", is_quiet=quiet)
     reading = _Reading(topic, partitions, start, options, max_messages, exit_at_end, line, progress, waiting)
     if not quiet and not exit_at_end:
         reading.on_waiting = notice
@@ -223,8 +223,9 @@ class _Reading:
         self._start = start
         self._options = options
         self._group_id: str | None = options.get("group_id")
-        self.on_waiting: Callable[[str], None] = _say_nothing
-        """Takes what is waited for, in a line."""
+        self.on_waiting: Callable[[str], bool] = _say_nothing
+        """Takes what is waited for, in a line; whether that was said."""
+        self._is_said = False
         self._left = max_messages
         self._exit_at_end = exit_at_end
         self._line = line
@@ -247,7 +248,7 @@ class _Reading:
         chosen = [TopicPartition(self._topic, one) for one in self._choose(known)]
         async with Consumer(servers, **self._options) as consumer:
             await self._place(consumer, chosen)
-            self.on_waiting(self._waiting_words())
+            self._say(self._waiting_words())
             self._wait_for_records()
             await self._read(consumer, chosen)
 
@@ -277,7 +278,7 @@ class _Reading:
         reading = asyncio.current_task()
         if reading is not None and sys.platform != "win32":
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, reading.cancel)
-        self.on_waiting(f"joining group {self._group_id} to read {self._topic}; Ctrl-C ends")
+        self._say(f"joining group {self._group_id} to read {self._topic}; Ctrl-C ends")
         async with Consumer(servers, **self._options) as consumer:
             consumer.subscribe([self._topic])
             ends: dict[TopicPartition, int] = {}
@@ -287,7 +288,7 @@ class _Reading:
                 polled = await consumer.getmany(timeout_ms=POLL_MS, max_records=self._left)
                 if consumer.group_metadata().generation >= 0 and sorted(consumer.assignment()) != assigned:
                     assigned = sorted(consumer.assignment())
-                    self.on_waiting(self._assigned_words(assigned))
+                    self._say(self._assigned_words(assigned))
                 unwritten = dict(polled)
                 try:
                     for partition, records in polled.items():
@@ -324,7 +325,10 @@ class _Reading:
     def _wait_for(self, what: str, is_ordinary: bool = False) -> None:
         if what != self._waits_for:
             self._waits_for = what
-            self._waiting.on(what, is_ordinary=is_ordinary)
+            self._waiting.on(what, is_ordinary=is_ordinary, is_said=is_ordinary and self._is_said)
+
+    def _say(self, line: str) -> None:
+        self._is_said = self.on_waiting(line)
 
     @staticmethod
     async def _is_group_at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
@@ -398,5 +402,5 @@ class _Reading:
         self._waiting.heard()
 
 
-def _say_nothing(_: str) -> None:
-    pass
+def _say_nothing(_: str) -> bool:
+    return False

@@ -7,7 +7,9 @@ import sys
 import click
 
 
-def notice(line: str) -> None:
-    """Say it on a terminal; what is piped or logged stays as it is."""
-    if sys.stderr.isatty():
-        click.secho(line, err=True, dim=True)
+def notice(line: str) -> bool:
+    """Say it on a terminal; what is piped or logged stays as it is. Whether it was said."""
+    if not sys.stderr.isatty():
+        return False
+    click.secho(line, err=True, dim=True)
+    return True

@@ -64,7 +64,7 @@ def ping(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--bootstrap-server") from None
     try:
-        with Waiting(f"an answer of {text}"):
+        with Waiting(f"an answer of {text}", is_quiet=quiet):
             address, elapsed_ms, apis = probe.ping_first(addresses, timeout_ms)
     except probe.NoAnswer as error:
         if as_json and not quiet:

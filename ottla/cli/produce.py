@@ -124,13 +124,14 @@ def produce(
 
     async def send_all(progress: Progress) -> None:
         async with Producer(servers, **options) as producer:
+            sending = _Sending(producer, topic, partition, headers, key_separator, progress, waiting)
             if sys.stdin.isatty() and not quiet:
                 shape = "" if key_separator is None else f" as KEY{key_separator}VALUE"
-                notice(f"waiting for records for {topic}: type them{shape}, one a line; Ctrl-D ends")
-            sending = _Sending(producer, topic, partition, headers, key_separator, progress, waiting)
+                line = f"waiting for records for {topic}: type them{shape}, one a line; Ctrl-D ends"
+                sending.is_input_said = notice(line)
             await sending.run()
 
-    waiting = Waiting(f"an answer of {servers}")
+    waiting = Waiting(f"an answer of {servers}", is_quiet=quiet)
     progress = Progress("sent", is_shown=not (quiet or sys.stdin.isatty()))
     try:
         with client_errors(), file_errors(), waiting:
@@ -164,6 +165,8 @@ class _Sending:
         self._separator = key_separator.encode() if key_separator is not None else None
         self._progress = progress
         self._waiting = waiting
+        self.is_input_said = False
+        """Whether a notice has said already that lines are waited for."""
         self._deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
         self._line = 0
 
@@ -186,13 +189,13 @@ class _Sending:
         from ottla.cli.stdin_lines import LineTooLong, stdin_lines
 
         try:
-            self._waiting.on(_INPUT, is_ordinary=True)
+            self._waiting.on(_INPUT, is_ordinary=True, is_said=self.is_input_said)
             async for lines in stdin_lines():
                 self._waiting.on(f"the broker to take records for {self._topic}")
                 for line in lines:
                     await self._send(line)
                 self._progress.add(len(lines), sum(map(len, lines)))
-                self._waiting.on(_INPUT, is_ordinary=True)
+                self._waiting.on(_INPUT, is_ordinary=True, is_said=self.is_input_said)
         except LineTooLong as error:
             raise Failure(f"line {self._line + 1}: {error}") from None
 

@@ -4,7 +4,8 @@
     ottla: waiting for a place in the group g since 14:02:11 (15 s): group g: The coordinator is not available.
 
 The reason behind the colon is the last line that the client has logged meanwhile, from INFO up. What is no trouble,
-such as waiting for records that nobody has written yet, is said once. A thread of its own watches, so that it speaks
+such as waiting for records that nobody has written yet, is said once, and not again where a notice on the terminal has
+said it (`notices.py`). With `--quiet` only a wait that has a reason is said. A thread of its own watches, so that it speaks
 whatever the command itself is doing; where the system gives no thread, nothing is said.
 """
 
@@ -26,19 +27,25 @@ _AGAIN: Final = ("; asking again", "; joining again", "; will be sent again", ";
 
 
 class Waiting(logging.Handler):
-    """A context in which a command waits for `what`. `on` says what it waits for next, `heard` that something came."""
+    """A context in which a command waits for `what`. `on` says what it waits for next, `heard` that something came.
 
-    def __init__(self, what: str) -> None:
+    `is_quiet`: say that it waits only where the client has logged what is in the way.
+    """
+
+    def __init__(self, what: str, *, is_quiet: bool = False) -> None:
         super().__init__(logging.INFO)
+        self._is_quiet = is_quiet
         self._ended = threading.Event()
         self._had_level = logging.NOTSET
         self.on(what)
 
-    def on(self, what: str, *, is_ordinary: bool = False) -> None:
-        """From now on wait for `what`; `is_ordinary` where it may well take long, which is said once then."""
+    def on(self, what: str, *, is_ordinary: bool = False, is_said: bool = False) -> None:
+        """From now on wait for `what`; `is_ordinary` where it may well take long, which is said once then: here, unless
+        `is_said` already.
+        """
         self._what = what
         self._is_ordinary = is_ordinary
-        self._has_spoken = False
+        self._has_spoken = is_said
         self.heard()
 
     def heard(self) -> None:
@@ -80,7 +87,7 @@ class Waiting(logging.Handler):
         while not self._ended.wait(max(0.05, self._due_s - time.monotonic())):
             if time.monotonic() >= self._due_s:
                 self._due_s = time.monotonic() + SPEAKS_AGAIN_AFTER_S
-                if not (self._is_ordinary and self._has_spoken):
+                if not (self._is_ordinary and self._has_spoken) and (self._reason or not self._is_quiet):
                     self._has_spoken = True
                     click.echo(f"ottla: {self._words()}", err=True)
 

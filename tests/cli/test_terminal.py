@@ -16,6 +16,14 @@ from kit.broker import BrokerProcess
 from kit.command import run
 
 TIMEOUT_S = 60
+SOON = """
+import sys
+from ottla.cli import waiting
+waiting.SPEAKS_AFTER_S = waiting.SPEAKS_AGAIN_AFTER_S = 0.2
+from ottla.cli.main import main
+main(sys.argv[1:])
+"""
+"""The command line that speaks of waiting sooner."""
 
 
 class Terminal:
@@ -44,10 +52,10 @@ class Terminal:
 
 
 @contextmanager
-def on_terminal(*arguments: str) -> Iterator[Terminal]:
+def on_terminal(*arguments: str, program: tuple[str, str] = ("-m", "ottla")) -> Iterator[Terminal]:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "ottla", *arguments], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        [sys.executable, *program, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
     )
     os.close(theirs)
     try:
@@ -103,6 +111,21 @@ def test_a_member_of_a_group_says_what_it_was_given(broker: BrokerProcess, fille
     with on_terminal(*arguments) as terminal:
         terminal.until(f"joining group group-{filled} to read {filled}; Ctrl-C ends")
         terminal.until("reading partitions 0, 1, then waiting for more")
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+@pytest.mark.parametrize("command", ["produce", "consume", "consume -B", "consume -g g"])
+def test_what_is_waited_for_is_said_once(broker: BrokerProcess, filled: str, command: str) -> None:
+    name, *options = command.split()
+    last = "then waiting for more" if options else "waiting for"
+    with on_terminal(name, filled, "-b", broker.bootstrap, *options, program=("-c", SOON)) as terminal:
+        terminal.until(last)
+        with pytest.raises(subprocess.TimeoutExpired):
+            terminal.process.wait(1)  # five times as long as it would take to be said again
+        terminal.process.send_signal(signal.SIGINT)
+        with pytest.raises(AssertionError):
+            terminal.until("\0")  # to the end
+    assert terminal.seen[terminal.seen.index(last) :].count("waiting") == 1
 
 
 @pytest.mark.timeout(TIMEOUT_S)

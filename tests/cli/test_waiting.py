@@ -151,6 +151,24 @@ def test_what_may_take_long_is_said_once(without_groups: BrokerProcess) -> None:
     assert re.fullmatch(rf"ottla: waiting for records of t, of which none has come {TIME}\n", line)
 
 
+QUIET = [("consume", "t"), ("ping", "--timeout-ms", "1500")]
+
+
+@pytest.mark.parametrize("arguments", QUIET, ids=" ".join)
+def test_quiet_does_not_say_what_is_waited_for_but_how_it_ended(arguments: tuple[str, ...], silent: str) -> None:
+    with running(*arguments, "-q", "-b", silent) as process:
+        _, said = process.communicate("x\n")
+    assert process.returncode == 1
+    assert re.fullmatch(r"ottla: .+\n", said)
+    assert "waiting" not in said
+
+
+def test_quiet_still_says_what_is_in_the_way(without_groups: BrokerProcess) -> None:
+    with running("consume", "t", "-g", "g", "-q", "-b", without_groups.bootstrap) as process:
+        line = first_line(process, "waiting")
+    assert re.match(rf"ottla: waiting for a place in the group g {TIME}: group g: .*ottla.max.partitions is 2", line)
+
+
 def test_produce_waits_for_its_input(without_groups: BrokerProcess) -> None:
     with running("produce", "t", "-b", without_groups.bootstrap) as process:
         assert "lines on standard input" in first_line(process, "waiting")
