@@ -11,6 +11,7 @@ from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors, r
 from ottla.cli.lazy import LazyGroup
 from ottla.cli.log_operations import http_option
 from ottla.cli.parameters import Number
+from ottla.cli.waiting import Waiting
 
 
 @click.group(
@@ -65,8 +66,9 @@ def dump(path: Path, with_records: bool, as_json: bool) -> None:
             raise Failure(f"{path}: No such file or directory")
         rows = rows_of(OsFiles(), path, with_records=with_records)
         lines = (json.dumps(row) for row in rows) if as_json else lines_of(rows)
-        for line in lines:
-            click.echo(line)
+        with Waiting(str(path), verb="reading") as work:
+            for line in work.over(lines):
+                click.echo(line)
 
 
 @click.command()
@@ -132,10 +134,11 @@ def explain(
     directory, (topic, number) = find_partition(partition, log_dir)
     with file_errors(), closed_pipe_ends_quietly():
         try:
-            if offset is not None:
-                told = explain_offset(OsFiles(), directory, topic, number, offset)
-            else:
-                told = explain_timestamp(OsFiles(), directory, topic, number, parse_time(timestamp or ""))
+            with Waiting(str(directory), verb="reading"):
+                if offset is not None:
+                    told = explain_offset(OsFiles(), directory, topic, number, offset)
+                else:
+                    told = explain_timestamp(OsFiles(), directory, topic, number, parse_time(timestamp or ""))
         except NoSuchPartition as error:
             raise Failure(str(error)) from None
         lines = [json.dumps(explanation_to_json(told), indent=2)] if as_json else explanation_lines(told)

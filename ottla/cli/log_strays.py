@@ -13,6 +13,7 @@ from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors, r
 from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY
 from ottla.cli.show import show_size, show_time
 from ottla.cli.tables import table_lines
+from ottla.cli.waiting import Waiting
 
 if TYPE_CHECKING:
     from ottla.storage.strays import Stray
@@ -76,7 +77,8 @@ def strays(
             except BlockingIOError as error:
                 raise Failure(f"{directory} is in use by a broker ({error.strerror}): stop it first") from None
         try:
-            found = [one for one in find_strays(files, directory, also) if _is_meant(one, names)]
+            with Waiting(str(directory), verb="looking into") as work:
+                found = [one for one in work.over(find_strays(files, directory, also)) if _is_meant(one, names)]
             if deleted:
                 found = [one for one in found if one.reason is StrayReason.DELETED]
             _show(found, directory, as_json=as_json)
@@ -84,10 +86,13 @@ def strays(
                 return
             if not yes:
                 _ask(found)
-            for one in found:
-                remove_stray(files, one)
-                if not as_json:
-                    click.echo(f"{click.style('removed', fg='green')}  {one.path.name}")
+            with Waiting(str(directory), verb="removing") as work:
+                for one in found:
+                    work.on(str(one.path))
+                    remove_stray(files, one)
+                    if not as_json:
+                        with work.resting():
+                            click.echo(f"{click.style('removed', fg='green')}  {one.path.name}")
         finally:
             if lock is not None:
                 lock.release()

@@ -18,6 +18,7 @@ from ottla.cli.parameters import Number
 from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY, parse_partition
 from ottla.cli.progress import Bar
 from ottla.cli.show import show_size
+from ottla.cli.waiting import Waiting
 from ottla.storage.counted import counted
 
 if TYPE_CHECKING:
@@ -93,18 +94,21 @@ def verify(
         raise click.UsageError("--yes and --node-id are for --repair")
     directory, partition = _find(what, log_dir)
     files, now_ms = OsFiles(), time.time_ns() // 1_000_000
-    agrees = partial(_agrees, is_agreed=yes)
+    work = Waiting(str(directory), verb="mending" if repair else "looking into", is_quiet=quiet)
+    agrees = partial(_agrees, is_agreed=yes, work=work)
     with file_errors(), closed_pipe_ends_quietly():
         try:
-            Verification(files, directory, partition)
-            metadata = MetadataRebuild(files, directory, now_ms, also, node_id)
-            if repair:
-                # What recovery logs is told by the lines of the repair.
-                logging.getLogger("ottla").addHandler(logging.NullHandler())
-                for path, line in Repair(files, directory, now_ms, partition, metadata, agrees).run():
-                    _tell("mended", path, line, directory, as_json=as_json)
+            with work:
+                Verification(files, directory, partition)
                 metadata = MetadataRebuild(files, directory, now_ms, also, node_id)
-            going = Repair(files, directory, now_ms, partition, metadata)
+                if repair:
+                    # What recovery logs is told by the lines of the repair.
+                    logging.getLogger("ottla").addHandler(logging.NullHandler())
+                    mended = Repair(files, directory, now_ms, partition, metadata, agrees).run()
+                    for path, line in work.over(mended):
+                        _tell("mended", path, line, directory, as_json=as_json)
+                    metadata = MetadataRebuild(files, directory, now_ms, also, node_id)
+                going = Repair(files, directory, now_ms, partition, metadata)
         except (NothingToVerify, DirectoryInUse) as error:
             raise Failure(str(error)) from None
         bar = Bar("verifying", going.verification.size_bytes(), is_shown=not quiet)
@@ -119,7 +123,8 @@ def verify(
         finally:
             bar.end()
         counts = going.verification.counts
-        left = [mend for mend in going.plan() if not mend.is_optional]
+        with Waiting(str(directory), verb="looking into", is_quiet=quiet):
+            left = [mend for mend in going.plan() if not mend.is_optional]
         if not quiet:
             for mend in left:
                 _tell("left" if repair else "would", mend.path, mend.plan, directory, as_json=as_json)
@@ -133,14 +138,15 @@ def verify(
         raise SystemExit(STATUS_UNSURE)
 
 
-def _agrees(question: str, *, is_agreed: bool) -> bool:
+def _agrees(question: str, *, is_agreed: bool, work: Waiting) -> bool:
     """Whether a person wants that; nothing is done where nobody can be asked."""
     if is_agreed:
         return True
     if not sys.stdin.isatty():
         click.echo(f"not done: there is no terminal to ask at (--yes does it): {question}", err=True)
         return False
-    return click.confirm(question, err=True)
+    with work.resting():
+        return click.confirm(question, err=True)
 
 
 def _tell(word: str, path: Path, line: str, directory: Path, *, as_json: bool) -> None:

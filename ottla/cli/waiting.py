@@ -2,6 +2,7 @@
 
     ottla: waiting for an answer of localhost:9092 since 14:02:11 (5 s)
     ottla: waiting for a place in the group g since 14:02:11 (15 s): group g: The coordinator is not available.
+    ottla: mending data since 14:02:11 (5 s)
 
 The reason behind the colon is the last line that the client has logged meanwhile, from INFO up. What is no trouble,
 such as waiting for records that nobody has written yet, is said once, and not again where a notice on the terminal has
@@ -14,27 +15,32 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import click
 
 SPEAKS_AFTER_S: Final = 5.0
 SPEAKS_AGAIN_AFTER_S: Final = 10.0
 _LOGGER: Final = "ottla.client"
+T = TypeVar("T")
 _AGAIN: Final = ("; asking again", "; joining again", "; will be sent again", "; will be asked again")
 
 
 class Waiting(logging.Handler):
     """A context in which a command waits for `what`. `on` says what it waits for next, `heard` that something came.
 
-    `is_quiet`: say that it waits only where the client has logged what is in the way.
+    `is_quiet`: say that it waits only where the client has logged what is in the way. `verb` is what it does where that
+    is no waiting, but work on files.
     """
 
-    def __init__(self, what: str, *, is_quiet: bool = False) -> None:
+    def __init__(self, what: str, *, is_quiet: bool = False, verb: str = "waiting for") -> None:
         super().__init__(logging.INFO)
         self._is_quiet = is_quiet
+        self._verb = verb
+        self._is_resting = False
         self._ended = threading.Event()
         self._had_level = logging.NOTSET
         self.on(what)
@@ -54,6 +60,22 @@ class Waiting(logging.Handler):
         self._began_at = time.time()
         self._due_s = self._began_s + SPEAKS_AFTER_S
         self._reason = ""
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """A context in which a person's answer is waited for, or the reader of a pipe: nothing is said."""
+        self._is_resting = True
+        try:
+            yield
+        finally:
+            self._is_resting = False
+            self.heard()
+
+    def over(self, lines: Iterable[T]) -> Iterator[T]:
+        """The lines; how long each takes to come counts, and not what becomes of it."""
+        for line in lines:
+            with self.resting():
+                yield line
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep what the client has logged; warnings go to standard error, as without this handler."""
@@ -85,13 +107,20 @@ class Waiting(logging.Handler):
 
     def _watch(self) -> None:
         while not self._ended.wait(max(0.05, self._due_s - time.monotonic())):
-            if time.monotonic() >= self._due_s:
-                self._due_s = time.monotonic() + SPEAKS_AGAIN_AFTER_S
-                if not (self._is_ordinary and self._has_spoken) and (self._reason or not self._is_quiet):
-                    self._has_spoken = True
-                    click.echo(f"ottla: {self._words()}", err=True)
+            self._look(time.monotonic())
+
+    def _look(self, now_s: float) -> None:
+        if now_s < self._due_s:
+            return
+        if self._is_resting:
+            self._due_s = now_s + SPEAKS_AFTER_S
+            return
+        self._due_s = now_s + SPEAKS_AGAIN_AFTER_S
+        if not (self._is_ordinary and self._has_spoken) and (self._reason or not self._is_quiet):
+            self._has_spoken = True
+            click.echo(f"ottla: {self._words()}", err=True)
 
     def _words(self) -> str:
         since = time.strftime("%H:%M:%S", time.localtime(self._began_at))
-        words = f"waiting for {self._what} since {since} ({time.monotonic() - self._began_s:.0f} s)"
+        words = f"{self._verb} {self._what} since {since} ({time.monotonic() - self._began_s:.0f} s)"
         return f"{words}: {self._reason}" if self._reason else words

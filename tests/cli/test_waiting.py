@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -30,6 +31,12 @@ from ottla.cli.main import main
 main(sys.argv[1:])
 """
 """The command line that speaks sooner, so that the test is short."""
+SLOW = """
+from ottla.storage.files import OsFiles
+for name in ("open", "list_directory", "list_subdirectories", "is_directory", "size"):
+    setattr(OsFiles, name, lambda *_: sys.stdin.read())
+"""
+"""A disk that does not answer."""
 TIME = r"since \d\d:\d\d:\d\d \(\d+ s\)"
 
 
@@ -50,8 +57,8 @@ def without_groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerP
 
 
 @contextlib.contextmanager
-def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", SOON, *arguments]
+def running(*arguments: str, program: str = SOON) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", program, *arguments]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
@@ -149,6 +156,37 @@ def test_what_may_take_long_is_said_once(without_groups: BrokerProcess) -> None:
         assert process.stderr is not None
         assert process.stderr.read() == ""
     assert re.fullmatch(rf"ottla: waiting for records of t, of which none has come {TIME}\n", line)
+
+
+@pytest.mark.parametrize(
+    ("command", "verb"),
+    [
+        ("dump DATA", "reading"),
+        ("explain t-0 --log-dir DATA --offset 0", "reading"),
+        ("strays --log-dir DATA", "looking into"),
+        ("verify DATA", "looking into"),
+        ("verify DATA --repair", "mending"),
+    ],
+)
+def test_work_on_files_that_takes_long_is_said(tmp_path: Path, command: str, verb: str) -> None:
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "meta.properties").write_text("version=0\n")
+    program = SOON.replace("from ottla.cli.main", f"{SLOW}from ottla.cli.main")
+    with running("log", *command.replace("DATA", str(tmp_path)).split(), program=program) as process:
+        line = first_line(process, verb)
+    assert re.fullmatch(rf"ottla: {verb} {re.escape(str(tmp_path))}(/t-0)? {TIME}\n", line)
+
+
+def test_a_person_or_the_reader_of_a_pipe_may_take_their_time(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.cli.waiting.SPEAKS_AFTER_S", 0.01)
+    with Waiting("data", verb="reading") as work:
+        for _ in work.over(["a", "b"]):
+            assert work._is_resting
+            work._look(work._due_s)
+        assert not work._is_resting
+    assert "reading" not in capsys.readouterr().err
 
 
 QUIET = [("consume", "t"), ("ping", "--timeout-ms", "1500")]
