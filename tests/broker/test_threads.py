@@ -16,6 +16,7 @@ from kit.clock import ManualClock
 from kit.exchange import Exchange, batch, make_topic, produce_request
 from kit.nodes import DATA, start_node
 from kit.simulated_files import SimulatedFiles
+from kit.thread_shortage import ThreadShortage
 
 from ottla.broker import disk
 from ottla.broker.disk import ThreadedSyncer
@@ -289,34 +290,17 @@ def test_a_client_that_got_no_thread_may_ask_again(refusal: Refusal) -> None:
 
 # --- the process
 
-REFUSING = """
-import os, threading
-start = threading.Thread.start
-def refusing(thread):
-    if os.path.exists(os.environ["NO_THREADS"]):
-        raise RuntimeError("can't start new thread")
-    start(thread)
-threading.Thread.start = refusing
-"""
-"""A sitecustomize.py: root, as whom tests may run, has no RLIMIT_NPROC."""
-
 
 @pytest.fixture
-def no_threads(tmp_path: Path) -> Path:
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(REFUSING)
-    return tmp_path / "no-threads"
-
-
-def environment_of(no_threads: Path) -> dict[str, str]:
-    return {"PYTHONPATH": str(no_threads.parent / "site"), "NO_THREADS": str(no_threads)}
+def shortage(tmp_path: Path) -> ThreadShortage:
+    return ThreadShortage(tmp_path / "site")
 
 
 def test_a_process_that_gets_no_thread_any_more_acknowledges_and_stops_cleanly(
-    tmp_path: Path, no_threads: Path
+    tmp_path: Path, shortage: ThreadShortage
 ) -> None:
-    with BrokerProcess(tmp_path / "data", environment=environment_of(no_threads)) as broker:
-        no_threads.touch()
+    with BrokerProcess(tmp_path / "data", environment=shortage.environment) as broker:
+        shortage.begin()
         producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
         outcomes: list[object] = []
         for _ in range(3):
@@ -328,9 +312,11 @@ def test_a_process_that_gets_no_thread_any_more_acknowledges_and_stops_cleanly(
     assert "cut off" not in broker.output
 
 
-def test_a_process_that_gets_no_thread_does_not_start_and_says_so_in_one_line(tmp_path: Path, no_threads: Path) -> None:
-    no_threads.touch()
+def test_a_process_that_gets_no_thread_does_not_start_and_says_so_in_one_line(
+    tmp_path: Path, shortage: ThreadShortage
+) -> None:
+    shortage.begin()
     with pytest.raises(BrokerDidNotStart) as refused:
-        BrokerProcess(tmp_path / "data", environment=environment_of(no_threads)).start()
+        BrokerProcess(tmp_path / "data", environment=shortage.environment).start()
     assert "cannot start: no thread can be started for start (can't start new thread)" in str(refused.value)
     assert "Traceback" not in str(refused.value)

@@ -10,12 +10,17 @@ import random
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+from kit.audit import audit as audit_module
 from kit.audit.audit import Audit
+from kit.audit.damage import LostEnd, lose_end
 from kit.audit.flip_audit import FlipAudit
+from kit.audit.greedy import BOUND_BYTES, OTHER_BYTES, GreedyReaders
 from kit.audit.ledger import Ledger, PartitionLedger, Place, Shown, TopicLedger
-from kit.audit.reading import shown
-from kit.audit.specimen import Specimen, make_specimen
+from kit.audit.reading import read_with_confluent, shown
+from kit.audit.specimen import SETTINGS, Specimen, make_specimen
 from kit.audit.values import Mark, NotSent, key_of, mark_of, value_of
+from kit.broker import BrokerProcess
 
 KILLS = 3
 PLACE: Place = ("kept", 0)
@@ -191,3 +196,85 @@ def test_a_committed_offset_that_goes_back_or_was_never_asked_for_is_noticed(led
     assert "went back" in ledger.breaches[-1]
     ledger.audit_commit("group", PLACE, 10)
     assert "nothing above 9" in ledger.breaches[-1]
+
+
+# -- what the audit itself has done to a broker
+
+
+def test_an_offset_that_is_given_out_again_after_its_record_was_taken_away_is_noticed(ledger: Ledger) -> None:
+    for number in range(6):
+        ledger.acknowledged(PLACE, number, Mark(0, number))
+    ledger.destroy(PLACE, 2, 6)
+    left = {0: Mark(0, 0), 1: Mark(0, 1)}
+    assert audited(ledger, {**left, 6: Mark(0, 6)}, end=7) == []
+    assert audited(ledger, {**left, 6: Mark(0, 6), 7: Mark(0, 7)}, end=8) == []  # the gap is known for ever
+    assert "1 offsets were given out twice: [3]" in audited(ledger, {**left, 3: Mark(0, 6)}, end=8)[0]
+
+
+def test_a_log_that_goes_back_behind_what_its_checkpoints_said_is_noticed(ledger: Ledger) -> None:
+    ledger.acknowledged(PLACE, 0, Mark(0, 0))
+    ledger.destroy(PLACE, 0, 1)
+    assert "ends at 0; 1 had been shown" in audited(ledger, {}, end=0)[0]
+
+
+def test_a_start_that_does_not_say_that_a_log_lost_its_end_is_noticed(tmp_path: Path) -> None:
+    audit = Audit(1, tmp_path / "data", 0)
+    lost = LostEnd("cut", 3, 7)
+    line = "ottla.recovery: shortened-0: the log ends at offset 3, and had reached 7 when that was last written down"
+    audit._hear_of(lost, f"2026-11-22 ERROR {line}")
+    audit._hear_of(lost._replace(reached=3), "")  # nobody knew of more: no offset was lost
+    assert audit.ledger.breaches == []
+    audit._hear_of(lost, f"2026-11-22 WARNING {line}")
+    audit._hear_of(lost, "")
+    assert len(audit.ledger.breaches) == 2
+
+
+def test_ends_of_logs_are_taken_away_and_the_broker_keeps_what_the_checkpoints_say(
+    specimen: Specimen, tmp_path: Path
+) -> None:
+    """The audit's damage is the one that the broker answers with an ERROR and a gap."""
+    specimen.copy(tmp_path / "shortened")
+    partition = tmp_path / "shortened" / "plain-1"
+    lost = lose_end(partition, random.Random(3))
+    assert lost is not None
+    assert lost.reached > lost.first_lost
+    with BrokerProcess(tmp_path / "shortened", SETTINGS) as broker:
+        assert (
+            f"plain-1: the log ends at offset {lost.first_lost}, and had reached {lost.reached} when" in broker.output
+        )
+        found = read_with_confluent(broker.bootstrap, [("plain", 1)])["plain", 1]
+        assert found[1] == lost.reached
+        assert max(row[0] for row in found[2]) == lost.first_lost - 1
+
+
+def test_a_start_that_gets_no_thread_and_begins_or_writes_is_noticed(tmp_path: Path) -> None:
+    """Both by a broker that is not refused a thread at all, as if it caught the refusal and went on."""
+    audit = Audit(1, tmp_path / "data", 0)
+    audit._victim.process.environment["OTTLA_TEST_NO_THREADS"] = str(tmp_path / "another-file")
+    audit._refuse_without_threads(is_sync=True)
+    assert [breach.split()[:3] for breach in audit.ledger.breaches] == [["a", "start", "came"], ["a", "start", "that"]]
+
+
+def test_a_broker_that_acknowledges_nothing_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_module, "PATIENCE_S", 0.0)
+    audit = Audit(1, tmp_path / "data", 0)
+    audit._wait_for_acknowledgements(0, 0.0)
+    assert audit.ledger.breaches == ["only 0 records were acknowledged"]
+
+
+@pytest.mark.parametrize("is_bounded", [True, False])
+def test_a_broker_that_reads_for_all_who_take_nothing_is_noticed(tmp_path: Path, is_bounded: bool) -> None:
+    bound = BOUND_BYTES if is_bounded else 1 << 40
+    with BrokerProcess(tmp_path / "data", {"ottla.connections.max.unsent.bytes": str(bound)}) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5})
+        for _ in range(400):
+            producer.produce("t", random.Random(1).randbytes(10_000))
+        assert producer.flush(60) == 0
+        greedy = GreedyReaders(broker.port, broker.pid)
+        greedy.begin([("t", 0)])
+        for _ in range(10):  # others are served meanwhile
+            assert len(read_with_confluent(broker.bootstrap, [("t", 0)])["t", 0][2]) == 400
+            if greedy.held() > BOUND_BYTES + OTHER_BYTES:
+                break
+        wrong = greedy.end()
+    assert (wrong is None) is is_bounded, wrong

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 from kit.audit import damage
-from kit.audit.clients import Clients
-from kit.audit.damage import PowerCut, SmallFiles
-from kit.audit.deaths import Victim
+from kit.audit.clients import SHORTENED, Clients
+from kit.audit.damage import LostEnd, PowerCut, SmallFiles, look_of, lose_end
+from kit.audit.deaths import FEW_DESCRIPTORS, Victim
+from kit.audit.greedy import READERS, GreedyReaders
 from kit.audit.ledger import Ledger, Place
 from kit.audit.reading import (
     Rows,
@@ -35,6 +36,15 @@ LEAST_ACKNOWLEDGED = 40
 PATIENCE_S = 60.0
 CLOCK_IS_SET = 0.3
 """How often in a round the wall clock is set wrong, or right again."""
+NO_THREADS = 0.25
+"""How often in a round no thread can be started any more."""
+FEW_FILES = 0.2
+"""How often a life has few descriptors."""
+GREEDY = 0.2
+"""How often many old clients ask for everything and take nothing."""
+LOST_ENDS = {True: 0.15, False: 0.6}
+"""How often a log loses its end, by whether the broker was killed."""
+STOPS = 0.08
 MONTH_MS = 30 * 86_400_000
 NEEDS_REPAIR = {
     "garbage": damage.CHECKPOINTS,
@@ -123,19 +133,29 @@ class Audit:
         assert clients is not None
         self._load(clients)
         is_killed = self._end_life()
+        self._victim.threads.end()
         clients.pause()
         clients.drain()
         self._small.remember()
-        needs_repair = self._damage(is_killed=is_killed)
+        lost = self._lose_end(is_killed=is_killed)
+        needs_repair = self._damage(is_killed=is_killed, may_cut=lost is None)
         is_sync = self._chance.random() < 0.7
         self.ledger.is_sync = is_sync
-        while is_killed and not needs_repair and self._chance.random() < 0.25:
+        is_few = self._chance.random() < FEW_FILES
+        self._victim.limit_descriptors(FEW_DESCRIPTORS if is_few else None)
+        self.tally.damages[f"descriptors: {FEW_DESCRIPTORS}"] += is_few
+        said = len(self.output)
+        while is_killed and not needs_repair and lost is None and self._chance.random() < 0.25:
             if not self._victim.kill_while_starting(is_sync=is_sync):
                 raise BrokerDidNotStart(self.output[-2000:])
             self.tally.kills["while it starts"] += 1
         if needs_repair:
             self._mend(needs_repair, is_sync=is_sync)
+        if self._chance.random() < NO_THREADS:
+            self._refuse_without_threads(is_sync=is_sync)
         self._victim.start(is_sync=is_sync)
+        if lost is not None:
+            self._hear_of(lost, self.output[said:])
         if clients.settle():
             self._look(clients)
 
@@ -146,7 +166,20 @@ class Audit:
             clock = self._victim.clock
             clock.set(0 if clock.ahead_ms else MONTH_MS)
             self.tally.damages[f"wall clock: {'a month ahead' if clock.ahead_ms else 'right again'}"] += 1
+        if self._chance.random() < NO_THREADS:
+            self._victim.threads.begin()
+            self.tally.damages["threads: none can be started"] += 1
+        greedy = None
+        if not self._victim.process.prefix and self._chance.random() < GREEDY:
+            greedy = GreedyReaders(self._victim.process.port, self._victim.process.pid)
+            greedy.begin([("kept", 0), ("kept", 1), ("kept", 2), SHORTENED])
+            self.tally.damages[f"clients that take nothing: {READERS}"] += 1
         time.sleep(0.1 + self._chance.random() * 0.6)
+        self._wait_for_acknowledgements(before, began)
+        if greedy is not None and (wrong := greedy.end()):
+            self.ledger.breach(wrong)
+
+    def _wait_for_acknowledgements(self, before: int, began: float) -> None:
         while self.ledger.counts["acknowledged"] < before + LEAST_ACKNOWLEDGED:
             time.sleep(0.01)
             if time.monotonic() > began + PATIENCE_S:
@@ -156,11 +189,11 @@ class Audit:
     def _end_life(self) -> bool:
         """Whether it was a death, and no stop."""
         way = self._chance.random()
-        if way < 0.05:
+        if way < STOPS:
             status = self._victim.stop()
             if status:
                 self.ledger.breach(f"a clean stop ended with status {status}")
-                self.ledger.counts["clean stops"] += 1
+            self.ledger.counts["clean stops"] += 1
             return False
         if way < 0.2:
             self._victim.kill_while_stopping()
@@ -172,16 +205,54 @@ class Audit:
 
     # -- damage
 
-    def _damage(self, *, is_killed: bool) -> str | None:
-        """Spoil files; what a start refuses to begin with, if that was among it."""
+    def _lose_end(self, *, is_killed: bool) -> LostEnd | None:
+        """Take away the end of a log that nobody was to take; what the start must say of it then."""
+        if self._chance.random() >= LOST_ENDS[is_killed]:
+            return None
+        lost = lose_end(self._victim.directory / "{}-{}".format(*SHORTENED), self._chance)
+        if lost is not None:
+            self._note("end of a log that was promised", lost.how)
+            self.ledger.destroy(SHORTENED, lost.first_lost, lost.reached)
+        return lost
+
+    def _hear_of(self, lost: LostEnd, said: str) -> None:
+        """Where offsets were given out, the start must have named them."""
+        about = "{}-{}: the log ends at offset".format(*SHORTENED)
+        wanted = f"had reached {lost.reached} when"
+        if lost.reached > lost.first_lost and not any(
+            about in line and wanted in line and (" ERROR " in line or not self.ledger.is_sync)
+            for line in said.splitlines()
+        ):
+            self.ledger.breach(f"{SHORTENED}: {lost}, and the start did not say so: {said[-1500:]}")
+
+    def _refuse_without_threads(self, *, is_sync: bool) -> None:
+        """A start that gets no thread must refuse in one line, and leave everything as it was."""
+        before = look_of(self._victim.directory)
+        self._victim.threads.begin()
+        refusal = self._victim.refusal(is_sync=is_sync)
+        self._victim.threads.end()
+        self.tally.damages["threads: none at a start"] += 1
+        if refusal is None:
+            self.ledger.breach("a start came about though no thread can be started")
+            self._victim.kill()
+        elif "no thread can be started" not in refusal or "Traceback" in refusal:
+            self.ledger.breach(f"without a thread a start said: {refusal[-500:]}")
+        if (after := look_of(self._victim.directory)) != before:
+            changed = sorted(path for path, _ in before.items() ^ after.items())
+            self.ledger.breach(f"a start that was refused for want of a thread has changed {changed[:5]}")
+
+    def _damage(self, *, is_killed: bool, may_cut: bool) -> str | None:
+        """Spoil files; what a start refuses to begin with, if that was among it. Without `may_cut` nothing that bears
+        on where logs end.
+        """
         chance, directory = self._chance, self._victim.directory
         is_crash = is_killed and not (directory / damage.CLEAN_MARK).exists()
-        if is_crash and chance.random() < 0.6:
+        if is_crash and may_cut and chance.random() < 0.6:
             self._cut_power()
         for kind in ("index", "timeindex", "snapshot"):
             if chance.random() < 0.25:
                 self._note(kind, self._small.spoil_derived(kind))
-        if not is_crash:
+        if not is_crash or not may_cut:
             return None
         if chance.random() < 0.15:
             self._note(damage.EPOCHS, self._small.spoil_epochs())

@@ -32,9 +32,13 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     "compacted": (1, {"cleanup.policy": "compact"}),
     "expiring": (1, {"retention.bytes": "200000"}),
     "trimmed": (2, {}),
+    "shortened": (1, {}),
 }
 _KEPT: list[Place] = [("kept", index) for index in range(3)]
+SHORTENED: Place = ("shortened", 0)
+"""The audit takes away its end. Nobody writes there who could not begin anew: no idempotent producer."""
 _SHORT: list[Place] = [("expiring", 0), ("trimmed", 0), ("trimmed", 1)]
+_PLAIN = [*_SHORT, SHORTENED]
 
 
 class Clients:
@@ -123,10 +127,22 @@ class Clients:
                 ledger, going, bootstrap, "confluent, idempotent, keys", [("compacted", 0)], own(), {**once, "keyed": 1}
             ),
             ConfluentProducing(
-                ledger, going, bootstrap, "confluent, plain", _KEPT + _SHORT, own(), {**plain, "acks": "all"}
+                ledger,
+                going,
+                bootstrap,
+                "confluent, plain",
+                [*_KEPT, *_SHORT, SHORTENED],
+                own(),
+                {**plain, "acks": "all"},
             ),
             ConfluentProducing(
-                ledger, going, bootstrap, "confluent, acks=1", _KEPT[:1] + _SHORT, own(), {**plain, "acks": "1"}
+                ledger,
+                going,
+                bootstrap,
+                "confluent, acks=1",
+                [*_KEPT[:1], *_SHORT, SHORTENED],
+                own(),
+                {**plain, "acks": "1"},
             ),
             KafkaPythonProducing(
                 ledger, going, bootstrap, "kafka-python, idempotent", _KEPT, own(), {"enable_idempotence": True}

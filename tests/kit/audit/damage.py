@@ -1,11 +1,12 @@
 """What a death may do to a broker's files, done on purpose while it is down.
 
 `PowerCut` takes from the ends of logs what was never promised to be on disk: bytes behind `must_reach`, the offset
-below which somebody was told, or shown, that records are kept. `SmallFiles` spoils what a start can make anew: indexes,
-producer snapshots, leader epochs, checkpoints (missing, empty, zeros, garbage, an older version), and leaves what
-interrupted writes leave. `.kafka_cleanshutdown` is never made: no crash writes it, and where it is there, only files
-that a start looks at all the same are to be touched. Positions and offsets are read from the files by plain struct, not
-by the broker's code.
+below which somebody was told, or shown, that records are kept. `lose_end` takes what *was* promised: only the audit
+itself may have done that, and it holds the start to what docs/durability.md says of it. `SmallFiles` spoils what a
+start can make anew: indexes, producer snapshots, leader epochs, checkpoints (missing, empty, zeros, garbage, an older
+version), and leaves what interrupted writes leave. `.kafka_cleanshutdown` is never made: no crash writes it, and where
+it is there, only files that a start looks at all the same are to be touched. Positions and offsets are read from the
+files by plain struct, not by the broker's code.
 """
 
 from __future__ import annotations
@@ -74,6 +75,39 @@ def rows(checkpoint: Path) -> dict[str, int]:
 def partitions(directory: Path) -> list[Path]:
     """The directories of partitions, internal ones too, but not those that are being deleted."""
     return sorted(path for path in directory.iterdir() if path.is_dir() and path.name.rpartition("-")[2].isdecimal())
+
+
+class LostEnd(NamedTuple):
+    """Batches from `first_lost` on are gone, and the log, by its checkpoints, had come to `reached`."""
+
+    how: str
+    first_lost: int
+    reached: int
+
+
+def lose_end(partition: Path, chance: random.Random) -> LostEnd | None:
+    """Cut the active `.log` between two batches, empty it, or remove it with its indexes. None for an empty log."""
+    found = segments(partition)
+    last = list(batches(found[-1])) if found else []
+    if not last:
+        return None
+    batch = chance.choice((last[0], last[0], chance.choice(last), last[-1]))
+    known = [rows(partition.parent / name).get(partition.name, 0) for name in (RECOVERY_POINTS, HIGH_WATERMARKS)]
+    if batch is last[0] and chance.random() < 0.5:
+        how = "removed"
+        for suffix in (".log", ".index", ".timeindex"):
+            found[-1].with_suffix(suffix).unlink(missing_ok=True)
+    else:
+        how = "cut"
+        with found[-1].open("r+b") as file:
+            file.truncate(batch.position)
+    return LostEnd(how, batch.base_offset, max(batch.base_offset, *known))
+
+
+def look_of(directory: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of each file: what has changed when two looks differ."""
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
 
 
 class PowerCut:

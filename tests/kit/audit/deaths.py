@@ -8,7 +8,9 @@ import re
 import time
 from pathlib import Path
 
+from kit.audit.greedy import BOUND_BYTES
 from kit.broker import BrokerDidNotStart, BrokerProcess
+from kit.thread_shortage import ThreadShortage
 from kit.wrong_clock import WrongClock
 
 SETTINGS = {
@@ -25,9 +27,12 @@ SETTINGS = {
     "metadata.log.max.record.bytes.between.snapshots": "3000",
     "offsets.topic.num.partitions": "2",
     "offsets.topic.segment.bytes": "30000",
+    "ottla.connections.max.unsent.bytes": str(BOUND_BYTES),
     "replica.high.watermark.checkpoint.interval.ms": "300",
 }
 """Everything often and in small pieces, so that kills fall beside rolls, cleanings, snapshots and checkpoints."""
+FEW_DESCRIPTORS = 160
+"""Room for 60 connections, which is all that the audit's clients have, and for 60 files of logs."""
 MOST_OF_A_START_S = 0.25
 MOST_OF_A_STOP_S = 0.15
 WAIT_S = 60.0
@@ -40,7 +45,9 @@ class Victim:
     def __init__(self, directory: Path, chance: random.Random) -> None:
         self.clock = WrongClock(directory.parent / f"{directory.name}-clock")
         """The wall clock of its lives."""
-        self.process = BrokerProcess(directory, SETTINGS, self.clock.environment)
+        self.threads = ThreadShortage(directory.parent / f"{directory.name}-clock")
+        """Whether its lives are given threads."""
+        self.process = BrokerProcess(directory, SETTINGS, {**self.clock.environment, **self.threads.environment})
         self.ready_ms: list[int] = []
         """How long each start took, by its own words: recovery and loading, without the interpreter's."""
         self.start_s: list[float] = []
@@ -55,6 +62,10 @@ class Victim:
     def bootstrap(self) -> str:
         """`host:port`, the same in each life."""
         return self.process.bootstrap
+
+    def limit_descriptors(self, most: int | None) -> None:
+        """Let the lives that come have so few, or as many as there are."""
+        self.process.prefix = [] if most is None else ["sh", "-c", f'ulimit -n {most}; exec "$@"', "sh"]
 
     def start(self, *, is_sync: bool) -> None:
         """Start and wait until clients may come. Raises BrokerDidNotStart."""

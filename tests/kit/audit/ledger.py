@@ -42,6 +42,8 @@ class PartitionLedger:
     shown_end: int = 0
     start: int = 0
     start_asked: int = 0
+    gaps: list[range] = field(default_factory=list)
+    """Offsets that were given out, and whose records the audit itself has taken away."""
 
 
 @dataclass(slots=True)
@@ -171,6 +173,18 @@ class Ledger:
             known = self.topics[place[0]].partitions[place[1]]
             known.soft = {at: mark for at, mark in known.soft.items() if at < offset}
 
+    def destroy(self, place: Place, first_lost: int, reached: int) -> None:
+        """The audit has taken away what lay from `first_lost` on, of a log that had come to `reached` by its
+        checkpoints: no offset below that may be given out again.
+        """
+        self.lose_from(place, first_lost)
+        with self.lock:
+            known = self.topics[place[0]].partitions[place[1]]
+            known.kept = {at: mark for at, mark in known.kept.items() if at < first_lost}
+            known.homeless.clear()
+            known.shown_end = reached
+            known.gaps.append(range(first_lost, reached))
+
     def audit_topics(self, found: Mapping[str, tuple[int, Mapping[str, str]]]) -> None:
         """Partition counts and settings by name; what was in doubt is settled by what is there."""
         with self.lock:
@@ -211,7 +225,7 @@ class Ledger:
             self._audit_order(shown, place)
             self.counts["read"] += len(shown.records)
             topic.partitions[place[1]] = PartitionLedger(
-                kept=dict(shown.records), shown_end=shown.end, start=shown.start, start_asked=shown.start
+                dict(shown.records), {}, set(), shown.end, start=shown.start, start_asked=shown.start, gaps=known.gaps
             )
 
     def _audit_bounds(self, topic: TopicLedger, known: PartitionLedger, shown: Shown, place: Place) -> None:
@@ -221,8 +235,11 @@ class Ledger:
             self.breach(f"{place} starts at {shown.start}; records below {known.start} had been deleted")
         if shown.start > max(known.start, known.start_asked) and not topic.expires:
             self.breach(f"{place} starts at {shown.start}; nobody deleted beyond {known.start_asked}")
-        if not topic.is_compacted and len(shown.records) != shown.end - shown.start:
-            missing = sorted(set(range(shown.start, shown.end)) - shown.records.keys())
+        lost = {offset for gap in known.gaps for offset in gap}
+        if again := sorted(lost & shown.records.keys()):
+            self.breach(f"{place}: {len(again)} offsets were given out twice: {again[:MOST_TOLD]}")
+        missing = sorted(set(range(shown.start, shown.end)) - shown.records.keys() - lost)
+        if missing and not topic.is_compacted:
             self.breach(f"{place} has {len(missing)} gaps between {shown.start} and {shown.end}: {missing[:MOST_TOLD]}")
 
     def _audit_contents(self, topic: TopicLedger, known: PartitionLedger, shown: Shown, place: Place) -> None:

@@ -90,6 +90,8 @@ class Step(TypedDict, total=False):
     restart: Literal["stop", "kill"]
     clean: bool
     """Every compacted log is cleaned."""
+    threads: bool
+    """Whether syncs find a thread from now on, until the next start; where they do not, the witness is answered."""
 
 
 @dataclass
@@ -206,6 +208,9 @@ class Life:
             for topic in list(self.node.catalog.topics):
                 self.node.cleaner.ask(topic)
                 pass_time(self.node, self.clock, 3_000)
+        elif "threads" in step:
+            self.node.syncer.has_threads = step["threads"]  # type: ignore[attr-defined]  # the queued one
+            self._ask(_commit_of_the_witness(), 7)
         elif "restart" in step:
             self._restart(step["restart"])
 

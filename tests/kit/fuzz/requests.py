@@ -48,6 +48,8 @@ def live(chance: random.Random, life: Life, apis: tuple[ApiKey, ...] = SERVED) -
             life.step({"line": line, "drop": True})
         elif what < 0.1:
             life.step({"restart": chance.choice(("stop", "kill"))})
+        elif what < 0.12:
+            life.step({"threads": chance.random() < 0.5})
         else:
             if is_about_groups and chance.random() < 0.6:
                 frame = _of_a_member(chance, members, sent)
