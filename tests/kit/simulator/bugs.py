@@ -18,7 +18,7 @@ from ottla.broker import catalog, dispatch
 from ottla.broker.disk import GroupSyncer, QueuedSyncer
 from ottla.broker.groups import reconciliation, writes
 from ottla.broker.groups.replay import LogReplay
-from ottla.broker.metadata import changes
+from ottla.broker.metadata import changes, journal
 from ottla.broker.metadata.journal import Journal
 from ottla.broker.partition import Partition
 from ottla.broker.threads import NoThread
@@ -444,6 +444,11 @@ def _one_too_many() -> Any:
         return patched
 
     return _before(log_retention, "deletable", replace)
+
+
+@_bug("a start needs an inode", "with none left the start is refused, and nobody can delete topics to make room")
+def _start_needs_an_inode() -> Any:
+    return mock.patch.object(journal, "is_full", _no)
 
 
 @_bug("a lost end not missed", "after a clean stop a log that became shorter gives its last offsets out again")

@@ -61,6 +61,8 @@ STOPS_IN_STOPPING = 0.12
 """How often the end of a life falls into a stop in good order."""
 CLEAN_STOPS = 0.5
 """How many worlds have a life that ends in good order."""
+STARTS_WITHOUT_INODES = 0.2
+"""How often a world with a bad disk has no inode left when a broker starts."""
 HOUR_MS = 3_600_000
 JUMPS_MS = (30 * 24 * HOUR_MS, 3650 * 24 * HOUR_MS, -12 * HOUR_MS)
 """By how much the wall clock may be wrong; back not by `producer.id.expiration.ms` (docs/clock.md: what was stamped by
@@ -106,6 +108,8 @@ class World:
         self._spoiling = random.Random(f"what happens to the files of {seed}")
         """Of its own: worlds in which nothing happens to them are what they were."""
         self._is_bent = False
+        self._needs_inodes = True
+        """Whether the next start makes files: the first ones, or what a start without an inode could not open."""
         self.clock = ManualClock()
         self.files = SimulatedFiles()
         self.model = Model()
@@ -304,6 +308,10 @@ class World:
 
     def _make_node(self) -> None:
         self._failure = None
+        is_spoilt = self._needs_inodes or self._is_bent
+        if self._has_bad_disk and not is_spoilt and self._spoiling.random() < STARTS_WITHOUT_INODES:
+            self._failure = self._without_inodes()
+            self.outcome.losses["start without an inode"] += 1
         self.files.now_ms = self.clock.wall_ms()
         self.node = Node(self.theme.config, clock=self.clock, files=self.files)
         try:
@@ -317,9 +325,29 @@ class World:
             for _ in Repair(self.files, DATA, self.clock.wall_ms(), None, mender).run():
                 pass
             self._make_node()
+        if self._failure is not None and self._is_short_of_a_partition():
+            self._bury()  # what is there needs a file that cannot be made: with room it is looked at again
+            self.files = self.files.successor()
+            self._needs_inodes = True
+            self._make_node()
+
+    def _is_short_of_a_partition(self) -> bool:
+        """Whether a start without an inode has a partition that it cannot open. Raises Violation for one that holds
+        something: only what never came to the disk has to be made anew.
+        """
+        is_short = False
+        for topic in self.model.topics.values():
+            for index, known in enumerate(topic.partitions):
+                is_short |= (is_closed := self.node.catalog.partition(topic.name, index) is None)
+                if is_closed and (known.promised or known.promised_end) and topic.name not in self.model.deleting:
+                    raise Violation(
+                        f"{topic.name}-{index} holds records, and a start without an inode does not open it"
+                    )
+        return is_short
 
     def _meet(self, loss: Loss | None) -> None:
         """Connect all clients anew, and audit what the start has made of the disk."""
+        self._needs_inodes = False
         self._connections = Connections(self.node, self.node.dispatcher)
         self._lines = [Line(self.node, self._connections) for _ in range(FIRST_MEMBER_LINE + len(self._members))]
         for client in (*self._idempotent, *self._members, self._reader):
@@ -417,13 +445,17 @@ class World:
         if self._failure is not None:
             self.files.heal(self._failure)
             self._failure = None
-        elif self.chance.random() < 0.2:  # the last inode is gone: no file can be made, those that are there grow
-            self._failure = self.files.fail("open", "*.tmp", errno.ENOSPC, times=None)
+        elif self.chance.random() < 0.2:
+            self._failure = self._without_inodes()
         elif self.chance.random() < 0.7:
             room = self.chance.choice((None, self.chance.randrange(1, 3000)))
             self._failure = self.files.fail("pwritev", "*.log", errno.ENOSPC, times=None, after_bytes=room)
         else:
             self._failure = self.files.fail("fdatasync", "*.log", errno.EIO)
+
+    def _without_inodes(self) -> Failure:
+        """The last inode is gone: no file can be made, those that are there grow."""
+        return self.files.fail("open", "*.tmp", errno.ENOSPC, times=None)
 
     def _thread_trouble(self) -> None:
         """The system gives no thread for syncs for a while, or gives them again."""
