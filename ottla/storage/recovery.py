@@ -154,6 +154,8 @@ def open_log(
         _report_lost_end(opening, end_offset, next_offset, log_start_offset, recovery_point)
         if was_clean:
             segments[-1].rebuild_indexes(seal=False)  # they may speak of what is gone
+        # Snapshots and `.txnindex` files of what is gone do not come back below an end that has passed them.
+        files.sync_directory(directory)
         leave_gap(segments, end_offset, next_offset, max(epochs.latest, 0), opening.create)
         end_offset = next_offset
     if was_clean:

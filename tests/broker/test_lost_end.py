@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
+from kit.flip_specimen import on_disk
 from kit.group_requests import commit, committed
 from kit.nodes import DATA, ask_for, partition_of, pass_time, start_node
-from kit.simulated_files import SimulatedFiles
+from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.broker.metadata.image import MetadataError
 from ottla.broker.metadata.rebuild import MetadataRebuild
@@ -237,6 +239,38 @@ def test_an_idempotent_producer_goes_on_where_the_log_ends() -> None:
     assert isinstance(answer, ProduceResponse)
     (partition,) = answer.responses[0].partition_responses
     assert (partition.error_code, partition.base_offset) == (0, end)
+
+
+def test_a_power_cut_in_the_start_that_leaves_a_gap_brings_no_lost_batch_back_as_a_duplicate() -> None:
+    """The snapshot of the clean stop speaks of it, and lies below the end of the log once the gap is there."""
+    whole, node = lived()
+    for number in range(4):
+        sent = batch(value=b"p" * 300, producer_id=7, producer_epoch=0, base_sequence=number)
+        Exchange(node).ask(produce_request("t", sent), 9)
+    node.stop()
+    cut_at_a_batch(whole)
+    again = batch(value=b"p" * 300, producer_id=7, producer_epoch=0, base_sequence=3)
+    for change in range(200):
+        files = on_disk(whole.written_state())
+
+        def stops(kind: str, path: Path, disk: SimulatedFiles = files, last: int = change) -> bool:
+            return disk.changes > last
+
+        files.changes, files.crash_when = 0, stops
+        try:
+            start_node(files, **KEYS)
+        except CrashPoint:
+            is_through = False
+        else:
+            is_through = True
+        node, _, _ = start_node(files.crash(random.Random(change)), **KEYS)
+        answer = Exchange(node).ask(produce_request("t", again), 9)
+        assert isinstance(answer, ProduceResponse)
+        (partition,) = answer.responses[0].partition_responses
+        assert (partition.error_code, partition.base_offset) == (0, RECORDS + 4)
+        if is_through:
+            return
+    raise AssertionError("no start came to its end")
 
 
 @pytest.mark.parametrize("damage", [emptied, cut_at_a_batch, removed, all_removed])
