@@ -236,6 +236,22 @@ class DirectoryCheckpoints:
         except OSError as error:
             logger.warning("%s: where its logs start cannot be written down: %s", self._path, error)
 
+    def keep_copy(self) -> None:
+        """Once the logs have been opened, which bears their starts out: write the copy where it is missing or says
+        otherwise, by an older version or by an Apache Kafka that has had the directory. Without room a later one does.
+        """
+        with self.guard:
+            rows = self.rows[LOG_START_OFFSET_CHECKPOINT_FILE]
+            if self.has_certain_starts or self._status.is_offline or (not rows and self._copy is None):
+                return
+            try:
+                self._put(LOG_START_COPY_FILE, encode_copy(rows))
+            except OSError as error:
+                logger.warning("%s cannot be written: %s", self._path / LOG_START_COPY_FILE, error)
+                self._status.mark_failed(error)
+            else:
+                self.has_certain_starts = True
+
     def _replace(self, name: str, rows: Mapping[TopicPartition, int]) -> None:
         try:
             if name == LOG_START_OFFSET_CHECKPOINT_FILE:

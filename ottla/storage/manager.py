@@ -259,8 +259,10 @@ class LogManager:
             failed = [one for one in loaded.failed if directory in present.get(one, ())]
             self.checkpoints.keep_cleaned(directory, failed)
             directory.is_loaded = not any(directory in present.get(failed, ()) for failed in loaded.failed)
-            if directory.is_loaded and not directory.is_ours:
-                self.checkpoints.take_over(directory)
+            if directory.is_loaded:
+                directory.checkpoints.keep_copy()
+                if not directory.is_ours:
+                    self.checkpoints.take_over(directory)
         if any(log.recovery.scanned_bytes for log in self.logs.values()):
             # All of it was synced. A broker that is killed again before its chores come would look at it once more.
             self.checkpoints.write_recovery_points()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 
 import pytest
@@ -124,6 +125,35 @@ def test_rows_that_somebody_else_wrote_are_not_taken_for_bent_ones(caplog: pytes
     assert "has flipped" not in caplog.text
 
 
+@pytest.mark.parametrize("others", ["an older version", "a Kafka"])
+def test_a_start_makes_a_copy_of_rows_that_others_wrote(others: str) -> None:
+    """From then on a bent bit is noticed; before, nobody knows."""
+    files, node = lived()
+    node.stop()
+    files.now_ms += 3_600_000
+    if others == "a Kafka":
+        files.write_atomically(STARTS, b"0\n1\nt 0 12\n")
+    else:
+        files.unlink(COPY)
+    start = 12 if others == "a Kafka" else 10
+    node, _, _ = start_node(files, **KEYS)
+    assert bounds(node) == (start, 15)
+    node.stop()
+    bend(files, b"t 0 %d\n" % start, b"t 0 %d\n" % (start ^ 1))
+    node, _, _ = start_node(files, **KEYS)
+    assert bounds(node) == (start, 15)
+
+
+def test_a_copy_that_cannot_be_written_at_a_start_stops_nobody() -> None:
+    files, node = lived()
+    node.stop()
+    files.unlink(COPY)
+    files.fail("open", f"{COPY}.tmp", errno.ENOSPC, times=None)
+    node, _, _ = start_node(files, **KEYS)
+    assert bounds(node) == (10, 15)
+    assert not files.exists(COPY)
+
+
 @pytest.mark.parametrize("content", [b"", b"?", b"0\n1\nt 0 14\ncrc32c 1\n"])
 def test_a_copy_that_cannot_be_read_is_nobodys_witness(content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     files, node = lived()
@@ -205,6 +235,9 @@ def test_an_older_directory_without_a_copy_refuses_such_a_partition_after_a_cras
     assert node.catalog.partition("t", 0) is None
     pass_time(node, clock, 400_000, step_ms=100_000)
     assert names <= set(files.written_state())
+    files.kill()
+    node, _, _ = start_node(files, **KEYS)
+    assert node.catalog.partition("t", 0) is None, "what the log did not bear out is not copied"
     files.kill()
     repair(files)
     node, _, _ = start_node(files, **KEYS)
