@@ -10,17 +10,19 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
 import pytest
 from kit.clock import ManualClock
 from kit.flip_specimen import KEYS, Shown, content, kind_of, on_disk, shown, small_files
-from kit.nodes import DATA, start_node
-from kit.simulated_files import SimulatedFiles
+from kit.nodes import DATA
 
 from ottla.broker.metadata.image import MetadataError
 from ottla.broker.metadata.rebuild import MetadataRebuild
+from ottla.broker.node import Node
+from ottla.config.broker import BrokerConfig
 from ottla.storage.errors import StorageError
 from ottla.storage.repair import Repair
 
@@ -40,19 +42,28 @@ def exceptions() -> frozenset[tuple[str, str]]:
 
 
 @cache
+def config() -> BrokerConfig:
+    """Read once: there are 14,000 starts."""
+    keys = {key.replace("_", "."): value for key, value in KEYS.items()}
+    return BrokerConfig.of({"log.dirs": str(DATA), "num.recovery.threads.per.data.dir": 1, **keys})
+
+
+@cache
 def as_it_was(ending: str) -> Shown:
-    seen, problem, _ = look(on_disk(content(ending)))
+    seen, problem, _ = look(content(ending))
     assert not problem
     assert seen is not None
     return seen
 
 
-def look(files: SimulatedFiles) -> tuple[Shown | None, str, set[str]]:
-    """What a start shows, why it refuses or which partitions are away, and the `.log` files that have changed."""
-    before = {path: data for path, data in files.written_state().items() if path.endswith(".log")}
-    clock = ManualClock()
+def look(found: dict[str, bytes]) -> tuple[Shown | None, str, set[str]]:
+    """What a start on these files shows, why it refuses or which partitions are away, and the `.log` files that have
+    changed.
+    """
+    files, clock = on_disk(found), ManualClock()
+    node = Node(config(), clock=clock, files=files)
     try:
-        node, _, _ = start_node(files, clock, **KEYS)
+        node.start()
     except (StorageError, MetadataError) as error:
         seen, problem = None, str(error)
     else:
@@ -61,9 +72,9 @@ def look(files: SimulatedFiles) -> tuple[Shown | None, str, set[str]]:
             if partition is not None:
                 partition.log.retention.apply(clock.wall_ms())
         seen, problem = shown(node), "" if all(partitions) else "a partition is away"
-    after = files.written_state()
+    after = defaultdict(bytes, files.written_state())
     # Batches are appended by the start itself, to the metadata, and behind what a checkpoint says is lost.
-    return seen, problem, {path for path, data in before.items() if not after.get(path, b"").startswith(data)}
+    return seen, problem, {path for path in found if path.endswith(".log") and not after[path].startswith(found[path])}
 
 
 def differences(one: Shown, other: Shown) -> set[str]:
@@ -77,14 +88,15 @@ def differences(one: Shown, other: Shown) -> set[str]:
     return differ
 
 
-def repaired(files: SimulatedFiles) -> SimulatedFiles:
+def repaired(found: dict[str, bytes]) -> dict[str, bytes]:
+    files = on_disk(found)
     for _ in Repair(files, DATA, 0, None, MetadataRebuild(files, DATA, 0, ())).run():
         pass
-    return files
+    return files.written_state()
 
 
 def require_repair_brings_all_back(found: dict[str, bytes], ending: str, what: str) -> None:
-    seen, problem, changed = look(repaired(on_disk(found)))
+    seen, problem, changed = look(repaired(found))
     assert not problem, what
     assert not changed, what
     assert seen is not None
@@ -104,7 +116,7 @@ def test_no_flipped_bit_loses_anything(ending: str, path: str, caplog: pytest.Lo
         bent[bit // 8] ^= 1 << bit % 8
         found = {**sound, path: bytes(bent)}
         what = f"bit {bit} of {path}: {bytes(bent)!r}"
-        seen, problem, changed = look(on_disk(found))
+        seen, problem, changed = look(found)
         assert not changed, f"{what}: the broker has changed or removed {changed}"
         if problem:
             assert "\n" not in problem, what

@@ -19,7 +19,7 @@ from kit.exchange import STAMP_MS, Exchange, make_topic, produce_request
 from kit.group_requests import commit, committed
 from kit.known_ids import known_ids
 from kit.nodes import ask, partition_of, pass_time, start_node
-from kit.simulated_disk import Directory
+from kit.simulated_disk import Directory, Inode
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.node import Node
@@ -131,29 +131,21 @@ def small_files(ending: str) -> list[str]:
 
 
 def on_disk(found: dict[str, bytes]) -> SimulatedFiles:
-    """A disk with these files, all written at the same moment and synced."""
+    """A disk with these files, all written at the same moment and synced. Made without a call: there are many."""
     files = SimulatedFiles()
-    directories: set[Path] = set()
-    for name, data in found.items():
-        path = Path(name)
-        if path.parent not in directories:
-            files.make_directory(path.parent, parents=True)
-            directories.add(path.parent)
-        file = files.open(path, create=True)
-        if data:
-            file.pwritev([data], 0)
-        file.inode.sync()
-        file.close()
-    _make_durable(files.root)
-    files.history.clear()
+    for path, data in found.items():
+        *parents, name = path.strip("/").split("/")
+        directory = files.root
+        for parent in parents:
+            below = directory.entries.get(parent)
+            if below is None:
+                below = directory.entries[parent] = directory.durable[parent] = Directory()
+            assert isinstance(below, Directory)
+            directory = below
+        inode = Inode()
+        inode.data, inode.synced = bytearray(data), bytearray(data)
+        directory.entries[name] = directory.durable[name] = inode
     return files
-
-
-def _make_durable(directory: Directory) -> None:
-    directory.durable = dict(directory.entries)
-    for entry in directory.entries.values():
-        if isinstance(entry, Directory):
-            _make_durable(entry)
 
 
 def shown(node: Node) -> Shown:
