@@ -336,13 +336,15 @@ class World:
         something: only what never came to the disk has to be made anew.
         """
         is_short = False
-        for topic in self.model.topics.values():
-            for index, known in enumerate(topic.partitions):
-                is_short |= (is_closed := self.node.catalog.partition(topic.name, index) is None)
-                if is_closed and (known.promised or known.promised_end) and topic.name not in self.model.deleting:
-                    raise Violation(
-                        f"{topic.name}-{index} holds records, and a start without an inode does not open it"
-                    )
+        for name, found in self.node.catalog.topics.items():
+            for index, partition in enumerate(found.partitions):
+                if partition is not None:
+                    continue
+                is_short = True
+                topic = self.model.topics.get(name)
+                known = topic.partitions[index] if topic is not None and index < len(topic.partitions) else None
+                if known is not None and (known.promised or known.promised_end) and name not in self.model.deleting:
+                    raise Violation(f"{name}-{index} holds records and is not opened by a start without an inode")
         return is_short
 
     def _meet(self, loss: Loss | None) -> None:
