@@ -7,16 +7,20 @@ Where that is, and which logs there are, is the manager's (`manager.py`); what o
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.storage.delayed_removal import remove_tree
+from ottla.storage.disk_errors import is_full
 from ottla.storage.index_cache import IndexCache
 from ottla.storage.layout import (
     CLUSTER_METADATA_TOPIC,
     INDEX_OFFSET_CHECKPOINT_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
+    PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
     REPLICATION_OFFSET_CHECKPOINT_FILE,
     partition_directory_name,
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
     from ottla.storage.load_progress import LoadProgress
     from ottla.storage.log import Log
     from ottla.storage.log_directory import LogDirectory
+
+logger = logging.getLogger(__name__)
 
 
 class LogOpening:
@@ -54,7 +60,7 @@ class LogOpening:
         path = home.path / partition_directory_name(wanted.topic, wanted.partition)
         try:
             if not is_marked:
-                write_partition_metadata(self._files, path, wanted.topic_id)
+                self._mark(path, wanted)
             log = open_log(
                 self._files,
                 path,
@@ -87,6 +93,17 @@ class LogOpening:
         except OSError as error:
             home.mark_failed(error)
             raise
+
+    def _mark(self, path: Path, wanted: WantedLog) -> None:
+        """Say whose the directory is, where a crash left that blank. Without room for a file the log is opened all the
+        same: the metadata say it, too, and they are what a start goes by. Raises OSError.
+        """
+        try:
+            write_partition_metadata(self._files, path, wanted.topic_id)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            logger.warning("%s is written by a later start: %s", path / PARTITION_METADATA_FILE, error.strerror)
 
     def make(self, wanted: WantedLog, home: LogDirectory) -> Log:
         """Make a partition's directory and open its empty log. What lies under its name goes out of the way first.

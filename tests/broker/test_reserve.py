@@ -363,6 +363,20 @@ def test_a_start_without_an_inode_serves_what_there_is_and_deletes_topics(caplog
     assert after.log_manager.was_clean
 
 
+def test_a_start_without_an_inode_opens_a_log_whose_id_a_crash_left_blank(caplog: pytest.LogCaptureFixture) -> None:
+    node, files, clock = life()
+    make_topic(node, "t")
+    assert produced(node) == ErrorCode.NONE
+    node.stop()
+    files = files.successor()
+    marked = files.open(DATA / "t-0" / "partition.metadata", writable=True)
+    marked.pwritev([bytes(marked.size())], 0)
+    files.fail("open", "*.tmp", errno.ENOSPC, times=None)
+    again, _, _ = life(files, clock)
+    assert partition_of(again).log.log_end_offset == 1
+    assert "/data/t-0/partition.metadata is written by a later start: No space left on device" in caplog.text
+
+
 # -- seeing it
 
 
