@@ -18,6 +18,7 @@ from ottla.broker.buffers import ARENA_BYTES, FIRST_BYTES, POOL_BYTES, READ_BYTE
 from ottla.broker.connection import Connection
 from ottla.broker.connections import Connections
 from ottla.broker.context import Peer
+from ottla.broker.memory_reserve import MemoryReserve
 from ottla.broker.metrics import Metrics
 from ottla.broker.pending import Pending
 from ottla.broker.slot import Slot
@@ -84,6 +85,7 @@ class Shell:
         self.answer_memory = AnswerMemory(
             self.config.ottla_connections_max_unsent_bytes, self.turn, self.timers, self.clock.monotonic_ms
         )
+        self.memory_reserve = MemoryReserve(self.timers, self.clock.monotonic_ms)
         self.connections = Connections(self, self.answers)  # type: ignore[arg-type]  # a node without storage
 
     def connect(self, *, takes: bool = True) -> tuple[Connection, SlowTransport | FakeTransport]:

@@ -7,16 +7,13 @@ from kit.kafka_indexes import BATCHES, START_MS, TOPICS, Segment, batches, kept_
 from kit.logs import DIRECTORY, append, disk, open_test_log, sync
 from kit.simulated_files import SimulatedFiles
 
-from ottla.protocol.records.batch import iter_batches
+from ottla.protocol.records.batch import iter_batches, parse_header
 from ottla.storage import layout
 from ottla.storage.log import Log
 from ottla.storage.verify import Verification
 
-ANEW = {
-    "after a crash": {"was_clean": False, "recovery_point": 0},
-    "after a clean stop": {"was_clean": True, "recovery_point": 1 << 20},
-}
-"""Starts on a directory whose index files are missing."""
+ANEW = {"after a crash": False, "after a clean stop": True}
+"""Starts on a directory whose index files are missing, and whether a clean stop came before."""
 
 
 def files_of(files: SimulatedFiles) -> list[Segment]:
@@ -35,6 +32,12 @@ def files_of(files: SimulatedFiles) -> list[Segment]:
         )
         for base_offset in bases
     ]
+
+
+def end_offset(topic: str) -> int:
+    """Where the log of a topic ends that Kafka wrote, and so what a clean stop writes as its recovery point."""
+    last = _whole_batches(kept_segments(topic)[-1].log)[-1]
+    return parse_header(last).next_offset
 
 
 def appended(topic: str, at_once: int) -> SimulatedFiles:
@@ -83,7 +86,8 @@ def test_indexes_that_are_made_anew_are_those_that_kafka_makes(topic: str, start
     files = disk()
     for segment in kept_segments(topic):
         files.write_atomically(layout.log_file(DIRECTORY, segment.base_offset), segment.log)
-    log: Log = open_test_log(files, TOPICS[topic], **ANEW[start])  # type: ignore[arg-type]  # by name
+    recovery_point = end_offset(topic) if ANEW[start] else 0
+    log: Log = open_test_log(files, TOPICS[topic], was_clean=ANEW[start], recovery_point=recovery_point)
     for sealed in log.segments:
         sealed.floor(log.log_end_offset)  # a sealed one's index is made when it is used
     sync(log)
@@ -103,6 +107,6 @@ def test_kafka_s_directory_is_sound_and_a_clean_start_and_stop_change_nothing(to
             files.write_atomically(path, data)
     findings = [found for found in Verification(files, DIRECTORY.parent).run() if str(DIRECTORY) in str(found)]
     assert not [found for found in findings if "index" in str(found)], findings
-    log = open_test_log(files, TOPICS[topic], recovery_point=1 << 20)
+    log = open_test_log(files, TOPICS[topic], recovery_point=end_offset(topic))
     log.close()
     assert files_of(files) == kept_segments(topic)
