@@ -39,7 +39,7 @@ MAX_FORMS = 256
 """Forms remembered per connection; a client that reads more partitions one by one takes the long way for the rest."""
 
 MOST_COPIED_BYTES = 1 << 20
-"""Of one answer, where the transport cannot send a map. What is read by the long way asks for memory first."""
+"""Of one answer, where the transport cannot send a map. What the whole handler reads asks for memory first."""
 
 NO_SESSION_EPOCH = -1
 READ_COMMITTED = 1

@@ -10,7 +10,7 @@ operations. Such a request names the page's own host. What cannot be a page's na
 - what `ottla.http.listener` is set to, and this machine's own name;
 - no `Host` at all, which no browser omits.
 
-Pages ask this where the port is bound to loopback addresses only: whoever binds it to others wants to be reached there
+Pages ask this where the port is bound to loopback addresses only: a port bound to others is meant to be reached there
 by any name. Operations always ask. See OWASP, "DNS rebinding"; RFC 9110, section 15.5.20 (421).
 """
 

@@ -82,7 +82,7 @@ def _readyz(node: Node, accepts_requests: Callable[[], bool]) -> Page:
 
 def _status(node: Node, accepts_requests: Callable[[], bool]) -> tuple[bool, str]:
     """Whether clients may come, and how it stands in words."""
-    # Below the reserve records are refused, and whoever reads, commits or makes room has to get here all the same.
+    # Below the reserve records are refused; clients that read, commit or make room must be served all the same.
     takes_writes = any(directory.has_taken_all for directory in node.log_manager.directories)
     if not accepts_requests():
         return False, "not accepting requests"
