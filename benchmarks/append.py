@@ -19,9 +19,9 @@ from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.checksum import crc32c
 from ottla.protocol.records.record import Record
 from ottla.protocol.types import Buffer
-from ottla.storage.append import AppendEntry
-from ottla.storage.files import OsFiles
-from ottla.storage.recovery import open_log
+from ottla.storage.files.files import OsFiles
+from ottla.storage.log.append import AppendEntry
+from ottla.storage.recovery.recovery import open_log
 
 NOW_MS = 1_700_000_000_000
 

@@ -170,12 +170,12 @@ def _asked(workload: str, node: Any) -> list[bytes]:
 
 def _broker(directory: str, taker: socket.socket) -> tuple[Any, Any]:
     """A node with a topic, and a connection whose answers go to `taker`."""
-    from ottla.broker.catalog import NewTopic
-    from ottla.broker.connections import Connections
+    from ottla.broker.catalog.catalog import NewTopic
+    from ottla.broker.net.connections import Connections
     from ottla.broker.node import Node
     from ottla.config.broker import BrokerConfig
-    from ottla.storage import os_file
-    from ottla.storage.residency import ResidencyProbe
+    from ottla.storage.files import os_file
+    from ottla.storage.files.residency import ResidencyProbe
 
     # Valgrind does not know cachestat(2), and the pages are in memory.
     ResidencyProbe.is_resident = lambda *_: True  # type: ignore[method-assign]  # stands in for what valgrind lacks

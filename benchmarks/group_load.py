@@ -19,8 +19,8 @@ from ottla.config.broker import BrokerConfig
 from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.record import Record
 from ottla.protocol.stored.group import OffsetCommitKey, OffsetCommitValue, encode_group_key, encode_group_value
-from ottla.storage.append import AppendEntry
-from ottla.storage.layout import OFFSETS_TOPIC
+from ottla.storage.formats.layout import OFFSETS_TOPIC
+from ottla.storage.log.append import AppendEntry
 
 PARTITIONS_OF_A_GROUP = 10
 STAMP_MS = 1_700_000_000_000

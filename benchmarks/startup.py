@@ -42,7 +42,7 @@ from ottla.broker.metadata.wishes import NewTopic, TopicOutcome
 from ottla.broker.node import Node
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.records.checksum import crc32c
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 
 START_PROMISE_S = 3.0
 SEVERAL = 8

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, TypeAlias
 
-from ottla.broker.listening import bind_address
+from ottla.broker.net.listening import bind_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable

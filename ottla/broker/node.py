@@ -12,38 +12,38 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.broker.answer_memory import AnswerMemory
-from ottla.broker.catalog import Catalog
-from ottla.broker.chores import Chores
-from ottla.broker.descriptors import descriptor_limit, shares_of
-from ottla.broker.disk import QueuedSyncer, ThreadedSyncer
-from ottla.broker.dispatch import RequestDispatcher, advertised_apis
-from ottla.broker.fetch_sessions import FetchSessions
-from ottla.broker.log_cleaner import LogCleaner
-from ottla.broker.memory_reserve import MemoryReserve
-from ottla.broker.metrics import Metrics
-from ottla.broker.partition import Partition, PartitionServices
-from ottla.broker.producer_ids import ProducerIds
-from ottla.broker.profiles import profile_named
-from ottla.broker.timers import Timers
-from ottla.broker.turn import Turn
-from ottla.broker.workers import InlineWorkers, OneAtATime, ThreadedWorkers
+from ottla.broker.catalog.catalog import Catalog
+from ottla.broker.catalog.producer_ids import ProducerIds
+from ottla.broker.chores.chores import Chores
+from ottla.broker.chores.log_cleaner import LogCleaner
+from ottla.broker.fetch.fetch_sessions import FetchSessions
+from ottla.broker.partitions.partition import Partition, PartitionServices
+from ottla.broker.requests.dispatch import RequestDispatcher, advertised_apis
+from ottla.broker.requests.profiles import profile_named
+from ottla.broker.runtime.answer_memory import AnswerMemory
+from ottla.broker.runtime.descriptors import descriptor_limit, shares_of
+from ottla.broker.runtime.disk import QueuedSyncer, ThreadedSyncer
+from ottla.broker.runtime.memory_reserve import MemoryReserve
+from ottla.broker.runtime.metrics import Metrics
+from ottla.broker.runtime.timers import Timers
+from ottla.broker.runtime.turn import Turn
+from ottla.broker.runtime.workers import InlineWorkers, OneAtATime, ThreadedWorkers
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.clock import SystemClock
-from ottla.storage.clock_trust import ClockLimits, ClockTrust
-from ottla.storage.disk_errors import level_of
-from ottla.storage.layout import OFFSETS_TOPIC
-from ottla.storage.manager import LogManager
+from ottla.storage.directories.manager import LogManager
+from ottla.storage.files.clock import SystemClock
+from ottla.storage.files.clock_trust import ClockLimits, ClockTrust
+from ottla.storage.files.disk_errors import level_of
+from ottla.storage.formats.layout import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from ottla.broker.disk import GroupSyncer
+    from ottla.broker.catalog.topic import Topic
     from ottla.broker.groups.coordinator import GroupCoordinator
-    from ottla.broker.topic import Topic
-    from ottla.broker.workers import Post, Workers
+    from ottla.broker.runtime.disk import GroupSyncer
+    from ottla.broker.runtime.workers import Post, Workers
     from ottla.config.broker import BrokerConfig
-    from ottla.storage.clock import Clock
-    from ottla.storage.files import Files
-    from ottla.storage.log import Log
+    from ottla.storage.files.clock import Clock
+    from ottla.storage.files.files import Files
+    from ottla.storage.log.log import Log
 
 LOG = logging.getLogger("ottla.node")
 
@@ -248,7 +248,7 @@ class Node:
 
 
 def _os_files(config: BrokerConfig) -> Files:
-    from ottla.storage.files import OsFiles
+    from ottla.storage.files.files import OsFiles
 
     most = max(1, shares_of(config, descriptor_limit()).logs // 2)
     return OsFiles(max_descriptors=most, max_maps=most)

@@ -15,11 +15,11 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from ottla.broker.listening import StartError, shown
+from ottla.broker.net.listening import StartError, shown
 from ottla.broker.notify import notify
-from ottla.broker.repeated_lines import RepeatedLines
+from ottla.broker.runtime.repeated_lines import RepeatedLines
 from ottla.broker.server import Server
-from ottla.storage.load_progress import LoadInterrupted
+from ottla.storage.directories.load_progress import LoadInterrupted
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig

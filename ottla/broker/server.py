@@ -21,15 +21,15 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
-from ottla.broker.connections import Connections
-from ottla.broker.descriptors import LEAST_DESCRIPTORS, RAISED_BY, descriptor_limit, shortage
 from ottla.broker.http_port import HttpPort
-from ottla.broker.listening import StartError, bind, explain, shown
-from ottla.broker.loop_watch import LoopWatch
+from ottla.broker.net.connections import Connections
+from ottla.broker.net.listening import StartError, bind, explain, shown
 from ottla.broker.node import Node
 from ottla.broker.notify import notify
-from ottla.broker.threads import ThreadStarter
-from ottla.storage.counted import counted
+from ottla.broker.runtime.descriptors import LEAST_DESCRIPTORS, RAISED_BY, descriptor_limit, shortage
+from ottla.broker.runtime.loop_watch import LoopWatch
+from ottla.broker.runtime.threads import ThreadStarter
+from ottla.storage.tools.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from ottla.broker.http.server import Operations, Pages
     from ottla.config.broker import BrokerConfig
     from ottla.config.listeners import Listener
-    from ottla.storage.clock import Clock
-    from ottla.storage.files import Files
+    from ottla.storage.files.clock import Clock
+    from ottla.storage.files.files import Files
 
 LOG = logging.getLogger("ottla.server")
 

@@ -16,17 +16,17 @@ from ottla.cli.batch_words import header_to_json, record_to_json
 from ottla.cli.show import json_bytes, show_hex
 from ottla.protocol.records.batch import BatchHeader, CorruptBatch, Record
 from ottla.protocol.records.formats import any_crc_matches, decode_any
-from ottla.storage import layout
-from ottla.storage.checkpoint import BrokenFile, read_offsets
-from ottla.storage.directory_shapes import SEGMENT_OF_0_7
-from ottla.storage.files import File, Files
-from ottla.storage.index_reading import OFFSET_ENTRY, TIME_ENTRY, read_index
-from ottla.storage.kafka_uuid import uuid_to_text
-from ottla.storage.leader_epoch_checkpoint import read_leader_epochs
-from ottla.storage.producer_state import CorruptSnapshot, parse_snapshot
-from ottla.storage.scan import walk, with_inner_offsets
-from ottla.storage.transactions import ENTRY as TRANSACTION_ENTRY
-from ottla.storage.transactions import AbortedTransaction
+from ottla.storage.directories.directory_shapes import SEGMENT_OF_0_7
+from ottla.storage.files.files import File, Files
+from ottla.storage.formats import layout
+from ottla.storage.formats.checkpoint import BrokenFile, read_offsets
+from ottla.storage.formats.kafka_uuid import uuid_to_text
+from ottla.storage.formats.leader_epoch_checkpoint import read_leader_epochs
+from ottla.storage.index.index_reading import OFFSET_ENTRY, TIME_ENTRY, read_index
+from ottla.storage.producers.producer_state import CorruptSnapshot, parse_snapshot
+from ottla.storage.producers.transactions import ENTRY as TRANSACTION_ENTRY
+from ottla.storage.producers.transactions import AbortedTransaction
+from ottla.storage.segment.scan import walk, with_inner_offsets
 
 Row = dict[str, Any]
 """One JSON object; the values are what `json.dumps` takes."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ottla.cli.batch_words import header_to_json, record_to_json
 from ottla.cli.show import show_hex
-from ottla.storage.explain import Explanation
-from ottla.storage.index_reading import IndexStep
+from ottla.storage.index.index_reading import IndexStep
+from ottla.storage.tools.explain import Explanation
 
 
 def explanation_to_json(told: Explanation) -> dict[str, object]:

@@ -9,9 +9,9 @@ import click
 from ottla.cli.batch_words import codec_of, flags_of, header_fields, offsets_of
 from ottla.cli.show import show_bytes, show_hex, show_size, show_time
 from ottla.protocol.records.batch import MAGIC
-from ottla.storage.counted import counted
-from ottla.storage.explain import BatchStep, Ending, Explanation, RecordStep, ScannedBatch, ScanStep, SegmentStep
-from ottla.storage.index_reading import IndexStep
+from ottla.storage.index.index_reading import IndexStep
+from ottla.storage.tools.counted import counted
+from ottla.storage.tools.explain import BatchStep, Ending, Explanation, RecordStep, ScannedBatch, ScanStep, SegmentStep
 
 _NEIGHBOURS = 3
 """Segments and scanned batches that are shown on either side of what was chosen, in long lists."""

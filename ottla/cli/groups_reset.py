@@ -15,7 +15,7 @@ from ottla.cli.offset_reset import Reset, ResetTo, plan_reset
 from ottla.cli.parameters import Number
 from ottla.cli.show import parse_time
 from ottla.cli.tables import table_lines
-from ottla.storage.counted import counted
+from ottla.storage.tools.counted import counted
 
 if TYPE_CHECKING:
     from ottla.client import Admin, TopicPartition

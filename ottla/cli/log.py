@@ -59,7 +59,7 @@ def dump(path: Path, with_records: bool, as_json: bool) -> None:
     require_posix("ottla log dump")
     from ottla.cli.dump_rows import rows_of
     from ottla.cli.dump_text import lines_of
-    from ottla.storage.files import OsFiles
+    from ottla.storage.files.files import OsFiles
 
     with file_errors(), closed_pipe_ends_quietly():
         if not path.exists():
@@ -126,8 +126,8 @@ def explain(
     from ottla.cli.explain_text import explanation_lines
     from ottla.cli.partitions import find_partition
     from ottla.cli.show import parse_time
-    from ottla.storage.explain import Ending, NoSuchPartition, explain_offset, explain_timestamp
-    from ottla.storage.files import OsFiles
+    from ottla.storage.files.files import OsFiles
+    from ottla.storage.tools.explain import Ending, NoSuchPartition, explain_offset, explain_timestamp
 
     if (offset is None) == (timestamp is None):
         raise click.UsageError("give one of --offset and --timestamp, or --retention, --compaction")

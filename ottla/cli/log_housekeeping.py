@@ -13,7 +13,7 @@ from ottla.cli.log_operations import http_option, post
 from ottla.cli.partitions import require_partition
 from ottla.cli.show import show_size, show_time
 from ottla.cli.waiting import Waiting
-from ottla.storage.counted import counted
+from ottla.storage.tools.counted import counted
 
 POLL_S: Final = 0.2
 _UNFINISHED = ("waiting", "running")

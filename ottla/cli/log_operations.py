@@ -13,7 +13,7 @@ from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.partitions import require_partition
 from ottla.cli.show import show_size
 from ottla.cli.waiting import Waiting
-from ottla.storage.counted import counted
+from ottla.storage.tools.counted import counted
 
 DEFAULT_HTTP = "127.0.0.1:9644"
 TIMEOUT_S = 60
@@ -99,7 +99,7 @@ def trust_clock(address: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(answer))
         return
-    from ottla.storage.clock_trust import duration, shown
+    from ottla.storage.files.clock_trust import duration, shown
 
     wall, jump_ms = shown(answer["wall_ms"]), answer["jump_ms"]
     if answer["was_suspect"]:

@@ -16,7 +16,7 @@ from ottla.cli.tables import table_lines
 from ottla.cli.waiting import Waiting
 
 if TYPE_CHECKING:
-    from ottla.storage.strays import Stray
+    from ottla.storage.tools.strays import Stray
 
 
 @click.command(short_help="List what a start has set aside as -stray, and remove it.")
@@ -59,9 +59,9 @@ def strays(
       ottla log strays orders --remove --yes
     """
     require_posix("ottla log strays")
-    from ottla.storage.files import OsFiles
-    from ottla.storage.layout import LOCK_FILE
-    from ottla.storage.strays import StrayReason, find_strays, remove_stray
+    from ottla.storage.files.files import OsFiles
+    from ottla.storage.formats.layout import LOCK_FILE
+    from ottla.storage.tools.strays import StrayReason, find_strays, remove_stray
 
     if yes and not remove:
         raise click.UsageError("--yes goes with --remove: it answers the question")
@@ -104,7 +104,7 @@ def _is_meant(stray: Stray, names: tuple[str, ...]) -> bool:
 
 
 def _show(found: list[Stray], directory: Path, *, as_json: bool) -> None:
-    from ottla.storage.kafka_uuid import uuid_to_text
+    from ottla.storage.formats.kafka_uuid import uuid_to_text
 
     if as_json:
         for one in found:

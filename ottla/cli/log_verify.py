@@ -19,11 +19,11 @@ from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY, parse_partition
 from ottla.cli.progress import Bar
 from ottla.cli.show import show_size
 from ottla.cli.waiting import Waiting
-from ottla.storage.counted import counted
+from ottla.storage.tools.counted import counted
 
 if TYPE_CHECKING:
-    from ottla.storage.layout import TopicPartition
-    from ottla.storage.verify import Counts, Finding
+    from ottla.storage.formats.layout import TopicPartition
+    from ottla.storage.tools.verify import Counts, Finding
 
 STATUS_UNSURE = 3
 """Something was found that the next start looks at and mends, and no damage."""
@@ -86,9 +86,9 @@ def verify(
     """
     require_posix("ottla log verify")
     from ottla.broker.metadata.rebuild import MetadataRebuild
-    from ottla.storage.files import OsFiles
-    from ottla.storage.repair import DirectoryInUse, Repair
-    from ottla.storage.verify import NothingToVerify, Severity, Verification
+    from ottla.storage.files.files import OsFiles
+    from ottla.storage.tools.repair import DirectoryInUse, Repair
+    from ottla.storage.tools.verify import NothingToVerify, Severity, Verification
 
     if not repair and (yes or node_id is not None):
         raise click.UsageError("--yes and --node-id are for --repair")

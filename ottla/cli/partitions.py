@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ottla.storage.layout import DirectoryKind, TopicPartition, parse_partition_directory
+from ottla.storage.formats.layout import DirectoryKind, TopicPartition, parse_partition_directory
 
 DEFAULT_LOG_DIRECTORY = Path("data")
 """Where `ottla serve` keeps its data unless it is told otherwise."""

@@ -11,7 +11,7 @@ import time
 import click
 
 from ottla.cli.show import show_size
-from ottla.storage.counted import counted
+from ottla.storage.tools.counted import counted
 
 _REFRESH_S = 0.2
 _LINE_EVERY_S = 10.0

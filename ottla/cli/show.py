@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from ottla.storage.counted import counted
+from ottla.storage.tools.counted import counted
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*")

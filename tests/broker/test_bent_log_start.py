@@ -14,9 +14,9 @@ from ottla.broker.metadata.rebuild import MetadataRebuild
 from ottla.broker.node import Node
 from ottla.protocol.api.delete_records import DeleteRecordsRequest
 from ottla.storage.errors import StorageError
-from ottla.storage.repair import Repair
-from ottla.storage.verify import Verification
-from ottla.storage.verify_findings import Severity
+from ottla.storage.tools.repair import Repair
+from ottla.storage.tools.verify import Verification
+from ottla.storage.tools.verify_findings import Severity
 
 STARTS = DATA / "log-start-offset-checkpoint"
 COPY = DATA / "ottla-log-start-offset-copy"

@@ -24,7 +24,7 @@ from ottla.broker.metadata.rebuild import MetadataRebuild
 from ottla.broker.node import Node
 from ottla.config.broker import BrokerConfig
 from ottla.storage.errors import StorageError
-from ottla.storage.repair import Repair
+from ottla.storage.tools.repair import Repair
 
 PAGE = Path(__file__).parents[2] / "docs" / "durability.md"
 PLACES = ("d", "c", "__consumer_offsets")

@@ -22,9 +22,9 @@ from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsRespo
 from ottla.protocol.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.records.batch import decode_batch, iter_batches
-from ottla.storage.repair import Repair
-from ottla.storage.verify import Verification
-from ottla.storage.verify_findings import Severity
+from ottla.storage.tools.repair import Repair
+from ottla.storage.tools.verify import Verification
+from ottla.storage.tools.verify_findings import Severity
 
 KEYS: dict[str, object] = {"log_segment_bytes": 1024, "offsets_topic_num_partitions": 1}
 RECORDS = 12

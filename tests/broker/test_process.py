@@ -10,7 +10,7 @@ from kit.broker import STOP_TIMEOUT_S, BrokerProcess
 from kit.command import run
 from kit.wire import Wire
 
-from ottla.broker.repeated_lines import AT_ONCE
+from ottla.broker.runtime.repeated_lines import AT_ONCE
 
 CLEAN = ".kafka_cleanshutdown"
 NOHUP = ("/bin/sh", "-c", 'trap "" HUP; exec "$@"', "sh")

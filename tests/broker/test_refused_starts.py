@@ -11,13 +11,13 @@ from kit.left_behind import METADATA, left_behind, logs_of
 from kit.nodes import DATA, start_node
 from kit.simulated_files import SimulatedFiles
 
-from ottla.broker.catalog import NewTopic
+from ottla.broker.catalog.catalog import NewTopic
 from ottla.broker.metadata.image import MetadataError
 from ottla.protocol.stored.metadata import PartitionChangeRecord
-from ottla.storage import layout
-from ottla.storage.checkpoint import write_offsets
 from ottla.storage.errors import StorageError
-from ottla.storage.scan import walk
+from ottla.storage.formats import layout
+from ottla.storage.formats.checkpoint import write_offsets
+from ottla.storage.segment.scan import walk
 
 Deed = Callable[[], SimulatedFiles]
 

@@ -16,7 +16,7 @@ import pytest
 from kit.exchange import batch, fetch_request, produce_request
 
 from ottla.broker import server as server_module
-from ottla.broker.listening import StartError
+from ottla.broker.net.listening import StartError
 from ottla.broker.process import new_event_loop
 from ottla.broker.server import LoopTimers, Server, human_bytes, raise_file_limit
 from ottla.config.broker import BrokerConfig
@@ -25,9 +25,9 @@ from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.headers import decode_response_header, encode_request_header
 from ottla.protocol.message import Request, Response, decode, encode
+from ottla.storage.directories.log_closing import CloseProgress
 from ottla.storage.errors import StorageError
-from ottla.storage.log import Log
-from ottla.storage.log_closing import CloseProgress
+from ottla.storage.log.log import Log
 
 
 @pytest.fixture(params=["uvloop", "asyncio"])

@@ -15,14 +15,14 @@ import pytest
 from kit.exchange import batch
 from kit.old_directories import tree
 
-from ottla.broker.catalog import Catalog, NewTopic, TopicOutcome
-from ottla.broker.listening import StartError
+from ottla.broker.catalog.catalog import Catalog, NewTopic, TopicOutcome
+from ottla.broker.net.listening import StartError
 from ottla.broker.node import Node
 from ottla.broker.server import Server
 from ottla.config.broker import BrokerConfig
+from ottla.storage.directories.load_progress import LoadInterrupted
 from ottla.storage.errors import StorageError
-from ottla.storage.files import OsFiles
-from ottla.storage.load_progress import LoadInterrupted
+from ottla.storage.files.files import OsFiles
 
 
 def config(directory: Path) -> BrokerConfig:

@@ -16,14 +16,14 @@ NOT_AT_START = {
     "prometheus_client",  # only a scrape
     "crcmod",  # only where crc32c has no wheel
     "ottla.broker.http",  # only the first connection to the HTTP port, which is open by default
-    "ottla.broker.exposition",
+    "ottla.broker.telemetry.exposition",
     "ottla.broker.groups.coordinator",  # only where there are groups, or somebody asks for one
     "ottla.broker.api.describe_configs",  # handlers come with their first request, but for the four of a first produce
     "re2",
     "ottla.client",
     "ottla.spark",
-    "ottla.storage.verify",
-    "ottla.storage.explain",
+    "ottla.storage.tools.verify",
+    "ottla.storage.tools.explain",
     "pyspark",
     "pyarrow",
     "numpy",

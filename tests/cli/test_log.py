@@ -17,11 +17,11 @@ from kit.seed_examples import SEED_EXAMPLES, TIMESTAMP_MS, SeedExample, make_see
 from ottla.cli.main import main
 from ottla.protocol.records.batch import Record, encode_batch
 from ottla.protocol.stored.metadata import TopicRecord, encode_metadata_record
-from ottla.storage import layout
-from ottla.storage.checkpoint import write_offsets
-from ottla.storage.files import OsFiles
-from ottla.storage.layout import TopicPartition
-from ottla.storage.transactions import AbortedTransaction, encode_transaction_index
+from ottla.storage.files.files import OsFiles
+from ottla.storage.formats import layout
+from ottla.storage.formats.checkpoint import write_offsets
+from ottla.storage.formats.layout import TopicPartition
+from ottla.storage.producers.transactions import AbortedTransaction, encode_transaction_index
 
 
 def ottla(*arguments: object) -> Result:

@@ -14,14 +14,14 @@ import pytest
 from click.testing import CliRunner
 from kit.command import Said, run
 
-from ottla.broker.catalog import NewTopic
+from ottla.broker.catalog.catalog import NewTopic
 from ottla.broker.node import Node
 from ottla.cli.main import main
 from ottla.config.broker import BrokerConfig
-from ottla.storage.files import OsFiles
-from ottla.storage.kafka_uuid import uuid_to_text
-from ottla.storage.layout import parse_partition_directory
-from ottla.storage.partition_metadata import write_partition_metadata
+from ottla.storage.files.files import OsFiles
+from ottla.storage.formats.kafka_uuid import uuid_to_text
+from ottla.storage.formats.layout import parse_partition_directory
+from ottla.storage.formats.partition_metadata import write_partition_metadata
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_a_directory_whose_broker_runs_is_listed_and_not_touched(data: Path) -> 
 
 def test_a_removal_that_is_cut_short_is_finished_by_the_next_start(data: Path) -> None:
     (stray,) = data.glob("else-0*")
-    with mock.patch("ottla.storage.strays.remove_tree", side_effect=OSError(5, "Input/output error")):
+    with mock.patch("ottla.storage.tools.strays.remove_tree", side_effect=OSError(5, "Input/output error")):
         said = run("log", "strays", "else", "--remove", "--yes", "--log-dir", data)
     assert said.status == 1
     assert "else-0" not in left(data)

@@ -17,10 +17,10 @@ from ottla.cli.log_operations import DEFAULT_HTTP
 from ottla.cli.main import main
 from ottla.cli.probe import parse_address
 from ottla.config.broker import BrokerConfig
-from ottla.storage.clock import SystemClock
-from ottla.storage.clock_checkpoint import write_known_time
-from ottla.storage.clock_trust import KnownTime
-from ottla.storage.files import OsFiles
+from ottla.storage.files.clock import SystemClock
+from ottla.storage.files.clock_trust import KnownTime
+from ottla.storage.files.files import OsFiles
+from ottla.storage.formats.clock_checkpoint import write_known_time
 
 
 class Served(NamedTuple):

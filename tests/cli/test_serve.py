@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kit.broker import BrokerProcess
 
-from ottla.storage import layout
+from ottla.storage.formats import layout
 
 TIMEOUT_S = 60.0
 

@@ -32,7 +32,7 @@ main(sys.argv[1:])
 """
 """The command line that speaks sooner, so that the test is short."""
 SLOW = """
-from ottla.storage.files import OsFiles
+from ottla.storage.files.files import OsFiles
 for name in ("open", "list_directory", "list_subdirectories", "is_directory", "size"):
     setattr(OsFiles, name, lambda *_: sys.stdin.read())
 """

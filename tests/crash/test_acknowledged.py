@@ -19,15 +19,15 @@ from kit.nodes import DATA, ask_for, partition_of, pass_time, start_node
 from kit.simulated_disk import PAGE_BYTES
 from kit.simulated_files import CrashPoint, SimulatedFiles
 
-from ottla.broker.catalog import NewTopic
+from ottla.broker.catalog.catalog import NewTopic
 from ottla.broker.node import Node
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode
-from ottla.storage.damage import checksum_matches
-from ottla.storage.scan import walk
+from ottla.storage.segment.damage import checksum_matches
+from ottla.storage.segment.scan import walk
 
 
 def answer_of(response: object) -> ProduceResponse.PartitionProduceResponse:

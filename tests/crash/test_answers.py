@@ -32,9 +32,9 @@ from kit.group_requests import (
 from kit.nodes import ask_for, pass_time, start_node
 from kit.simulated_files import CrashPoint, SimulatedFiles
 
-from ottla.broker.context import Peer
 from ottla.broker.node import Node
-from ottla.broker.pending import Pending
+from ottla.broker.requests.context import Peer
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest
 from ottla.protocol.api.alter_configs import AlterConfigsRequest
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -50,7 +50,7 @@ from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.api.update_features import UpdateFeaturesRequest
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Struct
-from ottla.storage.directory_status import DirectoryState
+from ottla.storage.directories.directory_status import DirectoryState
 
 SEEDS = (1, 2)
 TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS, GROUP_RESOURCE = 2, 4, 16, 32

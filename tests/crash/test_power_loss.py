@@ -15,9 +15,9 @@ from kit.nodes import ask_for, start_node
 from kit.simulated_files import SimulatedFile, SimulatedFiles
 
 from ottla.broker.api import HANDLERS
-from ottla.broker.context import Context, Peer
 from ottla.broker.node import Node
-from ottla.broker.pending import Pending
+from ottla.broker.requests.context import Context, Peer
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api import ApiKey
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse

@@ -23,7 +23,7 @@ from ottla.protocol.api.fetch import FetchResponse
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import decode_batch, iter_batches
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 
 SEEDS = range(6)
 FLUSH_MS = 500

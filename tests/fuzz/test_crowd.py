@@ -6,7 +6,7 @@ import pytest
 from kit.fuzz.crowd import Ask, all_asks, peak_bytes
 from kit.fuzz.watch import Finding
 
-from ottla.broker.answer_memory import AnswerMemory
+from ottla.broker.runtime.answer_memory import AnswerMemory
 
 CROWD, LARGE_CROWD = 60, 150
 

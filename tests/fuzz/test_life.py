@@ -6,8 +6,8 @@ import pytest
 from kit.fuzz.life import Life
 from kit.fuzz.watch import Finding
 
-from ottla.broker.disk import GroupSyncer, QueuedSyncer
-from ottla.broker.threads import NoThread
+from ottla.broker.runtime.disk import GroupSyncer, QueuedSyncer
+from ottla.broker.runtime.threads import NoThread
 
 
 def test_who_waits_for_a_sync_that_finds_no_thread_is_answered() -> None:

@@ -15,8 +15,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kit.broker import BrokerDidNotStart, BrokerProcess
 
-from ottla.broker.connections import REFUSALS_SAID_EVERY_MS
-from ottla.broker.descriptors import LEAST_DESCRIPTORS, shares_of
+from ottla.broker.net.connections import REFUSALS_SAID_EVERY_MS
+from ottla.broker.runtime.descriptors import LEAST_DESCRIPTORS, shares_of
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.api.api_versions import ApiVersionsRequest
 from ottla.protocol.headers import encode_request_header

@@ -22,7 +22,7 @@ from ottla.protocol.api.list_offsets import ListOffsetsRequest
 from ottla.protocol.records.formats import decode_any, iter_any
 from ottla.protocol.records.legacy import iter_messages
 from ottla.protocol.records.record import Record
-from ottla.storage import layout
+from ottla.storage.formats import layout
 
 WAIT_S = 30
 TOPIC = "old"

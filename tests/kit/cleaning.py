@@ -10,9 +10,9 @@ from kit.simulated_files import CrashPoint
 
 from ottla.protocol.records.batch import decode_batch, iter_batches, parse_header
 from ottla.protocol.records.record import Record
-from ottla.storage.cleanable import LogToAssess, assess
-from ottla.storage.cleaner import LogCleaning
-from ottla.storage.log import Log
+from ottla.storage.cleaner.cleanable import LogToAssess, assess
+from ottla.storage.cleaner.cleaner import LogCleaning
+from ottla.storage.log.log import Log
 
 
 def no_checkpoint(_: int) -> None:

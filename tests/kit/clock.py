@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ManualClock:
-    """All clocks of `ottla.storage.clock.Clock`, moved by hand.
+    """All clocks of `ottla.storage.files.clock.Clock`, moved by hand.
 
     `advance` moves all, as life does; `set_wall` makes the calendar jump and leaves the others alone; a `suspend` is
     not counted by the monotonic clock; `reboot` begins a new count of the boot clock.

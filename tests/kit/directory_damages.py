@@ -12,10 +12,10 @@ from kit.nodes import DATA
 from kit.simulated_files import SimulatedFiles
 
 from ottla.protocol.records.batch import HEADER_BYTES
-from ottla.storage import layout
-from ottla.storage.checkpoint import read_offsets, write_offsets
-from ottla.storage.leader_epoch_checkpoint import EpochEntry, write_leader_epochs
-from ottla.storage.scan import walk
+from ottla.storage.formats import layout
+from ottla.storage.formats.checkpoint import read_offsets, write_offsets
+from ottla.storage.formats.leader_epoch_checkpoint import EpochEntry, write_leader_epochs
+from ottla.storage.segment.scan import walk
 
 
 def bad_batch(files: SimulatedFiles) -> int:

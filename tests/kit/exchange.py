@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from kit.transport import FakeTransport, feed
 
-from ottla.broker.catalog import NewTopic, TopicOutcome
-from ottla.broker.connections import Connections
+from ottla.broker.catalog.catalog import NewTopic, TopicOutcome
+from ottla.broker.net.connections import Connections
 from ottla.broker.node import Node
 from ottla.protocol.api import REGISTRY
 from ottla.protocol.api.fetch import FetchRequest

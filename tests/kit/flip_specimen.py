@@ -32,7 +32,7 @@ from ottla.protocol.records.control import (
     encode_end_transaction_marker,
 )
 from ottla.protocol.records.record import Record
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 
 KEYS: Final[dict[str, object]] = {
     "log_segment_bytes": 1024,

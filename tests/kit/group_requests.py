@@ -8,9 +8,9 @@ from kit.exchange import make_topic
 from kit.nodes import ask
 
 from ottla.broker.api import HANDLERS
-from ottla.broker.context import Context, Peer
 from ottla.broker.node import Node
-from ottla.broker.pending import Pending
+from ottla.broker.requests.context import Context, Peer
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse

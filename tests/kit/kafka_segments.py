@@ -15,9 +15,9 @@ from ottla.protocol.records.control import (
     encode_end_transaction_marker,
 )
 from ottla.protocol.records.record import Record
-from ottla.storage import layout
-from ottla.storage.log import Log
-from ottla.storage.transactions import AbortedTransaction, encode_transaction_index
+from ottla.storage.formats import layout
+from ottla.storage.log.log import Log
+from ottla.storage.producers.transactions import AbortedTransaction, encode_transaction_index
 
 ONE, TWO = 1000, 2000
 """Ids of transactional producers."""

@@ -33,5 +33,5 @@ def known_ids(seed: int) -> Iterator[None]:
         for place in PLACES:
             patches.enter_context(patch(place, drawn))
         sessions = SimpleNamespace(Random=lambda: random.Random(seed))
-        patches.enter_context(patch("ottla.broker.fetch_sessions.random", sessions))
+        patches.enter_context(patch("ottla.broker.fetch.fetch_sessions.random", sessions))
         yield

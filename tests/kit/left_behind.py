@@ -9,10 +9,10 @@ from kit.logs import NOW_MS, batch, sync, write_snapshot
 from kit.nodes import DATA, start_node
 from kit.simulated_files import SimulatedFiles
 
-from ottla.broker.catalog import NewTopic
+from ottla.broker.catalog.catalog import NewTopic
 from ottla.broker.metadata.reading import METADATA_DIRECTORY
-from ottla.storage.append import AppendEntry
-from ottla.storage.layout import TopicPartition
+from ottla.storage.formats.layout import TopicPartition
+from ottla.storage.log.append import AppendEntry
 
 ORDERS = TopicPartition("orders", 0)
 PLACE = DATA / "orders-0"

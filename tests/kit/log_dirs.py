@@ -13,12 +13,12 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.record import Record
-from ottla.storage.append import AppendEntry
-from ottla.storage.files import Files
-from ottla.storage.layout import parse_partition_directory
-from ottla.storage.log import Log
-from ottla.storage.log_homes import WantedLog
-from ottla.storage.manager import LogManager
+from ottla.storage.directories.log_homes import WantedLog
+from ottla.storage.directories.manager import LogManager
+from ottla.storage.files.files import Files
+from ottla.storage.formats.layout import parse_partition_directory
+from ottla.storage.log.append import AppendEntry
+from ottla.storage.log.log import Log
 
 ONE = Path("/one")
 TWO = Path("/two")

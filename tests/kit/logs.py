@@ -13,11 +13,11 @@ from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import Compression, decode_batch, encode_batch, iter_batches
 from ottla.protocol.records.record import Record
-from ottla.storage.append import AppendEntry, AppendResult
-from ottla.storage.health import DirectoryHealth
-from ottla.storage.log import Log
-from ottla.storage.producer_state import ProducerEntry, encode_snapshot
-from ottla.storage.recovery import open_log
+from ottla.storage.files.health import DirectoryHealth
+from ottla.storage.log.append import AppendEntry, AppendResult
+from ottla.storage.log.log import Log
+from ottla.storage.producers.producer_state import ProducerEntry, encode_snapshot
+from ottla.storage.recovery.recovery import open_log
 
 DIRECTORY = Path("/data/orders-0")
 TOPIC_ID = UUID(int=7)

@@ -9,10 +9,10 @@ from kit.clock import ManualClock
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.api import HANDLERS
-from ottla.broker.context import Context, Peer
 from ottla.broker.node import Node
-from ottla.broker.partition import Partition
-from ottla.broker.pending import Pending
+from ottla.broker.partitions.partition import Partition
+from ottla.broker.requests.context import Context, Peer
+from ottla.broker.runtime.pending import Pending
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.message import Request, Response, decode, encode

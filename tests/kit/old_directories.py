@@ -14,9 +14,9 @@ from uuid import UUID
 from kit.old_segments import STAMP_MS, new_batch, old_messages
 
 from ottla.protocol.records.record import Record
-from ottla.storage import layout
-from ottla.storage.files import OsFiles
-from ottla.storage.partition_metadata import write_partition_metadata
+from ottla.storage.files.files import OsFiles
+from ottla.storage.formats import layout
+from ottla.storage.formats.partition_metadata import write_partition_metadata
 
 Place = tuple[str, int]
 Holdings = dict[Place, list[Record]]

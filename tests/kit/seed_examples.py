@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ottla.protocol.records.batch import Record, encode_batch
-from ottla.storage import layout
+from ottla.storage.formats import layout
 
 TIMESTAMP_MS = 1_700_000_000_000
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kit.nodes import ask
 
-from ottla.broker.catalog import NewTopic
+from ottla.broker.catalog.catalog import NewTopic
 from ottla.broker.node import Node
 from ottla.protocol.api.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse

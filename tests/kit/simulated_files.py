@@ -24,7 +24,7 @@ from pathlib import Path
 
 from kit.simulated_disk import Change, Directory, Inode, Node, after_crash, contents, keep_some
 
-from ottla.storage.files import Buffer, File, Files, NotOpened
+from ottla.storage.files.files import Buffer, File, Files, NotOpened
 
 CHANGING_CALLS = frozenset(
     {

@@ -7,7 +7,7 @@ from uuid import UUID
 from kit.nodes import DATA
 from kit.simulated_files import SimulatedFiles
 
-from ottla.broker.catalog import NewPartitions, NewTopic, TopicOutcome
+from ottla.broker.catalog.catalog import NewPartitions, NewTopic, TopicOutcome
 from ottla.broker.metadata.reading import METADATA_DIRECTORY
 from ottla.broker.metadata.scan import scan_log
 from ottla.broker.node import Node

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Iterable
 
-from ottla.broker.connection import Connection
+from ottla.broker.net.connection import Connection
 
 
 class FakeTransport(asyncio.Transport):

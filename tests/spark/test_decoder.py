@@ -24,8 +24,8 @@ from ottla.spark import arrow, batches, record_bounds
 from ottla.spark.arrow import RecordDecoder
 from ottla.spark.batches import AbortedTransaction, Chunk, survey
 from ottla.spark.varints import PADDING_BYTES
-from ottla.storage.batch_cleaning import BatchCleaning
-from ottla.storage.offset_map import OffsetMap
+from ottla.storage.cleaner.batch_cleaning import BatchCleaning
+from ottla.storage.cleaner.offset_map import OffsetMap
 
 HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 SCHEMA = pa.schema(

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.metadata.wishes import QuotaOutcome, QuotaWish
-from ottla.broker.pending import Pending
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
+    from ottla.broker.requests.context import Context
 
 
 def handle(request: AlterClientQuotasRequest, context: Context) -> Pending[AlterClientQuotasResponse]:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.metadata.wishes import SET, ConfigOutcome, ConfigWish
-from ottla.broker.pending import Pending
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
+    from ottla.broker.requests.context import Context
 
 
 def handle(request: AlterConfigsRequest, context: Context) -> Pending[AlterConfigsResponse]:

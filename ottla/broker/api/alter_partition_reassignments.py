@@ -18,8 +18,8 @@ from ottla.protocol.api.alter_partition_reassignments import (
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
-    from ottla.broker.topic import Topic
+    from ottla.broker.catalog.topic import Topic
+    from ottla.broker.requests.context import Context
 
 _MANUAL = "The manual partition assignment includes"
 

@@ -13,7 +13,7 @@ from ottla.protocol.api.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
+    from ottla.broker.requests.context import Context
 
 
 def handle(request: AlterReplicaLogDirsRequest, context: Context) -> AlterReplicaLogDirsResponse:

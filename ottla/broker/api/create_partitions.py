@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.metadata.wishes import NewPartitions, TopicOutcome
-from ottla.broker.pending import Pending
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
+    from ottla.broker.requests.context import Context
 
 
 def handle(request: CreatePartitionsRequest, context: Context) -> Pending[CreatePartitionsResponse]:

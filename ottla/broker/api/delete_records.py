@@ -16,15 +16,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from ottla.broker.pending import Pending
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.layout import TopicPartition
+from ottla.storage.formats.layout import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
-    from ottla.broker.partition import Partition
-    from ottla.broker.topic import Topic
+    from ottla.broker.catalog.topic import Topic
+    from ottla.broker.partitions.partition import Partition
+    from ottla.broker.requests.context import Context
 
 HIGH_WATERMARK = -1
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.metadata.wishes import TopicOutcome
-from ottla.broker.pending import Pending
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
+    from ottla.broker.requests.context import Context
 
 FIRST_VERSION_WITH_IDS = 6
 FIRST_VERSION_WITH_DELETION_DISABLED = 3

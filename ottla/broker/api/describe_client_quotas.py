@@ -12,7 +12,7 @@ from ottla.protocol.api.describe_client_quotas import DescribeClientQuotasReques
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
+    from ottla.broker.requests.context import Context
 
 
 def handle(request: DescribeClientQuotasRequest, context: Context) -> DescribeClientQuotasResponse:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.descriptions import CLUSTER_OPERATIONS, NOT_ASKED, describe_broker
+from ottla.broker.catalog.descriptions import CLUSTER_OPERATIONS, NOT_ASKED, describe_broker
 from ottla.protocol.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
+    from ottla.broker.requests.context import Context
 
 BROKERS = 1
 CONTROLLERS = 2

@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.logger_levels import BROKER_LOGGER, describe_loggers
 from ottla.broker.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from ottla.broker.telemetry.logger_levels import BROKER_LOGGER, describe_loggers
 from ottla.config.options import ConfigSource
 from ottla.config.resources import ClientMetricsConfig, GroupConfig
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.layout import topic_name_problem
+from ottla.storage.formats.layout import topic_name_problem
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
+    from ottla.broker.requests.context import Context
     from ottla.config.options import ConfigEntry
 
 TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER, GROUP_RESOURCE, CLIENT_METRICS_RESOURCE)

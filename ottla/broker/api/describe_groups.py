@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
-    from ottla.broker.pending import Pending
+    from ottla.broker.requests.context import Context
+    from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 

@@ -12,8 +12,8 @@ from ottla.protocol.api.describe_log_dirs import DescribeLogDirsRequest, Describ
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
-    from ottla.storage.log_directory import LogDirectory
+    from ottla.broker.requests.context import Context
+    from ottla.storage.directories.log_directory import LogDirectory
 
 UNKNOWN_BYTES = -1
 """Where nobody knows how large the volume is."""

@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.pending import Pending
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.layout import topic_name_problem
+from ottla.storage.formats.layout import topic_name_problem
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
     from ottla.broker.node import Node
-    from ottla.storage.producer_state import ProducerEntry
+    from ottla.broker.requests.context import Context
+    from ottla.storage.producers.producer_state import ProducerEntry
 
 PRODUCERS_PER_STEP: Final = 2_000
 """Two to three milliseconds."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from ottla.protocol.api.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from ottla.protocol.errors import ErrorCode
-from ottla.storage.layout import CLUSTER_METADATA_TOPIC
+from ottla.storage.formats.layout import CLUSTER_METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
+    from ottla.broker.requests.context import Context
 
 PartitionData = DescribeQuorumResponse.PartitionData
 FIRST_VERSION_WITH_NODES = 2

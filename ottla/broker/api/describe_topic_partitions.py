@@ -13,17 +13,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.broker.descriptions import TOPIC_OPERATIONS, describe_partition
+from ottla.broker.catalog.descriptions import TOPIC_OPERATIONS, describe_partition
 from ottla.protocol.api.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.layout import INTERNAL_TOPICS, topic_name_problem
+from ottla.storage.formats.layout import INTERNAL_TOPICS, topic_name_problem
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
-    from ottla.broker.topic import Topic
+    from ottla.broker.catalog.topic import Topic
+    from ottla.broker.requests.context import Context
 
 MAX_PARTITIONS_PER_PAGE = 2_000
 """Kafka's max.request.partition.size.limit."""

@@ -12,8 +12,8 @@ from ottla.protocol.api.elect_leaders import ElectLeadersRequest, ElectLeadersRe
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
-    from ottla.broker.topic import Topic
+    from ottla.broker.catalog.topic import Topic
+    from ottla.broker.requests.context import Context
 
 PREFERRED, UNCLEAN = 0, 1
 

@@ -20,8 +20,8 @@ clients as they are. Below version 6 a failing disk is NOT_LEADER_OR_FOLLOWER, a
 Differences from Apache Kafka: OFFSET_OUT_OF_RANGE comes with the log start offset and the high watermark, which Kafka
 leaves at -1; there are no followers, so a request with a replica id is served as a consumer's; versions 0-2 give whole
 messages only, the first one whatever its size, where Kafka 3 cut it and the client had to ask for more; a batch that
-was on the disk at the start is looked at by a worker before it is sent (`storage/soundness.py`), and a damaged one is
-CORRUPT_MESSAGE, where Kafka sends what lies there.
+was on the disk at the start is looked at by a worker before it is sent (`storage/segment/soundness.py`), and a damaged
+one is CORRUPT_MESSAGE, where Kafka sends what lies there.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ottla.broker.delayed_fetch import answer_or_park
-from ottla.broker.fetch_read import FetchRead
-from ottla.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchTarget
-from ottla.broker.pending import Pending
-from ottla.broker.session_path import expect_session
+from ottla.broker.fast.session_path import expect_session
+from ottla.broker.fetch.delayed_fetch import answer_or_park
+from ottla.broker.fetch.fetch_read import FetchRead
+from ottla.broker.fetch.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchTarget
+from ottla.broker.runtime.pending import Pending
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
-    from ottla.broker.fetch_sessions import FetchSession, PartitionKey, TopicKey
+    from ottla.broker.fetch.fetch_sessions import FetchSession, PartitionKey, TopicKey
+    from ottla.broker.requests.context import Context
     from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 
 

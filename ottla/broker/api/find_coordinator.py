@@ -14,15 +14,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.descriptions import describe_broker
-from ottla.broker.pending import Pending
+from ottla.broker.catalog.descriptions import describe_broker
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.broker.context import Context
+    from ottla.broker.requests.context import Context
 
 Coordinator = FindCoordinatorResponse.Coordinator
 

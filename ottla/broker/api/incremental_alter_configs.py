@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.logger_levels import BROKER_LOGGER, check_logger_changes, set_logger_levels
 from ottla.broker.metadata.config_plans import check_node_id
 from ottla.broker.metadata.wishes import ConfigOutcome, ConfigWish
-from ottla.broker.pending import Pending
+from ottla.broker.runtime.pending import Pending
+from ottla.broker.telemetry.logger_levels import BROKER_LOGGER, check_logger_changes, set_logger_levels
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
+    from ottla.broker.requests.context import Context
 
 
 def handle(request: IncrementalAlterConfigsRequest, context: Context) -> Pending[IncrementalAlterConfigsResponse]:

@@ -14,12 +14,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.broker.pending import Pending
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
+    from ottla.broker.requests.context import Context
 
 LOG = logging.getLogger("ottla.init_producer_id")
 

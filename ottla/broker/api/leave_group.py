@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ottla.broker.groups.classic_answers import refuse_leave
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
-    from ottla.broker.pending import Pending
+    from ottla.broker.requests.context import Context
+    from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 

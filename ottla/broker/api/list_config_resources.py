@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.logger_levels import BROKER_LOGGER
 from ottla.broker.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from ottla.broker.telemetry.logger_levels import BROKER_LOGGER
 from ottla.protocol.api.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
+    from ottla.broker.requests.context import Context
 
 TYPES = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, BROKER_LOGGER, BROKER_RESOURCE, TOPIC_RESOURCE)
 """In the order in which Kafka tells them."""

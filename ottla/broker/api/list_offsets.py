@@ -17,16 +17,16 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.broker.pending import Pending
-from ottla.broker.read_damage import note_damage
+from ottla.broker.fetch.read_damage import note_damage
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.segment_offsets import offsets_before
+from ottla.storage.log.segment_offsets import offsets_before
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
     from ottla.broker.node import Node
-    from ottla.broker.partition import Partition
+    from ottla.broker.partitions.partition import Partition
+    from ottla.broker.requests.context import Context
 
 LOG = logging.getLogger("ottla.list_offsets")
 

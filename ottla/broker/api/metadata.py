@@ -15,22 +15,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.broker.descriptions import (
+from ottla.broker.catalog.descriptions import (
     CLUSTER_OPERATIONS,
     NOT_ASKED,
     TOPIC_OPERATIONS,
     describe_broker,
     describe_partition,
 )
-from ottla.broker.pending import Pending
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.layout import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, topic_name_problem
+from ottla.storage.formats.layout import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, topic_name_problem
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
+    from ottla.broker.catalog.topic import Topic
     from ottla.broker.metadata.wishes import TopicOutcome
-    from ottla.broker.topic import Topic
+    from ottla.broker.requests.context import Context
 
 FIRST_VERSION_WITH_IDS = 12
 ZERO_ID = UUID(int=0)

@@ -13,7 +13,7 @@ from ottla.protocol.api.offset_for_leader_epoch import OffsetForLeaderEpochReque
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
+    from ottla.broker.requests.context import Context
 
 EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
 NO_EPOCH = -1

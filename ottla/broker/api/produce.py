@@ -17,17 +17,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.conversion import FIRST_PRODUCE_VERSION_WITH_BATCHES
-from ottla.broker.pending import Pending
-from ottla.broker.produce_conversion import OldRecords, convert_aside, convert_now, is_little
+from ottla.broker.formats.conversion import FIRST_PRODUCE_VERSION_WITH_BATCHES
+from ottla.broker.formats.produce_conversion import OldRecords, convert_aside, convert_now, is_little
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.append import AppendEntry, AppendResult, Refused
+from ottla.storage.log.append import AppendEntry, AppendResult, Refused
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
-    from ottla.broker.partition import Partition
-    from ottla.broker.topic import Topic
+    from ottla.broker.catalog.topic import Topic
+    from ottla.broker.partitions.partition import Partition
+    from ottla.broker.requests.context import Context
 
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 

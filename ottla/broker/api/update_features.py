@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.metadata.feature_plans import SAFE_DOWNGRADE, UPGRADE, FeatureWish
-from ottla.broker.pending import Pending
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
+    from ottla.broker.requests.context import Context
     from ottla.protocol.errors import KafkaError
 
 LAST_VERSION_WITH_RESULTS = 1

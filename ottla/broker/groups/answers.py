@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ottla.broker.descriptions import GROUP_OPERATIONS, NOT_ASKED
+from ottla.broker.catalog.descriptions import GROUP_OPERATIONS, NOT_ASKED
 from ottla.broker.groups.classic import ClassicGroup
 from ottla.broker.groups.consumer import ConsumerGroup
 from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
@@ -18,10 +18,10 @@ from ottla.protocol.api.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
     from ottla.broker.groups.home import GroupHome
     from ottla.broker.groups.shard import Shard
-    from ottla.broker.pending import Pending
+    from ottla.broker.requests.context import Context
+    from ottla.broker.runtime.pending import Pending
 
 R = TypeVar("R")
 

@@ -35,7 +35,7 @@ from ottla.broker.groups.effects import Caller, Effects, Now, Waiter
 from ottla.protocol.api.heartbeat import HeartbeatResponse
 from ottla.protocol.api.leave_group import LeaveGroupResponse
 from ottla.protocol.errors import ErrorCode
-from ottla.storage.counted import counted
+from ottla.storage.tools.counted import counted
 
 if TYPE_CHECKING:
     from ottla.protocol.api.heartbeat import HeartbeatRequest

@@ -32,7 +32,7 @@ from ottla.broker.groups.settings import NEVER_EVICT
 from ottla.protocol.api.join_group import JoinGroupResponse
 from ottla.protocol.api.sync_group import SyncGroupResponse
 from ottla.protocol.errors import ErrorCode
-from ottla.storage.counted import counted
+from ottla.storage.tools.counted import counted
 
 if TYPE_CHECKING:
     from ottla.broker.groups.settings import GroupSettings

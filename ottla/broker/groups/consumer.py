@@ -35,7 +35,7 @@ from ottla.broker.groups.target_assignment import preferred_assignor
 from ottla.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.group import encode_group_key, encode_group_value
-from ottla.storage.kafka_uuid import random_uuid, uuid_to_text
+from ottla.storage.formats.kafka_uuid import random_uuid, uuid_to_text
 
 if TYPE_CHECKING:
     from ottla.broker.groups.settings import GroupSettings

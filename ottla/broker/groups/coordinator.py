@@ -22,15 +22,15 @@ from ottla.broker.groups.effects import Caller
 from ottla.broker.groups.fetched_offsets import fetch_offsets
 from ottla.broker.groups.heartbeat_validation import check_heartbeat
 from ottla.broker.groups.home import GroupHome
-from ottla.broker.pending import Pending
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.heartbeat import HeartbeatResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context, Peer
     from ottla.broker.groups.settings import GroupSettings
     from ottla.broker.groups.shard import Shard
     from ottla.broker.node import Node
+    from ottla.broker.requests.context import Context, Peer
     from ottla.protocol.api.consumer_group_describe import (
         ConsumerGroupDescribeRequest,
         ConsumerGroupDescribeResponse,

@@ -18,7 +18,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla.broker.groups.home import GroupHome
     from ottla.broker.groups.offsets import CommittedOffset, Partitions
-    from ottla.broker.pending import Pending
+    from ottla.broker.runtime.pending import Pending
 
 FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_CODE = 2

@@ -15,12 +15,12 @@ from ottla.broker.groups.log_records import RecordTooLarge, encode_batches
 from ottla.broker.groups.writes import Settled, Write, release
 from ottla.protocol.errors import ErrorCode, KafkaError, UnencodableMessage
 from ottla.protocol.records.compression import Compression
-from ottla.storage.append import AppendEntry
+from ottla.storage.log.append import AppendEntry
 
 if TYPE_CHECKING:
     from ottla.broker.groups.effects import GroupRecord, Reply
     from ottla.broker.groups.services import GroupServices
-    from ottla.broker.partition import Partition
+    from ottla.broker.partitions.partition import Partition
 
 logger = logging.getLogger(__name__)
 

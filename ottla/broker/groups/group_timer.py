@@ -9,8 +9,8 @@ from ottla.broker.groups.deadlines import Deadlines
 
 if TYPE_CHECKING:
     from ottla.broker.groups.group import Group
-    from ottla.broker.timers import Timer, Timers
-    from ottla.storage.clock import Clock
+    from ottla.broker.runtime.timers import Timer, Timers
+    from ottla.storage.files.clock import Clock
 
 
 class GroupTimer:

@@ -21,13 +21,13 @@ from ottla.broker.groups.topics import CatalogTopics
 from ottla.broker.metadata.wishes import NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.compression import Compression
-from ottla.storage.layout import OFFSETS_TOPIC
+from ottla.storage.formats.layout import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from ottla.broker.metadata.wishes import TopicOutcome
     from ottla.broker.node import Node
-    from ottla.broker.partition import Partition
-    from ottla.broker.timers import Timer
+    from ottla.broker.partitions.partition import Partition
+    from ottla.broker.runtime.timers import Timer
 
 logger = logging.getLogger(__name__)
 

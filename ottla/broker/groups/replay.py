@@ -26,8 +26,8 @@ from ottla.protocol.stored.group import UnknownGroupRecord, decode_group_record
 
 if TYPE_CHECKING:
     from ottla.protocol.message import Struct
-    from ottla.storage.log import Log
-    from ottla.storage.slice import LogSlice
+    from ottla.storage.log.log import Log
+    from ottla.storage.segment.slice import LogSlice
 
 logger = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ottla.broker.groups.settings import GroupSettings
     from ottla.broker.groups.topics import TopicView
-    from ottla.broker.metrics import GroupCounters
-    from ottla.broker.timers import Timers
+    from ottla.broker.runtime.metrics import GroupCounters
+    from ottla.broker.runtime.timers import Timers
     from ottla.protocol.records.compression import Compression
-    from ottla.storage.clock import Clock
-    from ottla.storage.clock_trust import ClockTrust
+    from ottla.storage.files.clock import Clock
+    from ottla.storage.files.clock_trust import ClockTrust
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ from ottla.protocol.stored.group import (
 if TYPE_CHECKING:
     from ottla.broker.groups.effects import Caller, GroupRecord, Reply, Waiter
     from ottla.broker.groups.services import GroupServices
-    from ottla.broker.partition import Partition
+    from ottla.broker.partitions.partition import Partition
     from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from ottla.protocol.api.heartbeat import HeartbeatRequest
     from ottla.protocol.api.join_group import JoinGroupRequest

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.groups.replay import LogReplay
 from ottla.protocol.errors import KafkaError
-from ottla.storage.counted import counted
+from ottla.storage.tools.counted import counted
 
 if TYPE_CHECKING:
     from ottla.broker.groups.shard import Shard
     from ottla.broker.node import Node
-    from ottla.broker.timers import Timer
+    from ottla.broker.runtime.timers import Timer
 
 logger = logging.getLogger(__name__)
 

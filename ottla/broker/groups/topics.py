@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.broker.catalog import Catalog
+    from ottla.broker.catalog.catalog import Catalog
 
 
 class TopicView(Protocol):

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.broker.pending import Pending
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.groups.effects import Reply
-    from ottla.broker.partition import Partition
-    from ottla.storage.append import AppendResult
+    from ottla.broker.partitions.partition import Partition
+    from ottla.storage.log.append import AppendResult
 
 Settled = Callable[[KafkaError | None], None]
 """Told None once what it waits for is durable, or why that will not happen here."""
@@ -54,7 +54,7 @@ class Write:
         self._listeners.append(settled)
 
     def appended(self, index: int, result: AppendResult) -> None:
-        """What became of one batch (`ottla.broker.partition.Appended`)."""
+        """What became of one batch (`ottla.broker.partitions.partition.Appended`)."""
         self._missing -= 1
         if result.error_code is not ErrorCode.NONE:
             self._error = KafkaError(result.error_code, result.error_message)

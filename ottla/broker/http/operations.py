@@ -5,7 +5,7 @@
     POST /log/clean?topic=orders           compact now what the cleaner would compact later: begins it, does not wait
     POST /log/cleaning?topic=orders        what has become of that
     POST /log/explain?partition=orders-0   why each segment is kept, goes, or is not yet cleaned
-    POST /log/trust-clock                  the wall clock is right although it has jumped (storage/clock_trust.py)
+    POST /log/trust-clock                  the wall clock is right although it has jumped (storage/files/clock_trust.py)
 
 All do what the broker does by itself sooner or later, or tell of it, so nothing can be asked here that the
 configuration does not allow anyway. Still they change things, so `server.py` refuses them (403) unless the peer's
@@ -28,19 +28,19 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from ottla.broker.chores.retaining import retain as retain_partition
 from ottla.broker.http.server import Operations, Page
-from ottla.broker.pending import Pending
-from ottla.broker.retaining import retain as retain_partition
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.errors import CorruptBatch
-from ottla.storage.cleanable import LogToAssess, assess
-from ottla.storage.housekeeping import fates
-from ottla.storage.layout import DirectoryKind, parse_partition_directory
+from ottla.storage.cleaner.cleanable import LogToAssess, assess
+from ottla.storage.formats.layout import DirectoryKind, parse_partition_directory
+from ottla.storage.tools.housekeeping import fates
 
 if TYPE_CHECKING:
     from ottla.broker.node import Node
-    from ottla.broker.partition import Partition
-    from ottla.storage.segment import Segment
+    from ottla.broker.partitions.partition import Partition
+    from ottla.storage.segment.segment import Segment
 
 logger = logging.getLogger(__name__)
 

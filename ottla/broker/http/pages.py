@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.http.front import front_page
 from ottla.broker.http.server import Page, Pages
-from ottla.broker.listening import shown
-from ottla.broker.pending import Pending
+from ottla.broker.net.listening import shown
+from ottla.broker.runtime.pending import Pending
 
 if TYPE_CHECKING:
-    from ottla.broker.exposition import Exposition
     from ottla.broker.node import Node
+    from ottla.broker.telemetry.exposition import Exposition
 
 JSON = "application/json"
 
@@ -135,13 +135,13 @@ class _Metrics:
         if error is not None:
             pending.fail(error)
             return
-        from ottla.broker.exposition import Exposition
+        from ottla.broker.telemetry.exposition import Exposition
 
         self._exposition = Exposition(self._node)
         self._step(pending, self._exposition.pieces(), [])
 
     def _step(self, pending: Pending[Page], pieces: Iterator[bytes], made: list[bytes]) -> None:
-        from ottla.broker.exposition import CONTENT_TYPE
+        from ottla.broker.telemetry.exposition import CONTENT_TYPE
 
         piece = next(pieces, None)
         if piece is None:
@@ -153,7 +153,7 @@ class _Metrics:
 
 
 def _import_exposition() -> None:
-    import ottla.broker.exposition  # noqa: F401  (to have it in memory)
+    import ottla.broker.telemetry.exposition  # noqa: F401  (to have it in memory)
 
 
 def _json(status: HTTPStatus, body: object) -> Page:

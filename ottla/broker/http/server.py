@@ -21,7 +21,7 @@ from http import HTTPStatus
 from typing import NamedTuple, TypeAlias
 
 from ottla.broker.http.addressed import is_loopback, is_named
-from ottla.broker.pending import Pending
+from ottla.broker.runtime.pending import Pending
 
 logger = logging.getLogger(__name__)
 

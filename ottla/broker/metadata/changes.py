@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.disk import Syncer
     from ottla.broker.metadata.image import MetadataImage
     from ottla.broker.metadata.journal import Journal
+    from ottla.broker.runtime.disk import Syncer
     from ottla.protocol.stored.metadata import MetadataRecord
 
 MAX_WAITING_CHANGES = 10_000

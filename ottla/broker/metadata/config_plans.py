@@ -31,7 +31,7 @@ from ottla.config.resources import ClientMetricsConfig, GroupConfig, OutOfPlace
 from ottla.config.topic import ALL_TOPIC_KEYS, TopicConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import ConfigRecord
-from ottla.storage.layout import topic_name_problem
+from ottla.storage.formats.layout import topic_name_problem
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig

@@ -23,12 +23,12 @@ from ottla.broker.groups.home import MAX_MESSAGE_BYTES
 from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicState
 from ottla.broker.metadata.partition_state import PartitionState
 from ottla.protocol.stored.metadata import ProducerIdsRecord
-from ottla.storage import layout
-from ottla.storage.checkpoint import BrokenFile
-from ottla.storage.files import Files
-from ottla.storage.layout import OFFSETS_TOPIC
-from ottla.storage.leader_epoch_checkpoint import read_leader_epochs
-from ottla.storage.producer_state import CorruptSnapshot, parse_snapshot
+from ottla.storage.files.files import Files
+from ottla.storage.formats import layout
+from ottla.storage.formats.checkpoint import BrokenFile
+from ottla.storage.formats.layout import OFFSETS_TOPIC
+from ottla.storage.formats.leader_epoch_checkpoint import read_leader_epochs
+from ottla.storage.producers.producer_state import CorruptSnapshot, parse_snapshot
 
 if TYPE_CHECKING:
     from ottla.broker.metadata.remains import MetadataRemains

@@ -43,7 +43,7 @@ from ottla.protocol.stored.metadata import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
-from ottla.storage.layout import topic_name_problem
+from ottla.storage.formats.layout import topic_name_problem
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4

@@ -47,15 +47,15 @@ from ottla.broker.metadata.snapshot import (
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import FeatureLevelRecord, RemoveTopicRecord
-from ottla.storage.disk_errors import is_full
 from ottla.storage.errors import StorageError
+from ottla.storage.files.disk_errors import is_full
 
 if TYPE_CHECKING:
     from ottla.protocol.stored.control import VotersRecord
     from ottla.protocol.stored.metadata import MetadataRecord
-    from ottla.storage.clock import Clock
-    from ottla.storage.files import Files
-    from ottla.storage.log import Log
+    from ottla.storage.files.clock import Clock
+    from ottla.storage.files.files import Files
+    from ottla.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
 

@@ -20,17 +20,17 @@ from ottla.broker.metadata.reading import METADATA_DIRECTORY, MetadataReading, r
 from ottla.broker.metadata.registration import Registration, partition_change
 from ottla.config.topic import TopicConfig
 from ottla.protocol.stored.metadata import AbortTransactionRecord, MetadataRecord
-from ottla.storage.checkpoint import BrokenFile
-from ottla.storage.directory_shapes import refuse_partitions_without_metadata
-from ottla.storage.layout import CLUSTER_METADATA_TOPIC, TopicPartition
-from ottla.storage.log_homes import WantedLog, choose_home
+from ottla.storage.directories.directory_shapes import refuse_partitions_without_metadata
+from ottla.storage.directories.log_homes import WantedLog, choose_home
+from ottla.storage.formats.checkpoint import BrokenFile
+from ottla.storage.formats.layout import CLUSTER_METADATA_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
-    from ottla.storage.files import Files
-    from ottla.storage.log import Log
-    from ottla.storage.log_directory import LogDirectory
-    from ottla.storage.manager import LogManager
+    from ottla.storage.directories.log_directory import LogDirectory
+    from ottla.storage.directories.manager import LogManager
+    from ottla.storage.files.files import Files
+    from ottla.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ottla.broker.metadata.image import MetadataImage, TopicState
     from ottla.broker.metadata.partition_state import PartitionState
     from ottla.protocol.stored.metadata import MetadataRecord
-    from ottla.storage.log_directory import LogDirectory
-    from ottla.storage.manager import LogManager
+    from ottla.storage.directories.log_directory import LogDirectory
+    from ottla.storage.directories.manager import LogManager
 
 ChooseDirectory = Callable[[Mapping[UUID, int], Mapping[UUID, int]], UUID]
 """Names the directory for one more partition, given how many each would have, and how many of these come with this

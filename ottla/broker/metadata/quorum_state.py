@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.metadata.image import MetadataError
-from ottla.storage.kafka_uuid import uuid_to_text
+from ottla.storage.formats.kafka_uuid import uuid_to_text
 
 if TYPE_CHECKING:
-    from ottla.storage.files import Files
+    from ottla.storage.files.files import Files
 
 logger = logging.getLogger(__name__)
 

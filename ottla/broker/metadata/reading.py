@@ -17,12 +17,12 @@ from ottla.broker.metadata.image import MetadataError, MetadataImage
 from ottla.broker.metadata.quorum_state import load_quorum_state
 from ottla.broker.metadata.scan import ScannedBatch, scan_log, segment_offsets
 from ottla.broker.metadata.snapshot import VOTERS_SNAPSHOT, SnapshotId, decode_snapshot, list_snapshots
-from ottla.storage import layout
-from ottla.storage.checkpoint import BrokenFile, read_offsets
-from ottla.storage.layout import CLUSTER_METADATA_TOPIC, TopicPartition, partition_directory_name
+from ottla.storage.formats import layout
+from ottla.storage.formats.checkpoint import BrokenFile, read_offsets
+from ottla.storage.formats.layout import CLUSTER_METADATA_TOPIC, TopicPartition, partition_directory_name
 
 if TYPE_CHECKING:
-    from ottla.storage.files import Files
+    from ottla.storage.files.files import Files
 
 METADATA_DIRECTORY = partition_directory_name(CLUSTER_METADATA_TOPIC, 0)
 

@@ -5,7 +5,7 @@ What is still known is read by `remains.py`; which topics there are now is told 
 
 The new log begins with a snapshot. It is built under another name (`.building`), synced, named `.rebuilt`, and only
 then takes the place of the old one, which becomes `-stray` and is never deleted; a crash in between is finished by the
-next repair. Called by the command line only, through `ottla.storage.repair`, under the directory's lock.
+next repair. Called by the command line only, through `ottla.storage.tools.repair`, under the directory's lock.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from ottla.broker.metadata.snapshot import (
     decode_snapshot,
     encode_snapshot,
 )
-from ottla.storage import layout
-from ottla.storage.checkpoint import BlankFile, BrokenFile
-from ottla.storage.counted import counted
-from ottla.storage.delayed_removal import remove_tree
-from ottla.storage.directory_format import read_clean_shutdown
-from ottla.storage.directory_shapes import Shape, has_metadata_log, shape_of
-from ottla.storage.files import Files
-from ottla.storage.kafka_uuid import random_uuid, uuid_to_text
-from ottla.storage.meta_properties import MetaProperties, write_meta_properties
-from ottla.storage.partition_metadata import read_partition_metadata, write_partition_metadata
-from ottla.storage.repair import Mend
-from ottla.storage.unfinished_deletions import MAX_NAMES_IN_A_LINE, is_deleted
-from ottla.storage.verify_findings import Finding, Severity
+from ottla.storage.directories.delayed_removal import remove_tree
+from ottla.storage.directories.directory_shapes import Shape, has_metadata_log, shape_of
+from ottla.storage.directories.unfinished_deletions import MAX_NAMES_IN_A_LINE, is_deleted
+from ottla.storage.files.files import Files
+from ottla.storage.formats import layout
+from ottla.storage.formats.checkpoint import BlankFile, BrokenFile
+from ottla.storage.formats.directory_format import read_clean_shutdown
+from ottla.storage.formats.kafka_uuid import random_uuid, uuid_to_text
+from ottla.storage.formats.meta_properties import MetaProperties, write_meta_properties
+from ottla.storage.formats.partition_metadata import read_partition_metadata, write_partition_metadata
+from ottla.storage.tools.counted import counted
+from ottla.storage.tools.repair import Mend
+from ottla.storage.tools.verify_findings import Finding, Severity
 
 BUILDING: Final = METADATA_DIRECTORY + ".building"
 REBUILT: Final = METADATA_DIRECTORY + ".rebuilt"
 
 
 class MetadataRebuild:
-    """See the module; `ottla.storage.repair.MetadataMender`. `others`: further log directories of the same broker."""
+    """See the module; `ottla.storage.tools.repair.MetadataMender`. `others`: its other log directories."""
 
     def __init__(
         self, files: Files, root: Path, now_ms: int, others: Sequence[Path] = (), node_id: int | None = None

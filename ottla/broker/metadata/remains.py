@@ -20,14 +20,14 @@ from ottla.broker.metadata.reading import METADATA_DIRECTORY, ends_early, promis
 from ottla.broker.metadata.scan import scan_log, segment_offsets
 from ottla.broker.metadata.snapshot import decode_snapshot, list_snapshots
 from ottla.protocol.records.batch import CorruptBatch
-from ottla.storage import layout
-from ottla.storage.checkpoint import BrokenFile, read_offsets
-from ottla.storage.damage import checksum_matches, sound_batch_behind
-from ottla.storage.files import Files
-from ottla.storage.layout import DirectoryKind, TopicPartition
-from ottla.storage.meta_properties import read_meta_properties
-from ottla.storage.partition_metadata import read_partition_metadata
-from ottla.storage.scan import SEQUENTIAL_CHUNK_BYTES, walk
+from ottla.storage.files.files import Files
+from ottla.storage.formats import layout
+from ottla.storage.formats.checkpoint import BrokenFile, read_offsets
+from ottla.storage.formats.layout import DirectoryKind, TopicPartition
+from ottla.storage.formats.meta_properties import read_meta_properties
+from ottla.storage.formats.partition_metadata import read_partition_metadata
+from ottla.storage.segment.damage import checksum_matches, sound_batch_behind
+from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, walk
 
 
 class MetadataRemains:

@@ -1,6 +1,6 @@
 """Reading the metadata log's own files, and telling a torn end from damage.
 
-At most one batch of this log is ever unsynced (see `ottla.broker.catalog`). So what a crash can leave is one bad batch
+At most one batch of this log is ever unsynced (see `ottla.broker.catalog.catalog`). A crash can leave one bad batch
 at the very end: it was never answered, and it is ignored here and cut when the log is opened. A bad batch with a sound
 one anywhere behind it is damage to something that was acknowledged: MetadataError, and the broker does not start.
 
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.broker.metadata.batches import describe
 from ottla.broker.metadata.image import MetadataError
 from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch, crc_matches, parse_header
-from ottla.storage.layout import LOG_SUFFIX, log_file, parse_offset_file
+from ottla.storage.formats.layout import LOG_SUFFIX, log_file, parse_offset_file
 
 if TYPE_CHECKING:
-    from ottla.storage.files import File, Files
+    from ottla.storage.files.files import File, Files
 
 MAX_BATCH_BYTES = 256 * 1024 * 1024
 """A length field above it is damage: Kafka's controller writes at most 8 MiB, our largest request far less."""

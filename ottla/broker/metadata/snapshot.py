@@ -33,7 +33,7 @@ from ottla.protocol.records.control import ControlType, decode_control_key
 if TYPE_CHECKING:
     from ottla.protocol.stored.control import VotersRecord
     from ottla.protocol.stored.metadata import MetadataRecord
-    from ottla.storage.files import Files
+    from ottla.storage.files.files import Files
 
 SNAPSHOT_SUFFIX = ".checkpoint"
 BOOTSTRAP_FILE = "bootstrap.checkpoint"

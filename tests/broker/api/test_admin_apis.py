@@ -10,10 +10,10 @@ from kit.nodes import DATA, ask, partition_of, start_node
 from kit.settings import GROUP, SET, alter
 
 from ottla.broker.api import describe_producers
-from ottla.broker.context import Context, Peer
 from ottla.broker.metadata import quota_plans
 from ottla.broker.node import Node
-from ottla.broker.pending import Pending
+from ottla.broker.requests.context import Context, Peer
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api import ApiKey
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from ottla.protocol.api.alter_partition_reassignments import (
@@ -34,7 +34,7 @@ from ottla.protocol.api.list_partition_reassignments import (
 )
 from ottla.protocol.api.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.producer_state import ProducerEntry
+from ottla.storage.producers.producer_state import ProducerEntry
 
 EXACT, DEFAULT, SPECIFIED = range(3)
 INVALID, NONE = ErrorCode.INVALID_REQUEST, ErrorCode.NONE

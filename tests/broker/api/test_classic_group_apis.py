@@ -7,10 +7,10 @@ from kit.nodes import ask, start_node
 from kit.wire_groups import join_request, sync_request
 
 from ottla.broker.api import HANDLERS
-from ottla.broker.context import Context, Peer
 from ottla.broker.node import Node
-from ottla.broker.pending import Pending
-from ottla.broker.refusals import refusal
+from ottla.broker.requests.context import Context, Peer
+from ottla.broker.requests.refusals import refusal
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api import ApiKey
 from ottla.protocol.api.heartbeat import HeartbeatRequest
 from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kit.nodes import ask, start_node
 
-from ottla.broker.catalog import NewTopic
+from ottla.broker.catalog.catalog import NewTopic
 from ottla.broker.node import Node
 from ottla.config.accepted import REMOVED_KEYS
 from ottla.config.broker import ALL_BROKER_KEYS

@@ -12,9 +12,9 @@ from kit.group_requests import group_ids, join, make_topic
 from kit.nodes import ask, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 
-from ottla.broker.context import Peer
 from ottla.broker.node import Node
-from ottla.broker.refusals import refusal
+from ottla.broker.requests.context import Peer
+from ottla.broker.requests.refusals import refusal
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse

@@ -9,14 +9,14 @@ from kit.clock import ManualClock
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
 from kit.nodes import start_node
 
-from ottla.broker import delayed_fetch
-from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.fetch import delayed_fetch
+from ottla.broker.fetch.fetch_sessions import FetchSessions
 from ottla.broker.node import Node
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.errors import ErrorCode
-from ottla.storage.slice import LogSlice
-from ottla.storage.transactions import AbortedTransaction, LogTransactions
+from ottla.storage.producers.transactions import AbortedTransaction, LogTransactions
+from ottla.storage.segment.slice import LogSlice
 
 
 @pytest.fixture

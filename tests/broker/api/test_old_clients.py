@@ -23,7 +23,7 @@ from ottla.protocol.records.compression import Compression
 from ottla.protocol.records.control import ControlType, encode_control_key
 from ottla.protocol.records.legacy import encode_message, iter_messages
 from ottla.protocol.records.record import Record
-from ottla.storage.slice import LogSlice
+from ottla.storage.segment.slice import LogSlice
 
 OLD_CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
 
@@ -173,7 +173,7 @@ def test_a_bug_in_the_conversion_is_loud_and_the_client_is_told(
     def buggy(*arguments: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("ottla.broker.produce_conversion.to_batch", buggy)
+    monkeypatch.setattr("ottla.broker.formats.produce_conversion.to_batch", buggy)
     for codec in (Compression.NONE, Compression.GZIP):
         assert produce(node, message_set([b"a"], 1, codec), 2).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert "oops" in caplog.text

@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 from kit.nodes import ask, start_node
 
-from ottla.broker.context import Peer
 from ottla.broker.node import Node
+from ottla.broker.requests.context import Peer
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse

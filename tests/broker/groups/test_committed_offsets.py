@@ -33,7 +33,7 @@ from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitRe
 from ottla.protocol.api.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.layout import OFFSETS_TOPIC
+from ottla.storage.formats.layout import OFFSETS_TOPIC
 
 MINUTE_MS = 60_000
 CHECK_MS = 10 * MINUTE_MS

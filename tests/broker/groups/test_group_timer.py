@@ -9,7 +9,7 @@ import pytest
 from kit.clock import ManualClock
 
 from ottla.broker.groups.group_timer import GroupTimer
-from ottla.broker.timers import Timers
+from ottla.broker.runtime.timers import Timers
 
 if TYPE_CHECKING:
     from ottla.broker.groups.group import Group

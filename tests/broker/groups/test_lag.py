@@ -8,8 +8,8 @@ from kit.group_requests import commit, delete_offsets, join, make_topic, sync
 from kit.nodes import ask, start_node
 from prometheus_client.parser import text_string_to_metric_families
 
-from ottla.broker.exposition import SAMPLES_PER_PIECE, Exposition
 from ottla.broker.node import Node
+from ottla.broker.telemetry.exposition import SAMPLES_PER_PIECE, Exposition
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 

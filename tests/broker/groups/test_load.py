@@ -49,7 +49,7 @@ from ottla.protocol.records.control import (
 )
 from ottla.protocol.records.record import Record
 from ottla.protocol.stored.group import OffsetCommitKey, OffsetCommitValue, encode_group_key, encode_group_value
-from ottla.storage.layout import OFFSETS_TOPIC
+from ottla.storage.formats.layout import OFFSETS_TOPIC
 
 KAFKAS_LOG = Path(__file__).parent / "golden" / "kafka-4.1.0-consumer-offsets.log"
 """Written by Apache Kafka 4.1.0 (`scripts/interop/group-exchange --golden`): a static classic member, a member of the

@@ -20,7 +20,7 @@ from ottla.broker.groups.consumer import ConsumerGroup
 from ottla.broker.groups.group import Group, GroupType
 from ottla.broker.groups.shard import Shard
 from ottla.broker.node import Node
-from ottla.broker.pending import Pending
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.protocol.api.delete_groups import DeleteGroupsRequest
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest

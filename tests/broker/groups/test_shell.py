@@ -37,15 +37,15 @@ from kit.group_requests import (
 from kit.nodes import ask, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 
-from ottla.broker.context import Peer
-from ottla.broker.exposition import Exposition
 from ottla.broker.groups import coordinator
 from ottla.broker.groups.home import RELOAD_INTERVAL_MS
 from ottla.broker.groups.log_records import RecordTooLarge
 from ottla.broker.groups.shard import GROUPS_PER_STEP
 from ottla.broker.metadata.image import GROUP_RESOURCE
 from ottla.broker.node import Node
-from ottla.broker.pending import Pending
+from ottla.broker.requests.context import Peer
+from ottla.broker.runtime.pending import Pending
+from ottla.broker.telemetry.exposition import Exposition
 from ottla.config.topic import TopicConfig
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest
@@ -60,8 +60,8 @@ from ottla.protocol.api.offset_fetch import OffsetFetchResponse
 from ottla.protocol.api.sync_group import SyncGroupResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request
-from ottla.storage.append import AppendEntry
-from ottla.storage.layout import OFFSETS_TOPIC
+from ottla.storage.formats.layout import OFFSETS_TOPIC
+from ottla.storage.log.append import AppendEntry
 
 Life = tuple[Node, SimulatedFiles, ManualClock]
 HEARTBEAT: dict[str, Any] = {

@@ -13,7 +13,7 @@ from http import HTTPStatus
 import pytest
 from kit.nodes import start_node
 
-from ottla.broker.catalog import NewTopic
+from ottla.broker.catalog.catalog import NewTopic
 from ottla.broker.http.front import front_page
 from ottla.broker.http.operations import operations_of
 from ottla.broker.http.pages import pages_of, starting_pages
@@ -330,7 +330,7 @@ def test_the_broker_is_not_ready_when_no_directory_takes_writes() -> None:
 
 
 def test_a_scrape_of_many_partitions_comes_in_steps_and_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ottla.broker import exposition
+    from ottla.broker.telemetry import exposition
 
     node, _, _ = start_node()
     node.catalog.create_topics([NewTopic("orders", partitions=40)], lambda outcomes: None)

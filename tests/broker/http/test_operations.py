@@ -12,12 +12,12 @@ from kit.clock import ManualClock
 from kit.logs import batch
 from kit.nodes import start_node
 
-from ottla.broker.catalog import NewTopic
+from ottla.broker.catalog.catalog import NewTopic
 from ottla.broker.http import server as http
 from ottla.broker.http.operations import clean, cleaning, explain, operations_of, retain, roll
 from ottla.broker.http.server import HttpServer, Page
 from ottla.broker.node import Node
-from ottla.storage.append import AppendEntry, AppendResult
+from ottla.storage.log.append import AppendEntry, AppendResult
 
 
 def fill(node: Node, clock: ManualClock, topic: str, batches: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from kit.nodes import DATA, pass_time, start_node
 from kit.topics import create, delete
 
-from ottla.broker.catalog import NewTopic
+from ottla.broker.catalog.catalog import NewTopic
 from ottla.broker.metadata.image import MetadataImage
 from ottla.broker.metadata.reading import METADATA_DIRECTORY
 

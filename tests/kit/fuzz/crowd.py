@@ -22,16 +22,16 @@ from kit.fuzz.watch import Finding, Watch
 from kit.nodes import partition_of, start_node
 from kit.transport import FakeTransport, feed
 
-from ottla.broker.answer_memory import PATIENCE_MS
-from ottla.broker.connection import Connection
-from ottla.broker.connections import Connections
-from ottla.broker.partition import Partition
-from ottla.broker.workers import OneAtATime
+from ottla.broker.net.connection import Connection
+from ottla.broker.net.connections import Connections
+from ottla.broker.partitions.partition import Partition
+from ottla.broker.runtime.answer_memory import PATIENCE_MS
+from ottla.broker.runtime.workers import OneAtATime
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.message import Request, encode
-from ottla.storage.slice import LogSlice
+from ottla.storage.segment.slice import LogSlice
 
 MIB = 1 << 20
 BOUND = 8 * MIB

@@ -32,11 +32,11 @@ from kit.fuzz.watch import Finding, Watch, describe, error_codes
 from kit.nodes import DATA, ask, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 
-from ottla.broker.exposition import Exposition
 from ottla.broker.http.operations import explain
 from ottla.broker.metadata.image import MetadataError
 from ottla.broker.metadata.rebuild import MetadataRebuild
 from ottla.broker.node import Node
+from ottla.broker.telemetry.exposition import Exposition
 from ottla.cli.dump_rows import rows_of
 from ottla.cli.dump_text import lines_of
 from ottla.cli.explain_json import explanation_to_json
@@ -51,13 +51,13 @@ from ottla.protocol.message import Request, Response
 from ottla.protocol.records.batch import compute_crc
 from ottla.protocol.records.errors import CorruptBatch
 from ottla.protocol.records.formats import any_crc_matches, iter_any
-from ottla.storage.clock_checkpoint import encode_known_time
-from ottla.storage.clock_trust import KnownTime
 from ottla.storage.errors import StorageError
-from ottla.storage.explain import Explanation, NoSuchPartition, explain_offset, explain_timestamp
-from ottla.storage.layout import CLOCK_FILE, parse_partition_directory
-from ottla.storage.repair import DirectoryInUse, Repair
-from ottla.storage.verify import NothingToVerify, Verification
+from ottla.storage.files.clock_trust import KnownTime
+from ottla.storage.formats.clock_checkpoint import encode_known_time
+from ottla.storage.formats.layout import CLOCK_FILE, parse_partition_directory
+from ottla.storage.tools.explain import Explanation, NoSuchPartition, explain_offset, explain_timestamp
+from ottla.storage.tools.repair import DirectoryInUse, Repair
+from ottla.storage.tools.verify import NothingToVerify, Verification
 
 Edits = dict[str, bytes | None]
 """New content by path below the data directory; None takes the file away."""

@@ -31,8 +31,8 @@ from kit.nodes import pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 from kit.transport import FakeTransport, feed
 
-from ottla.broker.connection import Connection
-from ottla.broker.connections import Connections
+from ottla.broker.net.connection import Connection
+from ottla.broker.net.connections import Connections
 from ottla.broker.node import Node
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest

@@ -19,7 +19,7 @@ from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response
 from ottla.protocol.records.batch import CorruptBatch, iter_batches
-from ottla.storage.layout import PARTITION_METADATA_FILE, STRAY_DIRECTORY_SUFFIX
+from ottla.storage.formats.layout import PARTITION_METADATA_FILE, STRAY_DIRECTORY_SUFFIX
 
 if TYPE_CHECKING:
     from kit.simulator.clients import Line

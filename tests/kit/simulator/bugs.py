@@ -14,41 +14,34 @@ from unittest import mock
 
 from kit.simulated_files import SimulatedFiles
 
-from ottla.broker import catalog, dispatch
-from ottla.broker.disk import GroupSyncer, QueuedSyncer
+from ottla.broker.catalog import catalog
 from ottla.broker.groups import reconciliation, writes
 from ottla.broker.groups.replay import LogReplay
 from ottla.broker.metadata import changes, journal
 from ottla.broker.metadata.journal import Journal
-from ottla.broker.partition import Partition
-from ottla.broker.threads import NoThread
+from ottla.broker.partitions.partition import Partition
+from ottla.broker.requests import dispatch
+from ottla.broker.runtime.disk import GroupSyncer, QueuedSyncer
+from ottla.broker.runtime.threads import NoThread
 from ottla.protocol.records.batch import BatchHeader
-from ottla.storage import (
-    directory_checkpoints,
-    intake,
-    log_directory,
-    log_opening,
-    log_retention,
-    producer_recovery,
-    producer_snapshots,
-    recovery,
-    recovery_scan,
-    soundness,
-    sync,
-)
-from ottla.storage import log as log_module
-from ottla.storage.append import AppendResult
-from ottla.storage.cleaned_segment import CleanedSegment
-from ottla.storage.clock_trust import ClockTrust
-from ottla.storage.directory_checkpoints import DirectoryCheckpoints
-from ottla.storage.log import Log
-from ottla.storage.log_checkpoints import LogCheckpoints
-from ottla.storage.log_reader import End
-from ottla.storage.log_retention import LogRetention
-from ottla.storage.missing_offsets import ANYWHERE
-from ottla.storage.offset_map import OffsetMap
-from ottla.storage.producer_snapshots import ProducerSnapshots
-from ottla.storage.producer_state import ProducerEntry
+from ottla.storage.cleaner.cleaned_segment import CleanedSegment
+from ottla.storage.cleaner.offset_map import OffsetMap
+from ottla.storage.directories import directory_checkpoints, log_directory, log_opening
+from ottla.storage.directories.directory_checkpoints import DirectoryCheckpoints
+from ottla.storage.directories.log_checkpoints import LogCheckpoints
+from ottla.storage.files.clock_trust import ClockTrust
+from ottla.storage.log import intake, log_retention, sync
+from ottla.storage.log import log as log_module
+from ottla.storage.log.append import AppendResult
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_reader import End
+from ottla.storage.log.log_retention import LogRetention
+from ottla.storage.producers import producer_recovery, producer_snapshots
+from ottla.storage.producers.producer_snapshots import ProducerSnapshots
+from ottla.storage.producers.producer_state import ProducerEntry
+from ottla.storage.recovery import recovery, recovery_scan
+from ottla.storage.recovery.missing_offsets import ANYWHERE
+from ottla.storage.segment import soundness
 
 Patch = Callable[[], Any]
 """Makes a context in which the bug is there. Any: mock's patchers have no common type."""
@@ -299,7 +292,7 @@ def _commit_before_sync() -> Any:
 
 @_bug("checksums not checked", "recovery takes a torn batch for a sound one when its length fits")
 def _no_checksums() -> Any:
-    from ottla.storage import damage
+    from ottla.storage.segment import damage
 
     return mock.patch.object(damage, "checksum_matches", _yes)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from kit.transport import FakeTransport, feed
 
-from ottla.broker.connections import Connections
+from ottla.broker.net.connections import Connections
 from ottla.broker.node import Node
 from ottla.protocol.api import REGISTRY
 from ottla.protocol.headers import decode_response_header, encode_request_header

@@ -20,7 +20,7 @@ from ottla.protocol.records.batch import HEADER_BYTES, crc_matches, iter_batches
 
 if TYPE_CHECKING:
     from ottla.broker.node import Node
-    from ottla.storage.segment import Segment
+    from ottla.storage.segment.segment import Segment
 
 _CRC_FROM = 21
 

@@ -14,7 +14,7 @@ from kit.simulated_files import SimulatedFiles
 from kit.simulator.model import Model
 
 from ottla.protocol.records.batch import iter_batches
-from ottla.storage import layout
+from ottla.storage.formats import layout
 
 LOST_ENDS = 0.3
 """How often a log has lost its end after a stop in good order."""

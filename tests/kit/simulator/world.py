@@ -34,12 +34,12 @@ from kit.simulator.sites import site_of
 from kit.simulator.spoilt_files import FLIPS, LOST_ENDS, flip_a_bit, lose_an_end
 from kit.simulator.themes import draw_theme, sites_ahead
 
-from ottla.broker.connections import Connections
 from ottla.broker.metadata.rebuild import MetadataRebuild
+from ottla.broker.net.connections import Connections
 from ottla.broker.node import Node
 from ottla.storage.errors import StorageError
-from ottla.storage.layout import CLEAN_SHUTDOWN_FILE
-from ottla.storage.repair import Repair
+from ottla.storage.formats.layout import CLEAN_SHUTDOWN_FILE
+from ottla.storage.tools.repair import Repair
 
 MOST_TOPICS = 4
 PRODUCER_LINES = (1, 2)

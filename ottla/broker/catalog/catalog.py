@@ -1,0 +1,424 @@
+"""What exists on this broker: topics, their configurations and identities; one change of it after the other.
+
+The catalog is the one owner of `__cluster_metadata-0`. A change is a function of the image that yields records; the
+records of one request are one batch, and only when that batch is synced are they replayed into the image, and only
+then is the change answered. So the image never holds what a crash could take back, and live running and restarting
+share one code path: replay.
+
+Changes run one after another (`metadata/changes.py`): while one waits for its sync the next waits in memory. Hence at
+most one batch of the metadata log is ever unsynced, and a bad batch that is not the last one is damage, not bad luck.
+
+Order on disk (decisions.md 14): create = synced record, then directories (`partition_creation.py`); delete = synced
+record, then the rename to `-delete` (`partition_removal.py`). A creation is answered when every partition accepts
+requests, a deletion when every directory is renamed; other requests run in between.
+
+Who may call: the composition root (`open`, `close`), chores, API handlers. All on the broker's one thread. Nothing
+here knows of sockets or of an event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.broker.catalog.partition_creation import PartitionCreation
+from ottla.broker.catalog.partition_removal import PartitionRemoval
+from ottla.broker.catalog.settings import Settings
+from ottla.broker.catalog.topic import Topic, TopicIndex
+from ottla.broker.metadata.changes import ChangeQueue
+from ottla.broker.metadata.features import SUPPORTED_FEATURES
+from ottla.broker.metadata.image import MetadataError, MetadataImage
+from ottla.broker.metadata.journal import Journal, Snapshot
+from ottla.broker.metadata.opening import (
+    journal_settings,
+    look_at_metadata,
+    metadata_home,
+    open_metadata_log,
+    register,
+    wanted_logs,
+    warn_about_carried_records,
+    write_partition_changes,
+)
+from ottla.broker.metadata.placement import emptiest_directory, moved_partitions
+from ottla.broker.metadata.plans import Rules, TopicPlan, plan_partitions, plan_removal, plan_topics
+from ottla.broker.metadata.reading import MetadataReading
+from ottla.broker.metadata.registration import Registration
+from ottla.broker.metadata.wishes import NewPartitions, NewTopic, Outcomes, TopicOutcome, refused
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.stored.metadata import MetadataRecord, ProducerIdsRecord
+from ottla.storage.formats.kafka_uuid import random_uuid
+from ottla.storage.formats.layout import INTERNAL_TOPICS, TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.partitions.partition import Partition
+    from ottla.broker.runtime.disk import GroupSyncer
+    from ottla.broker.runtime.metrics import Metrics
+    from ottla.broker.runtime.workers import Workers
+    from ottla.config.broker import BrokerConfig
+    from ottla.storage.directories.log_directory import LogDirectory
+    from ottla.storage.directories.manager import LogManager
+    from ottla.storage.files.clock import Clock
+    from ottla.storage.files.files import Files
+    from ottla.storage.log.log import Log
+
+__all__ = ["Catalog", "NewPartitions", "NewTopic", "TopicOutcome"]
+
+logger = logging.getLogger(__name__)
+
+PRODUCER_IDS_PER_BLOCK = 1_000
+"""Kafka's ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
+
+
+class Catalog:
+    """Topics and identities of this broker; see the module's text for what holds.
+
+    `cluster_id` and `node_id` are set from the start, `node_epoch` (the broker epoch) by `open`.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        files: Files,
+        clock: Clock,
+        log_manager: LogManager,
+        syncer: GroupSyncer,
+        workers: Workers,
+        make_partition: Callable[[str, int, Log], Partition],
+        metrics: Metrics | None = None,
+        new_id: Callable[[], UUID] = random_uuid,
+        later: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        """Without `later` everything is done at once: where there is no loop, nobody else waits for a turn."""
+        self._topic_index = TopicIndex(config)
+        self.topics = self._topic_index.by_name
+        self.topics_by_id = self._topic_index.by_id
+        self.cluster_id = ""
+        self.node_id = config.node_id
+        self.node_epoch = -1
+        self.topics_epoch = 0
+        """Grows whenever a topic is created, grown or deleted."""
+        self.on_topics_changed: Callable[[Collection[str]], None] | None = None
+        """Told the names of deleted topics, none where topics were created or grown; before the change is answered."""
+        self.made_at_start: list[TopicPartition] = []
+        """Directories that were missing at the start and have been made."""
+        self._config = config
+        self._files = files
+        self._clock = clock
+        self._log_manager = log_manager
+        self._syncer = syncer
+        self._workers = workers
+        self._make_partition = make_partition
+        self._metrics = metrics
+        self._new_id = new_id
+        self._later = later
+        self._reading: MetadataReading | None = None
+        self._removal = PartitionRemoval(log_manager, syncer, workers, later)
+        self._rules = Rules(config, config.node_id, new_id, partial(emptiest_directory, log_manager))
+        self.settings = Settings(self, config)
+        """What clients change while the broker runs: configurations, quotas, features."""
+
+    # --- life ----------------------------------------------------------------------------------------------------
+
+    def look(self, directories: Sequence[LogDirectory]) -> None:
+        """Read the metadata that lie in the directories, which are locked and not changed yet.
+
+        Blocks. Raises MetadataError, StorageError, one line for people, when a start cannot go on from them.
+        """
+        self._reading = look_at_metadata(self._files, self._config, directories)
+
+    def open(self) -> None:
+        """Take what `look` has read (or found the metadata), register this run, open every log. After
+        `log_manager.open_directories()`.
+
+        Blocks; call before serving. Raises MetadataError (one line for people) when the metadata cannot be used.
+        """
+        self.cluster_id = self._log_manager.cluster_id
+        directories = self._log_manager.directories
+        home = metadata_home(self._files, directories)
+        settings = journal_settings(self._config, home)
+        open_log = partial(open_metadata_log, self._log_manager, self._config)
+        self._journal = Journal(self._files, self._clock, settings, open_log)
+        try:
+            self._journal.load(self._reading or MetadataReading())
+            self._reading = None
+            self.settings.load()
+            self._journal.begin_epoch()
+            self.node_epoch = register(self._journal, self._config, directories, self._new_id())
+            warn_about_carried_records(self._journal.image)
+            self._creation = PartitionCreation(
+                self._journal.image,
+                self._topic_index,
+                self._log_manager,
+                self._removal,
+                self._workers,
+                self._make_partition,
+                self._later,
+            )
+            self._open_partitions()
+        except (OSError, KafkaError) as error:
+            raise MetadataError(f"the metadata log {self._journal.directory} cannot be written: {error}") from error
+        self._queue = ChangeQueue(self._journal, self._syncer)
+
+    def close(self) -> None:
+        """Finish deletions, and say in the metadata that the broker stops. Blocks; before `log_manager.close()`, which
+        closes all logs.
+
+        Changes that still wait are dropped unanswered: nobody is connected any more.
+        """
+        self._removal.finish()
+        if self._journal.has_unsynced_change or self._journal.log.error is not None:
+            return
+        try:
+            self._journal.append_now([Registration(self.node_id, self.node_epoch).farewell()])
+        except (OSError, KafkaError) as error:
+            logger.warning("the stop could not be written to the metadata log: %s", error)
+
+    # --- look-ups ------------------------------------------------------------------------------------------------
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """The partition, or None when there is none of that name and index, or its directory is offline."""
+        found = self.topics.get(topic)
+        if found is None or not 0 <= index < len(found.partitions):
+            return None
+        return found.partitions[index]
+
+    def why_missing(self, topic: str, index: int) -> ErrorCode:
+        """The error for a partition that `partition` has not got: offline, or unknown."""
+        found = self.topics.get(topic)
+        if found is not None and 0 <= index < len(found.partitions):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def finalized_features(self) -> tuple[int, dict[str, int]]:
+        """(epoch, levels) for ApiVersions: the metadata offset that the levels hold at, and level by feature name.
+
+        A feature that Kafka has finalized in this directory and that we do not have is left out: clients would use it.
+        """
+        image = self._journal.image
+        levels = {name: level for name, level in image.features.items() if level > 0 and name in SUPPORTED_FEATURES}
+        return max(image.end_offset - 1, 0), levels
+
+    @property
+    def image(self) -> MetadataImage:
+        """What the metadata log adds up to; to be read only."""
+        return self._journal.image
+
+    @property
+    def metadata_log(self) -> Log:
+        """The log behind the image; to be read only."""
+        return self._journal.log
+
+    @property
+    def metadata_end_offset(self) -> int:
+        """The next offset of the metadata log."""
+        return self._journal.image.end_offset
+
+    @property
+    def waiting_changes(self) -> int:
+        """Changes that wait for the disk."""
+        return len(self._queue)
+
+    @property
+    def snapshots_taken(self) -> int:
+        """Snapshots written since the start."""
+        return self._journal.snapshots_taken
+
+    # --- changes -------------------------------------------------------------------------------------------------
+
+    def change(
+        self,
+        plan: Callable[[MetadataImage], Sequence[MetadataRecord]],
+        done: Callable[[KafkaError | None], None],
+    ) -> None:
+        """Run `plan` when it is its turn; `done` once its records are synced and replayed, or with what went wrong."""
+        self._queue.submit(plan, done)
+
+    def create_topics(self, wishes: Sequence[NewTopic], done: Outcomes, *, validate_only: bool = False) -> None:
+        """Create topics; `done` is called once, when all that were created accept requests.
+
+        With `validate_only` everything is checked and nothing created.
+        """
+        plan = partial(plan_topics, wishes=wishes, rules=self._rules, validate_only=validate_only)
+        self._change(plan, self._created, done, [wish.name for wish in wishes])
+
+    def create_partitions(
+        self, wishes: Sequence[NewPartitions], done: Outcomes, *, validate_only: bool = False
+    ) -> None:
+        """Grow topics; `done` is called once, when the new partitions accept requests."""
+        plan = partial(plan_partitions, wishes=wishes, rules=self._rules, validate_only=validate_only)
+        self._change(plan, self._created, done, [wish.name for wish in wishes])
+
+    def delete_topics(self, targets: Sequence[str | UUID], done: Outcomes) -> None:
+        """Delete topics by name or id; `done` is called once, when the removal is synced and the files are renamed."""
+        plan = partial(plan_removal, targets=targets, rules=self._rules)
+        self._change(plan, self._removed, done, targets)
+
+    def auto_create(self, names: Sequence[str], done: Outcomes) -> None:
+        """Create topics with the broker's defaults; one that exists by then counts as success.
+
+        Internal topics are not created this way: their coordinators know better what they must be like.
+        """
+
+        def created(outcomes: list[TopicOutcome]) -> None:
+            done([outcome.as_existing() for outcome in outcomes])
+
+        wished = [name for name in dict.fromkeys(names) if name not in INTERNAL_TOPICS]
+        self.create_topics([NewTopic(name) for name in wished], created)
+
+    def allocate_producer_ids(self, done: Callable[[range | None], None]) -> None:
+        """Take the next block of producer ids; `done` gets it once it is synced, or None when the disk failed."""
+        block = range(0)
+
+        def plan(image: MetadataImage) -> Sequence[MetadataRecord]:
+            nonlocal block
+            first = image.next_producer_id
+            block = range(first, first + PRODUCER_IDS_PER_BLOCK)
+            return [
+                ProducerIdsRecord(broker_id=self.node_id, broker_epoch=self.node_epoch, next_producer_id=block.stop)
+            ]
+
+        def allocated(error: KafkaError | None) -> None:
+            if error is not None:
+                logger.warning("no producer ids could be taken: %s", error)
+            done(block if error is None else None)
+
+        self._queue.submit(plan, allocated)
+
+    # --- chores --------------------------------------------------------------------------------------------------
+
+    def make_missing(self) -> int:
+        """Make the directories that a full disk did not let be made; returns how many partitions came to life."""
+        made = self._creation.make_missing()
+        self._note_directories()
+        return made
+
+    def begin_snapshot(self) -> Snapshot | None:
+        """A snapshot to be written if one is due: `write_snapshot` in any thread, then `end_snapshot`."""
+        journal = self._journal
+        if not journal.log.takes_writes or not journal.snapshot_is_due:
+            return None
+        if not self._removal.is_settled and not journal.is_long:
+            return None  # a start would not know any more that what is left of deleted topics is theirs
+        return journal.begin_snapshot()
+
+    def write_snapshot(self, snapshot: Snapshot) -> None:
+        """Bring it to the disk. Blocks, may run in any thread. Raises OSError."""
+        self._journal.write_snapshot(snapshot)
+
+    def end_snapshot(self, snapshot: Snapshot) -> None:
+        """It is on disk: drop what it replaces; segments of `metadata_log` are left to retention. Raises OSError,
+        KafkaError.
+        """
+        self._journal.end_snapshot(snapshot)
+
+    # --- start ---------------------------------------------------------------------------------------------------
+
+    def _open_partitions(self) -> None:
+        image = self._journal.image
+        for state in image.topics.values():
+            self._topic_index.add(state, image.topic_configs(state.name))
+        configs = {name: topic.config for name, topic in self.topics.items()}
+        loaded = self._log_manager.open_logs(wanted_logs(image, configs), self._journal.removed_topics)
+        self._forget_removed()
+        self.made_at_start = loaded.made
+        write_partition_changes(self._journal, self._log_manager, self.node_id, new=set(loaded.made))
+        for state in image.topics.values():
+            topic = self.topics[state.name]
+            topic.partitions = [None] * len(state.partitions)
+            for index in state.partitions:
+                log = self._log_manager.get(state.name, index)
+                if log is None:
+                    continue
+                try:
+                    self._creation.serve(topic, index, log)
+                except OSError as error:
+                    # It may not serve in an epoch that is not on its disk; the other directories' partitions may.
+                    logger.error("%s-%d is offline, its leader epoch cannot be stored: %s", state.name, index, error)
+        self._topic_index.say_what_is_not_compacted(self.topics.values())
+
+    # --- applying a change -----------------------------------------------------------------------------------------
+
+    def _change(
+        self,
+        plan: Callable[[MetadataImage], TopicPlan],
+        apply: Callable[[list[TopicOutcome], Outcomes], None],
+        done: Outcomes,
+        targets: Sequence[str | UUID],
+    ) -> None:
+        """Plan in turn, write, sync, replay, then `apply(outcomes, done)`; a failed disk refuses every target."""
+        planned = TopicPlan()
+
+        def run(image: MetadataImage) -> Sequence[MetadataRecord]:
+            nonlocal planned
+            planned = plan(image)
+            return planned.records
+
+        def finish(error: KafkaError | None) -> None:
+            if error is not None:
+                done([refused(target, error) for target in targets])
+            elif planned.records:
+                apply(planned.outcomes, done)
+            else:
+                done(planned.outcomes)
+
+        self._queue.submit(run, finish)
+
+    def _created(self, outcomes: list[TopicOutcome], done: Outcomes) -> None:
+        """Have made what the image has and we have not."""
+
+        def made(results: list[TopicOutcome]) -> None:
+            self._note_change(deleted=())
+            self._note_directories()
+            done(results)
+
+        self._creation.create(outcomes, made)
+
+    def _removed(self, outcomes: list[TopicOutcome], done: Outcomes) -> None:
+        """End the partitions, and have their directories renamed."""
+        removed: list[Topic] = []
+        for outcome in outcomes:
+            topic = None if outcome.failed else self._topic_index.remove(outcome.id)
+            if topic is None:
+                continue
+            removed.append(topic)
+            logger.info("topic %s is deleted", topic.name)
+            self._creation.forget(topic)
+            topic.close(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted"))
+            if self._metrics is not None:
+                self._metrics.forget_topic(topic.name)
+        if removed:
+            self._note_change([topic.name for topic in removed])
+
+        def gone() -> None:
+            self._forget_removed()
+            done(outcomes)
+
+        self._removal.remove_topics(removed, gone)
+
+    def _forget_removed(self) -> None:
+        """Nothing of a deleted topic is left under its name: nobody will ask for its id."""
+        if self._removal.is_settled:
+            self._journal.image.removed_topics.clear()
+
+    def _note_change(self, deleted: Collection[str]) -> None:
+        self.topics_epoch += 1
+        if self.on_topics_changed is not None:
+            self.on_topics_changed(deleted)
+
+    def _note_directories(self) -> None:
+        """Write down partitions that were made in another directory than was planned: were it away at the next start,
+        they would be made anew where they were planned, and be empty.
+        """
+        if not self._creation.are_elsewhere:
+            return
+        self._creation.are_elsewhere = False
+
+        def noted(error: KafkaError | None) -> None:
+            if error is not None:
+                logger.warning("where partitions were made could not be written down: %s", error)
+
+        self._queue.submit(partial(moved_partitions, log_manager=self._log_manager, node_id=self.node_id), noted)

@@ -1,0 +1,125 @@
+"""What several APIs tell alike: the broker's address, a partition's leader and replicas, what a client may do.
+
+Pure look-ups for API handlers (which never import each other).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.broker.catalog.topic import Topic
+    from ottla.broker.requests.context import Context
+
+NOT_ASKED = -(1 << 31)
+"""Authorized operations where the client did not ask for them (KIP-430)."""
+NO_LEADER = -1
+
+
+class Operation(IntEnum):
+    """Kafka's AclOperation: bit n of the authorized operations stands for operation n."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+def _bits(operations: Iterable[Operation]) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+TOPIC_OPERATIONS = _bits(
+    [
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ]
+)
+GROUP_OPERATIONS = _bits(
+    [
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ]
+)
+CLUSTER_OPERATIONS = _bits(
+    [
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ]
+)
+"""Without an authorizer everybody may do everything that the resource knows."""
+
+
+class BrokerDescription(NamedTuple):
+    """The one broker, by the address that this client is to use."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class PartitionDescription(NamedTuple):
+    """A partition as Metadata and DescribeTopicPartitions tell it."""
+
+    partition_index: int
+    error_code: ErrorCode
+    leader_id: int
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    offline_replicas: list[int]
+
+
+def describe_broker(context: Context) -> BrokerDescription:
+    """This broker for this client: the advertised address of its listener, else the address that it connected to."""
+    node, connection = context.node, context.connection
+    advertised = node.config.advertised(connection.listener)
+    host, port = connection.local_address[0], connection.local_address[1]
+    if advertised is not None:
+        host, port = advertised.host, advertised.port or port
+    return BrokerDescription(node.catalog.node_id, _plain_host(host), port, node.config.broker_rack or None)
+
+
+def describe_partition(context: Context, topic: Topic, index: int) -> PartitionDescription:
+    """One partition of a topic; without its directory it has no leader, and its only replica is offline."""
+    node_id = context.node.catalog.node_id
+    partition = topic.partitions[index]
+    if partition is None:
+        error = ErrorCode.LEADER_NOT_AVAILABLE
+        return PartitionDescription(index, error, NO_LEADER, NO_LEADER, [node_id], [node_id], [node_id])
+    epoch = partition.leader_epoch
+    return PartitionDescription(index, ErrorCode.NONE, node_id, epoch, [node_id], [node_id], [])
+
+
+def _plain_host(host: str) -> str:
+    """`::ffff:192.0.2.1`, which a socket on both families reports, as the IPv4 address that it is."""
+    if not host.startswith("::"):
+        return host
+    mapped = ipaddress.IPv6Address(host.partition("%")[0]).ipv4_mapped
+    return host if mapped is None else str(mapped)

@@ -1,0 +1,206 @@
+"""Deleted partitions on their way out: no sync of theirs runs any more, the log is closed, the directory renamed, the
+new name on disk.
+
+Each waits for nothing but a sync that has begun: what is deleted need not reach the disk. Logs are closed and renamed
+one in a turn of the loop; a worker syncs the directories, once for all that were renamed while it was busy. Until the
+last directory of a topic is out of the way, and no worker has work for it in hand (retention, a producer snapshot), no
+topic of that name can be made (`partition_creation.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ottla.broker.catalog.topic import Topic
+    from ottla.broker.partitions.partition import Partition
+    from ottla.broker.runtime.disk import GroupSyncer
+    from ottla.broker.runtime.workers import Workers
+    from ottla.storage.directories.manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+Gone = Callable[["Partition"], None]
+
+
+class _Renamed(NamedTuple):
+    """A directory that has its new name in memory; `settle` brings that to the disk."""
+
+    partition: Partition
+    settle: Callable[[], None]
+    gone: Gone
+
+
+class PartitionRemoval:
+    """Removes partitions. All calls on the broker's thread.
+
+    `later(step)` runs a step when others have had their turn; without it all is done at once.
+    """
+
+    def __init__(
+        self,
+        log_manager: LogManager,
+        syncer: GroupSyncer,
+        workers: Workers,
+        later: Callable[[Callable[[], None]], None] | None,
+    ) -> None:
+        self._log_manager = log_manager
+        self._syncer = syncer
+        self._workers = workers
+        self._later = later
+        self._quiet: deque[tuple[Partition, Gone]] = deque()
+        self._renamed: list[_Renamed] = []
+        self._is_planned = False
+        self._is_settling = False
+        self._under_way: Counter[str] = Counter()
+        """Topics with so many partitions whose directories are in the way."""
+        self._waiting: list[Callable[[], None]] = []
+        """Who waits for a topic's name."""
+        self._has_left_files = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no directory of a deleted topic is left under its name, as far as is known: none is on its way out,
+        and none was left to the next start.
+        """
+        return not self._under_way and not self._has_left_files and self._log_manager.deletions.are_settled
+
+    def is_under_way(self, topic: str) -> bool:
+        """Whether directories of that name are still in the way."""
+        return topic in self._under_way
+
+    def call_after_topic(self, waiter: Callable[[], None]) -> None:
+        """Call `waiter()` once, when the last directory of the next topic, whichever it is, is out of the way."""
+        self._waiting.append(waiter)
+
+    def remove(self, partitions: Iterable[Partition], gone: Gone) -> None:
+        """Close the logs of partitions that have ended and rename their directories.
+
+        `gone(partition)` for each, once the new name is on disk; or once it is sure that the files stay for the next
+        start to look at, which was said in the log then.
+        """
+        was_planned, self._is_planned = self._is_planned, True  # nothing is done before all are told
+        for partition in partitions:
+            self._under_way[partition.topic] += 1
+            self._syncer.retire(partition.log, partial(self._note_quiet, partition, gone))
+        self._is_planned = was_planned
+        self._plan()
+
+    def remove_topics(self, topics: Iterable[Topic], done: Callable[[], None]) -> None:
+        """Remove what partitions the topics have, as `remove`; `done()` when all are gone."""
+        topics = list(topics)
+        for topic in topics:
+            self._remove_unopened(topic)
+        doomed = [partition for topic in topics for partition in topic.partitions if partition is not None]
+        waiting = len(doomed)
+
+        def gone(_: Partition) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if waiting == 0:
+                done()
+
+        if not doomed:
+            done()
+        self.remove(doomed, gone)
+
+    def _remove_unopened(self, topic: Topic) -> None:
+        """What lies under the names of partitions that could not be opened. A start has not, so nobody uses it."""
+        unopened = [index for index, partition in enumerate(topic.partitions) if partition is None]
+        if unopened:
+            self._log_manager.delete_unopened(topic.name, topic.id, unopened)
+
+    def finish(self) -> None:
+        """Do what is left, at once: the broker stops. After the syncer and the workers have ended; blocks."""
+        while self._quiet:
+            self._rename_next()
+        renamed, self._renamed = self._renamed, []
+        self._report(_settle(renamed))
+
+    def _note_quiet(self, partition: Partition, gone: Gone) -> None:
+        self._quiet.append((partition, gone))
+        self._plan()
+
+    def _plan(self) -> None:
+        if self._is_planned or not self._quiet:
+            return
+        if self._later is not None:
+            self._is_planned = True
+            self._later(self._step)
+            return
+        while self._quiet:
+            self._rename_next()
+        self._settle()
+
+    def _step(self) -> None:
+        self._is_planned = False
+        if self._quiet:
+            self._rename_next()
+        self._settle()
+        self._plan()
+
+    def _rename_next(self) -> None:
+        partition, gone = self._quiet.popleft()
+        if partition.log.unsynced.ticket is not None:
+            # Begun while it waited for its turn: by retention, say, which had taken it up before and has rolled it.
+            self._syncer.retire(partition.log, partial(self._note_quiet, partition, gone))
+            return
+        try:
+            settle = self._log_manager.delete_log(partition.topic, partition.index)
+        except OSError as failure:
+            self._report([(partition, failure)])
+            self._end(partition, gone)
+            return
+        self._renamed.append(_Renamed(partition, settle, gone))
+
+    def _settle(self) -> None:
+        """Have a worker sync the names; those of the meantime wait for the next time."""
+        if self._is_settling or not self._renamed:
+            return
+        renamed, self._renamed = self._renamed, []
+        self._is_settling = True
+
+        def settled(failures: list[tuple[Partition, OSError]] | None, error: BaseException | None) -> None:
+            self._is_settling = False
+            if error is not None:
+                logger.error("bug: the names of deleted partitions could not be synced: %s", error)
+            self._report(failures or [])
+            for one in renamed:
+                one.partition.log.call_when_quiet(partial(self._end, one.partition, one.gone))
+            self._settle()
+
+        self._workers.run(partial(_settle, renamed), settled)
+
+    def _end(self, partition: Partition, gone: Gone) -> None:
+        self._under_way[partition.topic] -= 1
+        is_last = not self._under_way[partition.topic]
+        if is_last:
+            del self._under_way[partition.topic]
+        gone(partition)
+        if not is_last:
+            return
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            waiter()
+
+    def _report(self, failures: list[tuple[Partition, OSError]]) -> None:
+        for partition, failure in failures:
+            self._has_left_files = True
+            logger.warning(
+                "%s-%d is deleted, its files are left to the next start: %s", partition.topic, partition.index, failure
+            )
+
+
+def _settle(renamed: list[_Renamed]) -> list[tuple[Partition, OSError]]:
+    """Sync the names; which failed. May run in any thread."""
+    failures = []
+    for one in renamed:
+        try:
+            one.settle()
+        except OSError as failure:
+            failures.append((one.partition, failure))
+    return failures

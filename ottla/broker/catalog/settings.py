@@ -1,0 +1,149 @@
+"""What clients change of this broker while it runs: configurations, client quotas, levels of features.
+
+A change is a plan over the metadata image (`metadata/config_plans.py`, `quota_plans.py`, `feature_plans.py`) that goes
+through the catalog's queue: written, synced, replayed, and only then in effect and answered, so that what counts is
+always what a restart would find. In effect means: the broker's configuration has the new values, every topic whose
+configuration they reach has a new `TopicConfig`, and so have its logs.
+
+Who may call: the catalog (`load`), API handlers. All on the broker's one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.metadata.config_plans import ConfigPlan, plan_configs
+from ottla.broker.metadata.feature_plans import FeaturePlan, FeatureWish, plan_features
+from ottla.broker.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from ottla.broker.metadata.quota_plans import QuotaPlan, plan_quotas
+from ottla.broker.metadata.wishes import ConfigOutcome, ConfigWish, QuotaOutcome, QuotaWish
+from ottla.config.errors import ConfigError
+from ottla.config.topic import TopicConfig
+from ottla.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.catalog.catalog import Catalog
+    from ottla.broker.catalog.topic import Topic
+    from ottla.broker.metadata.image import MetadataImage
+    from ottla.config.broker import BrokerConfig
+    from ottla.protocol.stored.metadata import MetadataRecord
+
+logger = logging.getLogger(__name__)
+
+
+class Settings:
+    """See the module's text."""
+
+    def __init__(self, catalog: Catalog, config: BrokerConfig) -> None:
+        self.on_broker_changed: Callable[[], None] | None = None
+        """Called when this broker's configuration has changed, before the change is answered."""
+        self._catalog = catalog
+        self._config = config
+
+    def load(self) -> None:
+        """Take what the metadata says of this broker; before the topics are made."""
+        for warning in self._read_broker():
+            logger.warning("%s", warning)
+
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        """What is set for a consumer group, by key; empty when nothing is."""
+        return self._catalog.image.group_configs(group_id)
+
+    def alter_configs(
+        self,
+        wishes: Sequence[ConfigWish],
+        done: Callable[[list[ConfigOutcome]], None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Change configurations; `done` is called once, when the changes are synced and in effect."""
+        planned = ConfigPlan([], [])
+
+        def plan(image: MetadataImage) -> Sequence[MetadataRecord]:
+            nonlocal planned
+            planned = plan_configs(image, wishes, self._config, validate_only=validate_only)
+            return planned.records
+
+        def finish(error: KafkaError | None) -> None:
+            if error is not None:
+                done([ConfigOutcome(wish.resource_type, wish.name, error.code, error.message) for wish in wishes])
+                return
+            self._apply([outcome for outcome in planned.outcomes if outcome.changed])
+            done(planned.outcomes)
+
+        self._catalog.change(plan, finish)
+
+    def alter_quotas(
+        self, wishes: Sequence[QuotaWish], done: Callable[[list[QuotaOutcome]], None], *, validate_only: bool = False
+    ) -> None:
+        """Set and remove quotas; `done` is called once, when the changes are synced."""
+        planned = QuotaPlan([], [])
+
+        def plan(image: MetadataImage) -> Sequence[MetadataRecord]:
+            nonlocal planned
+            planned = plan_quotas(image, wishes, validate_only=validate_only)
+            return planned.records
+
+        def finish(error: KafkaError | None) -> None:
+            done(planned.outcomes if error is None else [QuotaOutcome(error.code, error.message) for _ in wishes])
+
+        self._catalog.change(plan, finish)
+
+    def update_features(
+        self, wishes: Sequence[FeatureWish], done: Callable[[KafkaError | None], None], *, validate_only: bool = False
+    ) -> None:
+        """Finalize levels of features, all or none; `done` gets the refusal, or None once the change is synced."""
+        planned = FeaturePlan(None, ())
+
+        def plan(image: MetadataImage) -> Sequence[MetadataRecord]:
+            nonlocal planned
+            planned = plan_features(image, wishes)
+            return () if validate_only else planned.records
+
+        self._catalog.change(plan, lambda error: done(planned.error if error is None else error))
+
+    # --- bringing a change into effect -----------------------------------------------------------------------------
+
+    def _apply(self, outcomes: Iterable[ConfigOutcome]) -> None:
+        """Each topic gets its new configuration once, whatever it was that changed."""
+        topics: dict[str, Topic] = {}
+        for outcome in outcomes:
+            logger.info("configuration changed: %s", _named(outcome))
+            if outcome.resource_type == BROKER_RESOURCE:
+                self._read_broker()
+                if self.on_broker_changed is not None:
+                    self.on_broker_changed()
+                topics = dict(self._catalog.topics)
+        for outcome in outcomes:
+            topic = self._catalog.topics.get(outcome.name)
+            if outcome.resource_type == TOPIC_RESOURCE and topic is not None:
+                topics[topic.name] = topic
+        for topic in topics.values():
+            self._configure(topic)
+
+    def _read_broker(self) -> list[str]:
+        image = self._catalog.image
+        return self._config.set_dynamic(
+            node=image.configs.get((BROKER_RESOURCE, str(self._catalog.node_id)), {}),
+            all_nodes=image.configs.get((BROKER_RESOURCE, ""), {}),
+        )
+
+    def _configure(self, topic: Topic) -> None:
+        overrides = self._catalog.image.topic_configs(topic.name)
+        try:
+            config = TopicConfig.resolve(overrides, self._config)
+        except ConfigError as error:
+            # Nothing that went through the plans; the topic goes on with what it had.
+            logger.error("the configuration of topic %s cannot be used: %s", topic.name, error)
+            return
+        topic.overrides, topic.config = dict(overrides), config
+        for partition in topic.partitions:
+            if partition is not None:
+                partition.configure(config)
+
+
+def _named(outcome: ConfigOutcome) -> str:
+    kind = {TOPIC_RESOURCE: "topic", BROKER_RESOURCE: "broker"}.get(outcome.resource_type, "resource")
+    return f"{kind} {outcome.name or '(default)'}"

@@ -1,0 +1,84 @@
+"""A topic as requests see it, and all topics of this broker by name and by id.
+
+Written to by the catalog and by what makes partitions for it (`partition_creation.py`), read by everybody, on the
+broker's one thread. A topic is here once its creation is synced and its first partition's turn has come, and no more
+once its deletion is synced.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from ottla.broker.metadata.image import MetadataError
+from ottla.config.errors import ConfigError
+from ottla.config.topic import TopicConfig
+from ottla.storage.formats.layout import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.broker.metadata.image import TopicState
+    from ottla.broker.partitions.partition import Partition
+    from ottla.config.broker import BrokerConfig
+    from ottla.protocol.errors import KafkaError
+
+logger = logging.getLogger(__name__)
+
+NAMES_TOLD = 5
+"""Topics that a warning names; of more it tells the number."""
+
+
+class Topic:
+    """A topic as requests see it. `partitions[i]` is partition i, None while its directory is offline."""
+
+    __slots__ = ("config", "id", "is_internal", "name", "overrides", "partitions")
+
+    def __init__(self, name: str, topic_id: UUID, overrides: Mapping[str, str], config: TopicConfig) -> None:
+        self.name = name
+        self.id = topic_id
+        self.partitions: list[Partition | None] = []
+        self.config = config
+        self.overrides = dict(overrides)
+        self.is_internal = name in INTERNAL_TOPICS
+
+    def close(self, error: KafkaError) -> None:
+        """End every partition; who waits for one gets the error."""
+        for partition in self.partitions:
+            if partition is not None:
+                partition.close(error)
+
+
+class TopicIndex:
+    """All topics, `by_name` and `by_id`: the same ones in both."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[UUID, Topic] = {}
+        self._config = config
+
+    def add(self, state: TopicState, overrides: Mapping[str, str]) -> Topic:
+        """The topic of `state`, without partitions yet. Raises MetadataError when its configuration cannot be used."""
+        try:
+            config = TopicConfig.resolve(overrides, self._config)
+        except ConfigError as error:
+            raise MetadataError(f"the configuration of topic {state.name} cannot be used: {error}") from error
+        topic = Topic(state.name, state.id, overrides, config)
+        self.by_name[topic.name] = self.by_id[topic.id] = topic
+        return topic
+
+    def remove(self, topic_id: UUID) -> Topic | None:
+        """Take a topic out; None when there is none of that id."""
+        topic = self.by_id.pop(topic_id, None)
+        if topic is not None:
+            del self.by_name[topic.name]
+        return topic
+
+    def say_what_is_not_compacted(self, topics: Iterable[Topic]) -> None:
+        """Warn of those of `topics` whose policy asks for a cleaner that this broker does not run."""
+        names = sorted(topic.name for topic in topics if "compact" in topic.config.cleanup_policy)
+        if names and not self._config.log_cleaner_enable:
+            more = len(names) - NAMES_TOLD
+            shown = ", ".join(names[:NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")
+            logger.warning("cleanup.policy=compact of %s: log.cleaner.enable is false, every record is kept", shown)

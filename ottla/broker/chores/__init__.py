@@ -1,0 +1,1 @@
+"""Background work: retention, cleaning, checkpoints, the look at the wall clock."""

@@ -1,0 +1,388 @@
+"""The cleaner: chooses the dirtiest of the compacted logs, has it cleaned piece by piece, and begins again.
+
+`step` is the chore `log cleaner`, every `log.cleaner.backoff.ms`: a worker looks how dirty each compacted log is, and
+the dirtiest one that is due gets cleaned (`ottla.storage.cleaner.cleaner`). Pieces of its work run in a worker, one at
+a time; what changes names or the log itself happens between them on the broker's thread, in timers, so that requests
+run in between. Two things hold it back: `log.cleaner.io.max.bytes.per.second`, by waiting between pieces, and
+`Courtesy`, which rests within a piece. After a cleaning it looks again at once.
+
+A log that cannot be cleaned is said once, counted, and left alone until a restart or until somebody asks for it
+(`ask`, behind `ottla log clean`). Asked for, a log is cleaned whatever its dirty ratio, and where nothing is dirty gone
+through from its start once, which removes what an earlier cleaning had to leave: tombstones whose time is over by now.
+
+All calls on the broker's thread. Kafka's LogCleaner and LogCleanerManager; there is one cleaner, whatever
+`log.cleaner.threads` says, because its work would only compete with itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.chores.cleaner_figures import CleanerFigures, CleaningTold
+from ottla.broker.chores.courtesy import courtesy_in
+from ottla.storage.cleaner.cleanable import Assessment, LogToAssess, assess
+from ottla.storage.cleaner.cleaner import CleaningAborted, LogCleaning, Uncleanable, Work
+from ottla.storage.files.disk_errors import level_of
+from ottla.storage.files.files import NotOpened
+from ottla.storage.formats.layout import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Node
+    from ottla.broker.runtime.metrics import ChoreCounters
+    from ottla.storage.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+CHORE: Final = "log cleaner"
+NO_ROOM_RETRY_MS: Final = 60_000
+"""How long a log waits that could not be cleaned because the disk is full, or for want of a descriptor."""
+NO_DESCRIPTOR_WAIT_MS: Final = 1_000
+"""A sync in the middle of a swap that could not begin is tried again so much later: nothing can go on without it."""
+
+
+@dataclass(slots=True)
+class _Candidate:
+    log: Log
+    state: LogToAssess
+    is_asked: bool
+    is_first_round: bool
+    found: Assessment | None = None
+    error: str = ""
+
+    def assess(self, now_ms: int) -> None:
+        """Look how dirty it is. In a worker."""
+        try:
+            self.found = assess(self.state, now_ms)
+            if self.is_asked and not self.found.cleanable_bytes and self.is_first_round:
+                self.state = replace(self.state, clean_offset=None)
+                self.found = assess(self.state, now_ms)
+        except NotOpened:
+            pass  # for want of a descriptor: the next look may find one
+        except (OSError, ValueError) as error:  # ValueError: CorruptBatch, or an index that was closed
+            self.error = str(error)
+
+    @property
+    def is_as_found(self) -> bool:
+        """Whether all of its segments are still there: files of those that went are closed some time after."""
+        return not any(segment.is_deleted for segment in self.state.segments)
+
+
+@dataclass(slots=True)
+class _Running:
+    log: Log
+    cleaning: LogCleaning
+    found: Assessment
+    steps: Generator[Work, int, None]
+    started_s: float = field(default_factory=time.perf_counter)
+
+
+class LogCleaner:
+    """See the module.
+
+    Attributes:
+        figures: for metrics.
+        uncleanable: why logs cannot be cleaned.
+        told: what became of what was asked for, until the next time or the end of the partition.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._counters: ChoreCounters = node.metrics.chore(CHORE)
+        self.figures = CleanerFigures()
+        self.uncleanable: dict[Log, str] = {}
+        self.told: dict[TopicPartition, CleaningTold] = {}
+        self._not_before_ms: dict[Log, int] = {}
+        self._running: _Running | None = None
+        self._is_looking = False
+        self._is_stopped = False
+        self._pause: Callable[[], None] = courtesy_in(node.workers)
+
+    # -- what others ask
+
+    def step(self) -> bool:
+        """Look for a log to clean, unless one is being cleaned. The chore's step."""
+        self._forget_closed()
+        if self._running is None and not self._is_looking and not self._is_stopped:
+            candidates = self._candidates()
+            if candidates:
+                self._look(candidates)
+        return False
+
+    def ask(self, topic: str) -> dict[TopicPartition, CleaningTold]:
+        """Clean the partitions of a compacted topic soon; what is told of each, which changes as it goes on."""
+        asked = {}
+        for index, partition in enumerate(self._node.catalog.topics[topic].partitions):
+            if partition is not None:
+                one = TopicPartition(topic, index)
+                self.uncleanable.pop(partition.log, None)
+                self._not_before_ms.pop(partition.log, None)
+                known = self.told.get(one)
+                if known is None or known.state not in ("waiting", "running"):
+                    self.told[one] = CleaningTold("waiting")
+                asked[one] = self.told[one]
+        self._plan(0, self._look_now)
+        return asked
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a log is being cleaned or looked for."""
+        return self._running is not None or self._is_looking
+
+    def is_cleaning(self, log: Log) -> bool:
+        """Whether it is this log's turn."""
+        return self._running is not None and self._running.log is log
+
+    def stop(self) -> None:
+        """Clean no more; what was under way is dropped, or finished where it had begun to take its place."""
+        self._is_stopped = True
+        if self._running is not None:
+            self._running.steps.close()
+            self._running = None
+
+    # -- choosing
+
+    def _candidates(self) -> list[_Candidate]:
+        """Compacted logs that may be looked at; those whose sealed segments are not on disk yet are synced first."""
+        node, now_ms = self._node, self._node.clock.monotonic_ms()
+        is_enabled = node.config.log_cleaner_enable
+        found = []
+        for topic in node.catalog.topics.values():
+            if "compact" not in topic.config.cleanup_policy:
+                continue
+            for index, partition in enumerate(topic.partitions):
+                if partition is None:
+                    continue
+                log, told = partition.log, self.told.get(TopicPartition(topic.name, index))
+                is_asked = told is not None and told.state == "waiting"
+                if log.error is not None:
+                    if told is not None and is_asked:
+                        told.state, told.message = "failed", str(log.error)
+                    continue
+                if not log.takes_writes or log in self.uncleanable or not (is_asked or is_enabled):
+                    continue
+                if not is_asked and self._not_before_ms.get(log, now_ms) > now_ms:
+                    continue
+                if len(log.segment_list) == 1 and not is_asked:
+                    continue
+                if log.synced_offset < log.segment_list.active.base_offset:
+                    # Where an acknowledgement does not wait for the disk, nobody else may ever ask for this sync.
+                    node.syncer.request(log, lambda error: self._plan(0, self._look_now))
+                    if is_asked:
+                        continue
+                clean_offset = node.log_manager.checkpoints.clean_offset_of(topic.name, index)
+                state = LogToAssess.of(log, partition.last_stable_offset, clean_offset)
+                found.append(_Candidate(log, state, is_asked, told is None or not told.rounds))
+        return found
+
+    def _look(self, candidates: list[_Candidate]) -> None:
+        self._is_looking = True
+        now_ms = self._node.clock.wall_ms()
+        deletion_ms = self._node.clock_trust.deletion_ms()
+
+        def work() -> None:
+            for candidate in candidates:
+                candidate.assess(deletion_ms)  # min.compaction.lag.ms keeps records that are young
+
+        def done(_: object, error: BaseException | None) -> None:
+            self._is_looking = False
+            if error is not None:
+                self._bug("looking at logs", error)
+            elif not self._is_stopped:
+                self._choose(candidates, now_ms)
+
+        self._count_step()
+        self._node.workers.run(work, done)
+
+    def _choose(self, candidates: list[_Candidate], now_ms: int) -> None:
+        figures = self.figures
+        figures.last_look_wall_ms = now_ms
+        assessed = [(one, one.found) for one in candidates if one.found is not None]
+        figures.max_dirty_ratio = max((found.dirty_ratio for _, found in assessed), default=0.0)
+        figures.max_overdue_ms = max((found.overdue_ms for _, found in assessed), default=0)
+        for one in candidates:
+            if one.error and one.log.error is None and one.is_as_found:
+                self._give_up(one.log, one.error)
+        for one, found in assessed:
+            if one.is_asked and self._begin_asked(one, found):
+                return
+        due = [
+            (found.dirty_ratio, found, one)
+            for one, found in assessed
+            if not one.is_asked and found.is_due(one.state.config.min_cleanable_dirty_ratio)
+        ]
+        if due:
+            _, found, one = max(due, key=lambda each: each[0])
+            self._begin(one, found)
+
+    def _begin_asked(self, one: _Candidate, found: Assessment) -> bool:
+        """Begin with a log that was asked for; False when nothing is left to do for it."""
+        told = self.told.get(TopicPartition(one.log.topic, one.log.partition))
+        if told is None:
+            return False
+        if found.cleanable_bytes:
+            told.state = "running"
+            self._begin(one, found)
+            return True
+        told.state = "done"
+        if not told.rounds:
+            told.message = "no sealed segment is synced, stable and older than min.compaction.lag.ms"
+        return False
+
+    # -- cleaning
+
+    def _begin(self, one: _Candidate, found: Assessment) -> None:
+        log, node = one.log, self._node
+        if log.error is not None or not one.is_as_found:
+            self._plan(0, self._look_now)
+            return
+        cleaning = LogCleaning(
+            log,
+            one.state,
+            found,
+            dedupe_buffer_bytes=node.config.log_cleaner_dedupe_buffer_size,
+            load_factor=node.config.log_cleaner_io_buffer_load_factor,
+            now_ms=node.clock_trust.estimate_ms(),
+            deletion_ms=node.clock_trust.deletion_ms(),
+            monotonic_ms=node.clock.monotonic_ms(),
+            cover=lambda offset: node.log_manager.checkpoints.cover(log.topic, log.partition, offset),
+            checkpoint=lambda offset: node.log_manager.checkpoints.write_clean_offset(log, offset),
+            pause=self._pause,
+        )
+        self._running = _Running(log, cleaning, found, cleaning.run())
+        self._advance(None, None)
+
+    def _advance(self, done_bytes: int | None, error: Exception | None) -> None:
+        """Let the cleaning go on after a piece of work, and have the next one done."""
+        running = self._running
+        if running is None:
+            return
+        self._count_step()
+        started_ns = time.perf_counter_ns()
+        try:
+            if error is not None:
+                work = running.steps.throw(error)
+            elif done_bytes is None:
+                work = next(running.steps)
+            else:
+                work = running.steps.send(done_bytes)
+        except StopIteration:
+            self._finished(running)
+        except CleaningAborted as reason:
+            logger.info("%s: cleaning was given up: %s", running.log.name, reason)
+            self._ended(running, "failed", str(reason), looks_again=False)
+        except Uncleanable as reason:
+            self._give_up(running.log, str(reason))
+            self._ended(running, "failed", str(reason))
+        except OSError as reason:
+            logger.log(level_of(reason, logging.WARNING), "%s: cleaned another time: %s", running.log.name, reason)
+            self._not_before_ms[running.log] = self._node.clock.monotonic_ms() + NO_ROOM_RETRY_MS
+            self._ended(running, "failed", str(reason))
+        except Exception as bug:  # one log stays as it is, and is said to; the broker and the other logs go on
+            self._bug(running.log.name, bug)
+            self.uncleanable[running.log] = f"a bug: {bug}"
+            self._ended(running, "failed", f"a bug: {bug}")
+        else:
+            self._have_done(running, work)
+        finally:
+            self._counters.spend((time.perf_counter_ns() - started_ns) // 1_000)
+
+    def _have_done(self, running: _Running, work: Work) -> None:
+        def guarded() -> tuple[int, Exception | None]:
+            try:
+                return work(), None
+            except Exception as error:  # it belongs to the generator, which knows what it means
+                return 0, error
+
+        def done(outcome: tuple[int, Exception | None] | None, escaped: BaseException | None) -> None:
+            if self._running is running:
+                size_bytes, error = outcome or (0, RuntimeError(f"a bug: {escaped!r}"))
+                wait_ms = NO_DESCRIPTOR_WAIT_MS if isinstance(error, NotOpened) else self._wait_ms(size_bytes)
+                self._plan(wait_ms, lambda: self._advance(size_bytes, error))
+
+        self._node.workers.run(guarded, done)
+
+    def _wait_ms(self, size_bytes: int) -> int:
+        """How long `log.cleaner.io.max.bytes.per.second` lets a piece of so many bytes take."""
+        rate = self._node.config.log_cleaner_io_max_bytes_per_second
+        return int(size_bytes * 1000 / rate) if rate > 0 else 0
+
+    def _finished(self, running: _Running) -> None:
+        cleaning, figures = running.cleaning, self.figures
+        elapsed_s = time.perf_counter() - running.started_s
+        removed = cleaning.records_read - cleaning.records_kept
+        figures.cleanings += 1
+        figures.bytes_read += cleaning.bytes_read
+        figures.bytes_written += cleaning.bytes_written
+        self._counters.bytes += cleaning.bytes_written
+        figures.bytes_freed += cleaning.bytes_before - cleaning.bytes_after
+        figures.records_removed += removed
+        figures.last_recopy_ratio = cleaning.bytes_written / cleaning.bytes_read if cleaning.bytes_read else 0.0
+        figures.last_map_utilization = cleaning.map_utilization
+        figures.last_cleaning_s = elapsed_s
+        logger.info(
+            "%s: cleaned offsets %d to %d in %.1f s: %d of %d records removed, segments of %d bytes are %d bytes now",
+            running.log.name,
+            running.found.first_dirty_offset,
+            cleaning.end_offset,
+            elapsed_s,
+            removed,
+            cleaning.records_read,
+            cleaning.bytes_before,
+            cleaning.bytes_after,
+        )
+        self._ended(running, "waiting")
+
+    def _ended(self, running: _Running, state: str, message: str = "", *, looks_again: bool = True) -> None:
+        """Note what became of it, and look for the next log. One that was asked for is looked at once more."""
+        self._running = None
+        cleaning = running.cleaning
+        told = self.told.get(TopicPartition(running.log.topic, running.log.partition))
+        if told is not None and told.state == "running":
+            told.state, told.message = state, message
+            told.bytes_before += cleaning.bytes_before
+            told.bytes_after += cleaning.bytes_after
+            told.records_removed += cleaning.records_read - cleaning.records_kept
+            told.end_offset = cleaning.end_offset
+            told.rounds += 1
+        if state == "failed":
+            self.figures.failed += 1
+        if looks_again:
+            self._plan(0, self._look_now)
+
+    def _give_up(self, log: Log, reason: str) -> None:
+        self.uncleanable[log] = reason
+        self._counters.failures += 1
+        logger.error("%s cannot be compacted and keeps every record: %s", log.name, reason)
+        told = self.told.get(TopicPartition(log.topic, log.partition))
+        if told is not None and told.state == "waiting":
+            told.state, told.message = "failed", reason
+
+    # -- the rest
+
+    def _look_now(self) -> None:
+        self.step()
+
+    def _plan(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        if not self._is_stopped:
+            self._node.timers.at(self._node.clock.monotonic_ms() + delay_ms, callback)
+
+    def _forget_closed(self) -> None:
+        manager = self._node.log_manager
+        for log in [one for one in self.uncleanable if manager.get(one.topic, one.partition) is not one]:
+            del self.uncleanable[log]
+        for log in [one for one in self._not_before_ms if manager.get(one.topic, one.partition) is not one]:
+            del self._not_before_ms[log]
+        for one in [each for each in self.told if each not in manager.logs]:
+            del self.told[one]
+
+    def _count_step(self) -> None:
+        self._counters.steps += 1
+        self._counters.last_wall_ms = self._node.clock.wall_ms()
+
+    def _bug(self, where: str, error: BaseException) -> None:
+        self._counters.failures += 1
+        logger.error("a bug in the cleaner: %s", where, exc_info=error)

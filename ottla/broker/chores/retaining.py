@@ -1,0 +1,87 @@
+"""Retention of one partition, a segment at a time: renamed on the broker's thread, its directory synced in a worker.
+
+A crash may keep any of several renames that were not synced, and a gap in a log cuts off what follows it; so each
+rename is synced before the next. Those syncs are what takes time, and nobody waits for them: requests run between
+two segments. Who may call: the chores, and an operator by HTTP; for each log only one of them gets anything to do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.chores.courtesy import courtesy_in
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Node
+    from ottla.broker.partitions.partition import Partition
+    from ottla.storage.log.log import Log
+    from ottla.storage.segment.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+
+def retain(node: Node, partition: Partition, who: str, done: Callable[[Sequence[Segment]], None]) -> None:
+    """Delete what may go; `done` gets the segments, before this returns when there are none."""
+
+    def deleted(segments: Sequence[Segment]) -> None:
+        if segments:
+            partition.wake_watchers()
+        done(segments)
+
+    partition.settle()
+    retain_log(node, partition.log, who, deleted)
+
+
+def retain_log(node: Node, log: Log, who: str, done: Callable[[Sequence[Segment]], None]) -> None:
+    """The same for a log that nobody watches: that of the metadata."""
+    clock = node.clock
+    steps = log.retention.steps(
+        clock.wall_ms(),
+        courtesy_in(node.workers),
+        deletion_ms=node.clock_trust.deletion_ms(),
+        stamped_ms=node.clock_trust.stamped_ms,
+        monotonic_ms=clock.monotonic_ms(),
+    )
+    _advance(node, log, who, steps, None, done)
+
+
+def _advance(
+    node: Node,
+    log: Log,
+    who: str,
+    steps: Generator[Callable[[], None], None, list[Segment]],
+    error: Exception | None,
+    done: Callable[[Sequence[Segment]], None],
+) -> None:
+    """Let it go on after a sync, and have the next one done."""
+    try:
+        work = next(steps) if error is None else steps.throw(error)
+    except StopIteration as end:
+        deleted: list[Segment] = end.value
+        if deleted:
+            logger.info("%s: %s deleted %d segments, the log starts at %d", log.name, who, len(deleted),
+                        log.log_start_offset)  # fmt: skip
+        done(deleted)
+        return
+    except Exception:  # a bug, said with its traceback: whoever waits goes on with other logs
+        logger.exception("bug: the retention of %s ended", log.name)
+        done([])
+        return
+
+    def guarded() -> Exception | None:
+        try:
+            work()
+        except Exception as failure:  # it belongs to the generator, which knows what it means
+            return failure
+        return None
+
+    def synced(failure: Exception | None, escaped: BaseException | None) -> None:
+        if escaped is not None:
+            failure = RuntimeError(f"a bug: {escaped!r}")
+        # In a turn of its own, also where workers answer on the spot.
+        now_ms = node.clock.monotonic_ms()
+        node.timers.at(now_ms, lambda: _advance(node, log, who, steps, failure, done))
+
+    node.workers.run(guarded, synced)

@@ -1,0 +1,1 @@
+"""Request templates: answers to Produce and Fetch requests that look like those before."""

@@ -1,0 +1,309 @@
+"""The short way of a Fetch request that looks like one before; `scripts/bench` shows what it is worth.
+
+A consumer of one partition without a fetch session (librdkafka, aiokafka and others have none) sends the same bytes
+again and again; only the correlation id and the fetch offset differ. What they mean is remembered per connection, so
+that a request of that form needs no decoding and its answer no encoding.
+
+    api key 2 · version 2 · correlation id 4 | client id ... partition, epoch | fetch offset 8 | the rest
+                                               --------------------- the remembered form ----------------
+
+A form is learnt from a request that takes the long way (`api/fetch.py`), and only where the long way would do the same
+for any offset: one topic, one partition, no session, no diverging epoch to look for, nothing forgotten. The short way
+answers only when enough hot bytes are there at once, and only for the leader epoch that is. Everything else takes the
+long way: errors, long polls, cold bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from ottla.broker.formats.conversion import FIRST_FETCH_VERSION_WITH_BATCHES
+from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.headers import response_header
+from ottla.protocol.message import encode
+from ottla.protocol.primitives import encode_unsigned_varint
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Node
+    from ottla.broker.partitions.partition import Partition
+    from ottla.broker.requests.context import Peer
+    from ottla.broker.runtime.metrics import RequestMeter
+    from ottla.config.topic import TopicConfig
+    from ottla.protocol.types import Buffer
+    from ottla.storage.log.log import Log
+
+MAX_FORMS = 256
+"""Forms remembered per connection; a client that reads more partitions one by one takes the long way for the rest."""
+
+MOST_COPIED_BYTES = 1 << 20
+"""Of one answer, where the transport cannot send a map. What the whole handler reads asks for memory first."""
+
+NO_SESSION_EPOCH = -1
+READ_COMMITTED = 1
+NO_EPOCH = -1
+FIRST_FLEXIBLE_VERSION = 12
+FIRST_VERSION_WITH_LOG_START = 5
+FIRST_VERSION_WITH_ZSTD = 10
+_FORM_START = 12  # of a frame with its length: behind the correlation id
+_FRONT = struct.Struct(">ihh")  # length, API key, version
+_LENGTH_BYTES = 4
+_OFFSET_BYTES = 8
+CORRELATION_ID_BYTES = 4
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_OFFSETS = struct.Struct(">qqq")
+_OFFSETS_BEFORE_5 = struct.Struct(">qq")
+_MARK = (0x5EED_0FF5_E7A1_B2C3, 0x7EA5_7A3B_0001_0203, 0x1DEA_5EED_0405_0607)
+
+
+class FetchForm:
+    """What the remembered bytes mean, and the answer around what differs."""
+
+    __slots__ = (
+        "_before",
+        "_between",
+        "_version",
+        "after",
+        "committed_only",
+        "config",
+        "front",
+        "head_high_watermark",
+        "head_length",
+        "head_log_start_offset",
+        "head_rest",
+        "head_size",
+        "leader_epoch",
+        "log",
+        "max_bytes",
+        "meter",
+        "min_bytes",
+        "partition",
+        "read_on",
+        "suffix",
+    )
+
+    def __init__(
+        self,
+        request: FetchRequest,
+        version: int,
+        partition: Partition,
+        front: bytes,
+        suffix: bytes,
+        max_fetch_bytes: int,
+        meter: RequestMeter,
+    ) -> None:
+        topic = request.topics[0]
+        self._version = version
+        self.front = front
+        self.suffix = suffix
+        self.head_high_watermark = self.head_log_start_offset = self.head_length = -1
+        self.head_size = self.head_rest = b""
+        self.meter = meter
+        self.partition = partition
+        self.log: Log = partition.log
+        self.read_on = self.log.reader.read_on
+        self.config: TopicConfig = partition.log.config
+        max_bytes = min(request.max_bytes, max_fetch_bytes)
+        self.min_bytes = min(request.min_bytes, max_bytes)
+        self.max_bytes = max(min(topic.partitions[0].partition_max_bytes, max_bytes), 0)
+        self.leader_epoch = topic.partitions[0].current_leader_epoch
+        self.committed_only = request.isolation_level == READ_COMMITTED
+        body = encode(self._response(topic), version)
+        offsets = _OFFSETS if version >= FIRST_VERSION_WITH_LOG_START else _OFFSETS_BEFORE_5
+        mark = body.index(offsets.pack(*_MARK[: len(offsets.format) - 1]))
+        # Behind the offsets: aborted transactions and preferred replica, the records' length (of none), then tags.
+        length_bytes, tags_bytes = (1, 3) if version >= FIRST_FLEXIBLE_VERSION else (4, 0)
+        self._before = response_header(FetchRequest.message_key, version, 0)[4:] + body[:mark]
+        self._between = body[mark + offsets.size : len(body) - length_bytes - tags_bytes]
+        self.after = body[len(body) - tags_bytes :]
+
+    def _response(self, topic: FetchRequest.FetchTopic) -> FetchResponse:
+        data = FetchResponse.PartitionData(
+            partition_index=topic.partitions[0].partition,
+            high_watermark=_MARK[0],
+            last_stable_offset=_MARK[1],
+            log_start_offset=_MARK[2] if self._version >= FIRST_VERSION_WITH_LOG_START else -1,
+            aborted_transactions=[] if self.committed_only else None,
+            records=b"",
+        )
+        named = FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[data])
+        return FetchResponse(responses=[named])
+
+    def encode_head(self, high_watermark: int, log_start_offset: int, length: int) -> None:
+        """Remember the frame of an answer up to its record bytes: its size, and all that is behind the correlation id.
+
+        It is made of the two offsets, and of how many record bytes come.
+        """
+        offsets = _OFFSETS_BEFORE_5.pack(high_watermark, self.partition.last_stable_offset)
+        if self._version >= FIRST_VERSION_WITH_LOG_START:
+            offsets += _INT64.pack(log_start_offset)
+        is_flexible = self._version >= FIRST_FLEXIBLE_VERSION
+        length_field = encode_unsigned_varint(length + 1) if is_flexible else _INT32.pack(length)
+        rest = self._before + offsets + self._between + length_field
+        self.head_size = _INT32.pack(CORRELATION_ID_BYTES + len(rest) + length + len(self.after))
+        self.head_rest = rest
+        self.head_high_watermark, self.head_log_start_offset = high_watermark, log_start_offset
+        self.head_length = length
+
+
+class FetchForms:
+    """The forms of one connection. All are equally long and have their fetch offset at the same position: clients name
+    topics alike. `frame_bytes` is the length of such a frame, its length field included.
+    """
+
+    __slots__ = ("_form", "_forms", "_key", "_offset_at", "_unpack", "frame_bytes")
+
+    def __init__(self) -> None:
+        self._forms: dict[bytes, FetchForm] = {}
+        self._forget()
+        self._place_offset(_FORM_START, 0)
+
+    def _place_offset(self, offset_at: int, suffix_bytes: int) -> None:
+        """The fetch offset stands at `offset_at`: what is before it and behind it."""
+        self._offset_at = offset_at
+        layout = struct.Struct(f">{_FRONT.size}s4s{offset_at - _FORM_START}sq{suffix_bytes}s")
+        self._unpack = layout.unpack_from
+        self.frame_bytes = layout.size
+
+    def _forget(self) -> None:
+        self._forms.clear()
+        self._form: FetchForm | None = None
+        """Of the newest frame, and what it was found by."""
+        self._key = b""
+
+    def answer(self, view: memoryview, start: int, sends_maps: bool) -> list[Buffer] | None:
+        """Answer the frame of `frame_bytes` that begins at `start`, if its form is known and its records are hot.
+
+        None when it must take the long way. All of the short way but the look-up in the log is in this function: a
+        consumer's next request finds the processor's caches cold, and each function of its own cost up to 0.5 us.
+        """
+        started_ns = perf_counter_ns()
+        unpack = self._unpack
+        front, correlation_id, key, offset, suffix = unpack(view, start)
+        form = self._form
+        if form is None or key != self._key:  # the next one is often the same: a hash costs more
+            form = self._forms.get(key)
+            if form is None:
+                return None
+            self._form, self._key = form, key
+        if form.front != front or form.suffix != suffix:
+            return None
+        partition, log = form.partition, form.log
+        leader_epoch = form.leader_epoch
+        if (
+            partition.is_closed
+            or log.config is not form.config
+            or (leader_epoch != NO_EPOCH and leader_epoch != partition.leader_epoch)  # noqa: PLR1714  (a tuple made)
+        ):
+            self._forget()  # the long way would not do the same any more
+            return None
+        if partition.gathered:
+            partition.settle()
+        high_watermark = partition.high_watermark
+        end_offset = partition.last_stable_offset if form.committed_only else high_watermark
+        try:
+            read_on = form.read_on
+            records = read_on(offset, form.max_bytes, end_offset, sends_maps)
+            if records is None or len(records) < form.min_bytes:
+                records = log.read(offset, form.max_bytes, end_offset=end_offset, allow_map=sends_maps).view
+                if not records or len(records) < form.min_bytes:
+                    return None
+        except (KafkaError, OSError):
+            return None  # the long way meets it again and says what it is
+        length = len(records)
+        log_start_offset = log.log_start_offset
+        if (
+            length != form.head_length
+            or high_watermark != form.head_high_watermark
+            or log_start_offset != form.head_log_start_offset
+        ):
+            form.encode_head(high_watermark, log_start_offset, length)
+        counters = partition.counters
+        counters.total_fetch_requests += 1
+        counters.bytes_out += length
+        form.meter.note((perf_counter_ns() - started_ns) // 1000, 1)
+        return [form.head_size, correlation_id, form.head_rest, records, form.after]
+
+    def learn(
+        self,
+        frame: memoryview,
+        request: FetchRequest,
+        version: int,
+        partition: Partition,
+        node: Node,
+        max_fetch_bytes: int,
+    ) -> None:
+        """Remember the form of a request that takes the long way, if the place of its offset is sure.
+
+        `max_fetch_bytes`: no answer is longer, whatever is asked for (`most_bytes`).
+        """
+        content = bytes(frame)
+        offset = _INT64.pack(request.topics[0].partitions[0].fetch_offset)
+        at = _offset_position(content, request, version)
+        if at < 0 or content[at : at + _OFFSET_BYTES] != offset:
+            return
+        front = _FRONT.pack(len(content), FetchRequest.message_key, version)
+        suffix = content[at + _OFFSET_BYTES :]
+        frame_bytes, offset_at = _LENGTH_BYTES + len(content), _LENGTH_BYTES + at
+        if offset_at != self._offset_at or frame_bytes != self.frame_bytes or len(self._forms) >= MAX_FORMS:
+            self._forget()
+            self._place_offset(offset_at, len(suffix))
+        meter = node.metrics.meter("Fetch", version, 0)
+        self._form = None
+        self._forms[content[_FORM_START - _LENGTH_BYTES : at]] = FetchForm(
+            request, version, partition, front, suffix, max_fetch_bytes, meter
+        )
+
+
+def _offset_position(content: bytes, request: FetchRequest, version: int) -> int:
+    """Where the fetch offset stands, counted from the end, found by encoding the request anew; -1 when unsure.
+
+    The encoded body must be the end of the frame: so unknown tagged fields, which are not understood, are not
+    remembered either.
+    """
+    body = encode(request, version)
+    if not content.endswith(body):
+        return -1
+    asked = request.topics[0].partitions[0]
+    fetch_offset, asked.fetch_offset = asked.fetch_offset, _MARK[0]
+    try:
+        at = encode(request, version).find(_INT64.pack(_MARK[0]))
+    finally:
+        asked.fetch_offset = fetch_offset
+    return len(content) - len(body) + at if at >= 0 else -1
+
+
+def most_bytes(peer: Peer, node: Node) -> int:
+    """The longest answer that is given without the long way: where records are copied (no maps may be sent), less."""
+    return node.config.fetch_max_bytes if peer.sends_maps else min(node.config.fetch_max_bytes, MOST_COPIED_BYTES)
+
+
+def learn_fetch_form(peer: Peer, frame: memoryview, request: FetchRequest, version: int, node: Node) -> None:
+    """Remember the form of a request that takes the long way, where the short one would do the same."""
+    if version < FIRST_FETCH_VERSION_WITH_BATCHES:
+        return
+    if request.session_id or request.session_epoch != NO_SESSION_EPOCH or request.forgotten_topics_data:
+        return
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        return
+    asked = request.topics[0].partitions[0]
+    if asked.last_fetched_epoch >= 0:
+        return
+    catalog = node.catalog
+    topic_data = request.topics[0]
+    topic = catalog.topics_by_id.get(topic_data.topic_id) if version >= 13 else catalog.topics.get(topic_data.topic)
+    if topic is None or not 0 <= asked.partition < len(topic.partitions):
+        return
+    partition = topic.partitions[asked.partition]
+    if partition is None:
+        return
+    if version < FIRST_VERSION_WITH_ZSTD and partition.log.config.compression_type == "zstd":
+        return
+    if request.isolation_level == READ_COMMITTED and partition.log.transactions.has_aborted:
+        return  # each answer lists those that it has to do with
+    if peer.fetch_forms is None:
+        peer.fetch_forms = FetchForms()
+    peer.fetch_forms.learn(frame, request, version, partition, node, most_bytes(peer, node))

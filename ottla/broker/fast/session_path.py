@@ -1,0 +1,373 @@
+"""The short way of the Fetch requests of a session (KIP-227), as Java's consumers send them; `fetch_path.py` is that of
+requests without one.
+
+A consumer goes on in its session with the same bytes but for the correlation id, the epoch, and the partitions that it
+names because it has got on in them. What is the same is remembered per connection, and so are the partitions behind the
+session's targets:
+
+    length 4, key, version | correlation id 4 | client id ... session id | epoch 4 | topics | nothing forgotten, rack
+                                              ------- remembered -------                     ------ remembered ------
+
+    topics: count | topic id 16, count | partition 4, leader epoch 4, offset 8, what the target says already 17 | 0
+
+Of what is named only the offsets may be new. The session moves on exactly as it does on the long way (`api/fetch.py`):
+its epoch, its use, what its targets were told, their order. It answers only where there is something to give: some
+records, all of them hot, and nothing else to say of any partition than where it begins and ends. Everything else takes
+the long way, which then finds the session as it was, but for the new offsets, which it sets once more: errors, long
+polls, cold bytes, what was added or forgotten, sessions of clients that name topics by name (before Fetch 13), and
+sessions of more than `PARTITIONS_PER_STEP` partitions.
+
+Frames of one length are looked at, that of the newest one which took the long way and did not wait: a consumer that
+catches up names all of its partitions each time. One that waited says that its consumer is at the end, where the next
+one waits, too, and need not be looked at twice; and behind two cold ones in a row the third is taken for cold.
+"""
+
+from __future__ import annotations
+
+import struct
+from copy import copy
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from ottla.broker.fast.fetch_path import FetchForms, most_bytes
+from ottla.broker.fetch.delayed_fetch import PARTITIONS_PER_STEP
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.headers import encode_request_header
+from ottla.protocol.message import encode
+from ottla.protocol.primitives import encode_unsigned_varint
+
+if TYPE_CHECKING:
+    from ottla.broker.fetch.fetch_sessions import FetchSession, FetchTarget
+    from ottla.broker.node import Node
+    from ottla.broker.partitions.partition import Partition
+    from ottla.broker.requests.context import Context
+    from ottla.protocol.api.fetch import FetchRequest
+    from ottla.protocol.types import Buffer
+    from ottla.storage.log.log import Log
+
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+FIRST_VERSION_WITH_REPLICA_STATE = 15
+READ_COMMITTED = 1
+NO_EPOCH = -1
+NEVER_BYTES = 1 << 32
+"""As a frame's length: none is looked at."""
+_FRONT = struct.Struct(">ihh")  # length, API key, version
+_LENGTH_BYTES, _CORRELATION_ID_BYTES, _EPOCH_BYTES, _TOPIC_ID_BYTES = 4, 4, 4, 16
+_NAMED = struct.Struct(">iiq17s")
+_REST = struct.Struct(">iqib")  # last fetched epoch, log start offset, max bytes, no tags
+_LARGEST_COUNT_BYTE = 127
+_ANSWER = struct.Struct(">4sbihi")  # correlation id, no tags, throttle time, no error, session id
+# Partition, no error, high watermark, last stable offset, log start; aborted transactions, preferred replica.
+_PARTITION = struct.Struct(">ihqqqbi")
+_NO_TAGS = b"\0"
+
+_Told = tuple["FetchTarget", "Partition", bytes, int, int, int, memoryview]
+"""Of a target: partition, topic id, high watermark, last stable offset, log start offset, records."""
+
+
+class SessionForms(FetchForms):
+    """The form of the session that a connection goes on in; a connection has one, or `FetchForms`, or none."""
+
+    __slots__ = (
+        "_asked",
+        "_changes",
+        "_cold_epoch",
+        "_committed_only",
+        "_found",
+        "_front",
+        "_max_bytes",
+        "_meter",
+        "_middle",
+        "_named",
+        "_node",
+        "_placed_bytes",
+        "_session",
+        "_tail",
+        "_unpack_frame",
+    )
+
+    _cold_epoch: int
+
+    def __init__(self, node: Node, request: FetchRequest, context: Context, session: FetchSession) -> None:
+        super().__init__()
+        self._node = node
+        self._found: dict[FetchTarget, tuple[Partition, Log, bytes]] = {}
+        """By target of the session: the partition, its log, the topic's id as it is on the wire."""
+        self._named: dict[bytes, dict[int, tuple[FetchTarget, int, bytes]]] = {}
+        """By topic and partition: the target, and what else a request says of it that changes nothing."""
+        self._remember(request, context, session)
+
+    def expect(self, request: FetchRequest, context: Context, session: FetchSession) -> None:
+        """A request was answered by the long way, and did not wait: the next one looks like it, and names as much."""
+        if session is not self._session or self._asked != _limits(request, context):
+            self._remember(request, context, session)
+        else:
+            self._place_topics(request, context.api_version)
+
+    def note_cold(self, epoch: int) -> None:
+        """The request of this epoch, which is expected, was for cold records."""
+        before, self._cold_epoch = self._cold_epoch, epoch
+        if epoch == before + 1:
+            self.rest()
+
+    def rest(self) -> None:
+        """Look at no request until one is expected again."""
+        self.frame_bytes = NEVER_BYTES
+
+    def learn(
+        self,
+        frame: memoryview,
+        request: FetchRequest,
+        version: int,
+        partition: Partition,
+        node: Node,
+        max_fetch_bytes: int,
+    ) -> None:
+        """A request without a session between those of a session: the session's form stays."""
+
+    def _remember(self, request: FetchRequest, context: Context, session: FetchSession) -> None:
+        version = context.api_version
+        self._session = session
+        self._asked = _limits(request, context)
+        self._changes = self._cold_epoch = NO_EPOCH
+        self._max_bytes = min(request.max_bytes, most_bytes(context.connection, self._node))
+        self._committed_only = request.isolation_level == READ_COMMITTED
+        self._meter = self._node.metrics.meter("Fetch", version, 0)
+        plain = copy(request)
+        plain.topics, plain.forgotten_topics_data = [], []
+        body = encode(plain, version)
+        epoch_at = 17 if version >= FIRST_VERSION_WITH_REPLICA_STATE else 21  # before it there was a replica id
+        header = encode_request_header(request.message_key, version, 0, context.client_id)
+        self._middle = header[_FRONT.size - _LENGTH_BYTES + _CORRELATION_ID_BYTES :] + body[:epoch_at]
+        self._tail = body[epoch_at + _EPOCH_BYTES + 1 :]  # behind the count of topics
+        self._placed_bytes = 0
+        self._place_topics(request, version)
+
+    def _place_topics(self, request: FetchRequest, version: int) -> None:
+        """Frames are to be as long as this one."""
+        topics_bytes = 1
+        for topic in request.topics:
+            count = len(topic.partitions)
+            topics_bytes += _TOPIC_ID_BYTES + len(encode_unsigned_varint(count + 1)) + count * _NAMED.size + 1
+        layout = f">{_FRONT.size}s{_CORRELATION_ID_BYTES}s{len(self._middle)}si{topics_bytes}s{len(self._tail)}s"
+        frame_bytes = struct.calcsize(layout)
+        self.frame_bytes = frame_bytes
+        if frame_bytes != self._placed_bytes:
+            self._placed_bytes = frame_bytes
+            self._unpack_frame = struct.Struct(layout).unpack_from
+            self._front = _FRONT.pack(frame_bytes - _LENGTH_BYTES, request.message_key, version)
+
+    def _find_targets(self) -> None:
+        """Find what is behind the targets of the session; nothing, if one of them may not be answered here."""
+        session = self._session
+        self._changes = session.changes
+        self._found.clear()
+        self._named.clear()
+        if session.is_closed or len(session.targets) > PARTITIONS_PER_STEP:
+            return
+        topics = self._node.catalog.topics_by_id
+        for target in session.targets.values():
+            topic_id = target.topic
+            topic = None if isinstance(topic_id, str) else topics.get(topic_id)
+            is_there = topic is not None and 0 <= target.partition < len(topic.partitions)
+            partition = topic.partitions[target.partition] if topic is not None and is_there else None
+            if isinstance(topic_id, str) or partition is None or target.last_fetched_epoch >= 0:
+                self._found.clear()
+                self._named.clear()
+                return
+            self._found[target] = partition, partition.log, topic_id.bytes
+            rest = _REST.pack(target.last_fetched_epoch, -1, target.max_bytes, 0)
+            by_index = self._named.setdefault(topic_id.bytes, {})
+            by_index[target.partition] = target, target.current_leader_epoch, rest
+
+    def answer(self, view: memoryview, start: int, sends_maps: bool) -> list[Buffer] | None:
+        """As `FetchForms.answer`."""
+        started_ns = perf_counter_ns()
+        session = self._session
+        front, correlation_id, middle, epoch, topics, tail = self._unpack_frame(view, start)
+        if (
+            epoch != session.epoch
+            or front != self._front
+            or middle != self._middle
+            or tail != self._tail
+            or session.is_closed
+        ):
+            return None
+        if session.changes != self._changes:
+            self._find_targets()
+        if not self._go_on(topics):
+            return None
+        told = self._look(sends_maps)
+        if told is None:
+            return None
+        self._node.fetch_sessions.move_on(session)
+        answer = self._encode(told, correlation_id)
+        self._meter.note((perf_counter_ns() - started_ns) // 1000, 1)
+        return answer
+
+    def _go_on(self, topics: bytes) -> bool:
+        """Let the targets that are named begin where it is said; False when anything else about them is new."""
+        moved: list[tuple[FetchTarget, int]] = []
+        if not 0 < topics[0] <= _LARGEST_COUNT_BYTE:
+            return False
+        at = 1
+        try:
+            for _ in range(topics[0] - 1):
+                by_index = self._named[topics[at : at + _TOPIC_ID_BYTES]]
+                count = topics[at + _TOPIC_ID_BYTES]
+                if not 0 < count <= _LARGEST_COUNT_BYTE:
+                    return False
+                at += _TOPIC_ID_BYTES + 1
+                for _ in range(count - 1):
+                    index, leader_epoch, offset, rest = _NAMED.unpack_from(topics, at)
+                    target, known_leader_epoch, known_rest = by_index[index]
+                    if leader_epoch != known_leader_epoch or rest != known_rest:
+                        return False
+                    moved.append((target, offset))
+                    at += _NAMED.size
+                if topics[at]:
+                    return False
+                at += 1
+        except (KeyError, IndexError, struct.error):  # none of ours, or no request at all: the long way knows
+            return False
+        if at != len(topics):
+            return False
+        for target, offset in moved:
+            target.fetch_offset = offset
+        return True
+
+    def _look(self, sends_maps: bool) -> list[_Told] | None:
+        """What is new in the session's partitions, in its order; None where the long way has to say it, or to wait."""
+        found, committed_only = self._found, self._committed_only
+        told: list[_Told] = []
+        left_bytes = max_bytes = self._max_bytes
+        try:
+            for target in self._session.targets.values():
+                partition, log, topic_id = found[target]
+                leader_epoch = target.current_leader_epoch
+                if partition.is_closed or leader_epoch not in (NO_EPOCH, partition.leader_epoch):
+                    return None
+                if partition.gathered:
+                    partition.settle()
+                high_watermark = last_stable_offset = partition.high_watermark
+                offset, log_start_offset = target.fetch_offset, log.log_start_offset
+                end_offset = high_watermark
+                transactions = log.transactions
+                if high_watermark > transactions.first_open_offset:
+                    last_stable_offset = partition.last_stable_offset
+                if committed_only:
+                    if transactions.has_aborted:
+                        return None
+                    end_offset = last_stable_offset
+                if offset < end_offset:
+                    if offset < log_start_offset:
+                        return None
+                    most = max(min(target.max_bytes, left_bytes), 0)
+                    is_first = left_bytes == max_bytes
+                    records = log.reader.read_on(offset, most, end_offset, sends_maps, is_first)
+                    if records is None:
+                        records = log.read(
+                            offset, most, end_offset=end_offset, at_least_one=is_first, allow_map=sends_maps
+                        ).view
+                        if records is None:
+                            return None
+                    left_bytes -= len(records)
+                elif offset > end_offset:
+                    return None
+                else:
+                    records = _NOTHING
+                if (
+                    records
+                    or high_watermark != target.told_high_watermark
+                    or log_start_offset != target.told_log_start_offset
+                ):
+                    told.append(
+                        (target, partition, topic_id, high_watermark, last_stable_offset, log_start_offset, records)
+                    )
+        except (KeyError, KafkaError, OSError):
+            return None  # the long way meets it again and says what it is
+        return told if left_bytes < max_bytes else None
+
+    def _encode(self, told: list[_Told], correlation_id: bytes) -> list[Buffer]:
+        """The frame that tells it; the session knows from now on that it was told."""
+        session = self._session
+        counts: list[int] = []
+        last_id = b""
+        read: list[FetchTarget] = []
+        for _, _, topic_id, *_ in told:
+            if topic_id == last_id:
+                counts[-1] += 1
+            else:
+                counts.append(1)
+                last_id = topic_id
+        aborted = 1 if self._committed_only else 0  # an empty list, or null
+        pieces: list[Buffer] = [b""]
+        text = _ANSWER.pack(correlation_id, 0, 0, 0, session.id) + encode_unsigned_varint(len(counts) + 1)
+        size_bytes = left = slot = 0
+        for target, partition, topic_id, high_watermark, last_stable_offset, log_start_offset, records in told:
+            if not left:
+                left = counts[slot]
+                slot += 1
+                text += topic_id + encode_unsigned_varint(left + 1)
+            left -= 1
+            length = len(records)
+            text += _PARTITION.pack(
+                target.partition, 0, high_watermark, last_stable_offset, log_start_offset, aborted, -1
+            ) + encode_unsigned_varint(length + 1)
+            target.told_high_watermark, target.told_log_start_offset = high_watermark, log_start_offset
+            counters = partition.counters
+            counters.total_fetch_requests += 1
+            if length:
+                counters.bytes_out += length
+                size_bytes += len(text) + length
+                pieces += (text, records)
+                text = b""
+                read.append(target)
+            text += _NO_TAGS if left else _NO_TAGS + _NO_TAGS
+        text += _NO_TAGS
+        pieces.append(text)
+        pieces[0] = (size_bytes + len(text)).to_bytes(_LENGTH_BYTES, "big")
+        if len(read) < len(session.targets):  # else the order stays as it is
+            for target in read:
+                session.read_last(target)
+        return pieces
+
+
+_NOTHING = memoryview(b"")
+
+
+def _limits(request: FetchRequest, context: Context) -> tuple[object, ...]:
+    """What a request says of itself, and a session does not remember."""
+    return (
+        context.api_version,
+        context.client_id,
+        request.replica_id,
+        request.max_wait_ms,
+        request.min_bytes,
+        request.max_bytes,
+        request.isolation_level,
+        request.rack_id,
+    )
+
+
+def expect_session(
+    request: FetchRequest, context: Context, session: FetchSession, *, waits: bool, is_cold: bool
+) -> None:
+    """A request that goes on in `session` takes the long way: remember its form, where the short one may follow.
+
+    `waits` where it is to wait for records, `is_cold` where a worker reads them.
+    """
+    if context.api_version < FIRST_VERSION_WITH_TOPIC_IDS or request.min_bytes > 1:
+        return
+    peer = context.connection
+    forms = peer.fetch_forms
+    if waits:
+        if isinstance(forms, SessionForms):
+            forms.rest()
+        return
+    if isinstance(forms, SessionForms):
+        forms.expect(request, context, session)
+    else:
+        peer.fetch_forms = forms = SessionForms(context.node, request, context, session)
+    if is_cold:
+        forms.note_cold(request.session_epoch)

@@ -1,0 +1,146 @@
+"""A Fetch that waits (Kafka's DelayedFetch): parked until enough of what it wants may be seen, until anything about a
+partition is wrong, or until `max_wait_ms`.
+
+While it is parked it watches its partitions, and only those that woke it are read again, all of a turn at once and
+after the turn's appends. A request for many partitions is parked from the first on: they are read in steps, between
+which others have their turns, and what comes to a partition meanwhile is looked at behind the last step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.runtime.pending import Pending
+from ottla.protocol.api.fetch import FetchResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.fetch.fetch_read import FetchRead
+    from ottla.broker.node import Node
+    from ottla.broker.partitions.partition import Partition
+    from ottla.broker.runtime.timers import Timer
+
+PARTITIONS_PER_STEP = 200
+"""Partitions that are read in one go, 30 us each."""
+
+
+def answer_or_park(read: FetchRead, node: Node, max_wait_ms: int) -> FetchResponse | Pending[FetchResponse]:
+    """Read everything once; answer if that is enough or the client does not wait, else park."""
+    read.look(0, PARTITIONS_PER_STEP)
+    if len(read.targets) > PARTITIONS_PER_STEP:
+        return DelayedFetch(read, node, max_wait_ms).read_on()
+    if max_wait_ms <= 0 or read.is_answerable():
+        return read.answer(None)
+    return DelayedFetch(read, node, max_wait_ms).park()
+
+
+class _Watch:
+    """Wakes a parked fetch for one of its partitions."""
+
+    __slots__ = ("_fetch", "_index", "partition")
+
+    def __init__(self, fetch: DelayedFetch, index: int, partition: Partition) -> None:
+        self._fetch = fetch
+        self._index = index
+        self.partition = partition
+
+    def wake(self) -> None:
+        """Something changed: look at the partition again, after this turn's appends."""
+        self._fetch.woken(self._index)
+
+
+class DelayedFetch:
+    """See the module's text. All calls on the broker's thread; `read` has looked at its first partitions."""
+
+    def __init__(self, read: FetchRead, node: Node, max_wait_ms: int) -> None:
+        self._read = read
+        self._node = node
+        self._max_wait_ms = max_wait_ms
+        self._pending: Pending[FetchResponse] = Pending(parks=True)
+        self._pending.on_cancel(self._stop_watching)
+        self._is_reading = False
+        """Whether partitions are left that were not read once."""
+        self._watches: list[_Watch] = []
+        self._woken: set[int] = set()
+        self._timer: Timer | None = None
+
+    def park(self) -> Pending[FetchResponse]:
+        """Wait for the partitions, all of which have been read once."""
+        self._watch(0)
+        self._timer = self._node.timers.at(self._node.clock.monotonic_ms() + self._max_wait_ms, self._complete)
+        return self._pending
+
+    def read_on(self) -> Pending[FetchResponse]:
+        """Read the partitions behind those that have been read, step by step, then wait if that is not enough."""
+        self._is_reading = True
+        self._watch(0)
+        self._plan_step()
+        return self._pending
+
+    def woken(self, index: int) -> None:
+        """A watched partition changed; many may in one turn, and they are looked at once."""
+        if not self._is_reading and not self._woken:
+            self._node.turn.after_append(self._look_again)
+        self._woken.add(index)
+
+    def _plan_step(self) -> None:
+        self._timer = self._node.timers.at(self._node.clock.monotonic_ms(), self._step)
+
+    def _step(self) -> None:
+        """Read some more; at last what has changed meanwhile."""
+        read, pending = self._read, self._pending
+        if pending.done:
+            return
+        first = len(read.partitions)
+        end = first + PARTITIONS_PER_STEP
+        self._is_reading = end < len(read.targets)
+        try:
+            read.look(first, end)
+        except Exception as error:  # a bug: the dispatcher says so
+            self._stop_watching()
+            pending.fail(error)
+            return
+        self._watch(first)
+        if self._is_reading:
+            self._plan_step()
+            return
+        self._timer = self._node.timers.at(self._node.clock.monotonic_ms() + self._max_wait_ms, self._complete)
+        if self._max_wait_ms <= 0 or read.is_answerable():
+            self._complete()
+        elif self._woken:
+            self._look_again()
+
+    def _watch(self, first: int) -> None:
+        for index, partition in enumerate(self._read.partitions[first:], first):
+            if partition is not None:
+                watch = _Watch(self, index, partition)
+                self._watches.append(watch)
+                partition.watch(watch)
+
+    def _look_again(self) -> None:
+        """Read the partitions that changed; answer if that is enough now.
+
+        One append may wake very many: those for whose answers this turn has no memory left read in the next.
+        """
+        if self._node.answer_memory.is_turn_full:
+            self._node.turn.after_append(self._look_again)
+            return
+        woken, self._woken = self._woken, set()
+        if self._pending.done or self._timer is None:
+            return
+        if self._read.look_again(sorted(woken)):
+            self._complete()
+
+    def _complete(self) -> None:
+        """Answer with what is there: enough, or the deadline."""
+        self._stop_watching()
+        answer = self._read.answer(self._pending)
+        if isinstance(answer, FetchResponse):
+            self._pending.complete(answer)
+
+    def _stop_watching(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for watch in self._watches:
+            watch.partition.unwatch(watch)
+        self._watches.clear()

@@ -1,0 +1,114 @@
+"""What a worker reads or converts for a Fetch: it begins when there is memory for it, and that counts until it is sent.
+
+    room in `answer_memory.py`  ->  a worker reads, and converts for old clients  ->  the connection sends
+
+While a Fetch waits for room it holds none of what it has found: when its turn comes its partitions are read anew, since
+they may have changed, or be hot by now. Called by `fetch_read.py`, on the broker's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Node
+    from ottla.broker.requests.context import Peer
+    from ottla.broker.runtime.answer_memory import Reservation
+    from ottla.broker.runtime.pending import Pending
+    from ottla.protocol.api.fetch import FetchResponse
+
+AGAIN_MOST: Final = 200
+"""Partitions that are read anew for an answer that has waited for room; the others' records come with the next one."""
+
+
+class Aside(Protocol):
+    """The reading of one Fetch, as its worker's part sees it (`fetch_read.FetchRead`)."""
+
+    def shorten(self, most_bytes: int) -> int:
+        """Let what a worker reads, and what is copied already, take that much, but for the first batch; how much."""
+
+    def put_back(self) -> list[int]:
+        """Let go of everything that was read; which partitions had something."""
+
+    def read_anew(self, indexes: list[int], most_bytes: int) -> None:
+        """Read these partitions once more, at most so many bytes in all, but for the first batch."""
+
+    def is_ready(self) -> bool:
+        """Whether nothing is left to be read or converted by a worker."""
+
+    def run_aside(self, done: Callable[[BaseException | None], None], is_given_up: Callable[[], bool]) -> None:
+        """Read and convert in a worker; `done` on the broker's thread, with an error only if there is a bug."""
+
+    def size_bytes(self) -> int:
+        """Bytes of memory in what has been read."""
+
+    def response(self) -> FetchResponse:
+        """The response of what has been read."""
+
+
+class AsideRead:
+    """See the module's text. `weight`: bytes of memory for each byte that is read."""
+
+    def __init__(self, read: Aside, node: Node, peer: Peer, reply: Pending[FetchResponse], weight: int) -> None:
+        self._read = read
+        self._memory = node.answer_memory
+        self._peer = peer
+        self._reply = reply
+        self._weight = weight
+        self._put_back: list[int] = []
+
+    def begin(self) -> None:
+        """Complete the reply, now or later."""
+        memory, weight = self._memory, self._weight
+        size_bytes = self._read.shorten(memory.share_bytes // weight) * weight
+        reservation = memory.reserve(size_bytes)
+        if reservation is not None:
+            self._run(reservation)
+            return
+        self._put_back = self._read.put_back()
+        self._reply.on_cancel(memory.wait(min(size_bytes, memory.share_bytes), self._came))
+
+    def _came(self, reservation: Reservation | None) -> None:
+        """There is room for it; or there was none for so long that it is answered without records."""
+        try:
+            if reservation is not None:
+                self._read.read_anew(self._put_back[:AGAIN_MOST], reservation.size_bytes // self._weight)
+        except Exception as error:  # a bug: the dispatcher says so
+            self._end(reservation, error)
+            return
+        if reservation is None or self._read.is_ready():
+            self._end(reservation, None)
+        else:
+            self._run(reservation)
+
+    def _run(self, reservation: Reservation) -> None:
+        try:
+            self._read.run_aside(lambda error: self._end(reservation, error), lambda: self._reply.done)
+        except Exception as error:  # no thread could be started
+            self._end(reservation, error)
+
+    def _end(self, reservation: Reservation | None, error: BaseException | None) -> None:
+        reply = self._reply
+        if reply.done or reservation is None:
+            if reservation is not None:
+                reservation.release()  # the connection has ended
+            if not reply.done:
+                reply.complete(self._read.response())
+            return
+        if error is not None:
+            reservation.release()
+            reply.fail(error)
+            return
+        try:
+            response = self._read.response()
+            reservation.resize(self._read.size_bytes())
+        except Exception as failed:  # no memory, or a bug: what is never given back would be missed for good
+            reservation.release()
+            reply.fail(failed)
+            return
+        if self._peer.hold is None:
+            reservation.release()
+        else:
+            self._peer.hold(reservation)
+        reply.complete(response)

@@ -1,0 +1,259 @@
+"""Incremental fetch sessions (KIP-227): what a client fetches is remembered, so it sends and gets only what changed.
+
+A session belongs to nobody in particular: whoever knows its id and next epoch may use it. Epochs: 0 opens a session
+(and closes the one that is named), -1 closes it and fetches without one, 1 and up go on; after 2^31-1 comes 1.
+
+The cache is bounded by `max.incremental.fetch.session.cache.slots`. As in Kafka a full cache gives a slot to a new
+session only at the cost of one that nobody used for two minutes, or of a smaller one that is older than that: otherwise
+clients that come and go would drive out all others. Who gets no slot fetches without a session (session id 0).
+
+Kafka bounds the sessions and not what is in them. Here all of them together hold `MAX_PARTITIONS`: those that nobody
+used for two minutes go first, and who finds no room even then fetches without a session, or has to begin a new one.
+
+Source: Kafka's FetchSession.scala, FetchSessionCache.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from typing import TYPE_CHECKING, TypeAlias
+from uuid import UUID
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+    from ottla.storage.files.clock import Clock
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+MAX_EPOCH = (1 << 31) - 1
+EVICTABLE_AFTER_MS = 120_000
+"""Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS."""
+MAX_PARTITIONS = 200_000
+"""Partitions over all sessions, 300 bytes each. A client may name some that do not exist, a few more each time, and one
+that is killed leaves its session behind."""
+
+TopicKey: TypeAlias = "str | UUID"
+"""A topic as the client names it: by name up to Fetch 12, by id from 13."""
+PartitionKey: TypeAlias = tuple[TopicKey, int]
+
+
+class FetchTarget:
+    """One partition that a client fetches: what it asked for, and what it was told last.
+
+    `topic_name` is the name behind a topic id, noted when the id was found and kept from then on: a session, or a
+    request that waits, is told that its topic is gone or another one, not that nobody knows such an id.
+    """
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "key",
+        "last_fetched_epoch",
+        "max_bytes",
+        "partition",
+        "told_high_watermark",
+        "told_log_start_offset",
+        "topic",
+        "topic_name",
+    )
+
+    def __init__(self, topic: TopicKey, asked: FetchRequest.FetchPartition) -> None:
+        self.topic = topic
+        self.topic_name: str | None = None
+        self.partition = asked.partition
+        self.key: PartitionKey = (topic, asked.partition)
+        self.told_high_watermark = -1
+        self.told_log_start_offset = -1
+        self._ask(asked)
+
+    def _ask(self, asked: FetchRequest.FetchPartition) -> None:
+        self.fetch_offset = asked.fetch_offset
+        self.max_bytes = asked.partition_max_bytes
+        self.current_leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
+
+    def update(self, asked: FetchRequest.FetchPartition) -> bool:
+        """The client asks anew; what it was told stays. Whether more has changed than where it reads."""
+        is_changed = (
+            self.max_bytes != asked.partition_max_bytes
+            or self.current_leader_epoch != asked.current_leader_epoch
+            or self.last_fetched_epoch != asked.last_fetched_epoch
+        )
+        self._ask(asked)
+        return is_changed
+
+    def note_told(self, data: FetchResponse.PartitionData) -> bool:
+        """Whether `data` tells the client anything new; remember what it will know then."""
+        news = bool(data.records) or data.error_code != ErrorCode.NONE or data.diverging_epoch is not None
+        if data.high_watermark != self.told_high_watermark:
+            news = True
+            self.told_high_watermark = data.high_watermark
+        if data.log_start_offset != self.told_log_start_offset:
+            news = True
+            self.told_log_start_offset = data.log_start_offset
+        if data.error_code != ErrorCode.NONE:
+            self.told_high_watermark = -1  # the end of an error must be told, even when nothing else has changed
+        return news
+
+
+class FetchSession:
+    """A remembered set of partitions, in the order in which they are read: who got data goes to the end.
+
+    `changes` counts the requests that added or dropped partitions, or changed more than their fetch offsets.
+    """
+
+    __slots__ = ("changes", "created_ms", "epoch", "id", "is_closed", "last_used_ms", "targets", "uses_topic_ids")
+
+    def __init__(self, session_id: int, *, uses_topic_ids: bool, now_ms: int) -> None:
+        self.id = session_id
+        self.epoch = 1
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        self.is_closed = False
+        self.changes = 0
+        self.targets: OrderedDict[PartitionKey, FetchTarget] = OrderedDict()
+
+    def update(
+        self, wanted: Iterable[tuple[TopicKey, FetchRequest.FetchPartition]], forgotten: Iterable[PartitionKey]
+    ) -> None:
+        """Add or change what is wanted, then drop what is forgotten."""
+        targets = self.targets
+        is_changed = False
+        for topic, asked in wanted:
+            target = targets.get((topic, asked.partition))
+            if target is None:
+                target = FetchTarget(topic, asked)
+                targets[target.key] = target
+                is_changed = True
+            elif target.update(asked):
+                is_changed = True
+        for key in forgotten:
+            if targets.pop(key, None) is not None:
+                is_changed = True
+        if is_changed:
+            self.changes += 1
+
+    def read_last(self, target: FetchTarget) -> None:
+        """`target` got data now: others come first next time (fairness under max.bytes)."""
+        if target.key in self.targets:
+            self.targets.move_to_end(target.key)
+
+
+class FetchSessions:
+    """The cache of sessions of one node."""
+
+    def __init__(
+        self, max_slots: int, clock: Clock, chooser: random.Random | None = None, max_partitions: int = MAX_PARTITIONS
+    ) -> None:
+        self._max_slots = max_slots
+        self._max_partitions = max_partitions
+        self._clock = clock
+        self._random = random.Random() if chooser is None else chooser
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        """The one that was used longest ago is first."""
+        self.partition_count = 0
+        """Partitions over all sessions."""
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def close(self, session_id: int) -> None:
+        """Forget a session; nothing when it is unknown."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.is_closed = True
+            self.partition_count -= len(session.targets)
+
+    def open(
+        self, wanted: list[tuple[TopicKey, FetchRequest.FetchPartition]], *, uses_topic_ids: bool
+    ) -> FetchSession | None:
+        """A new session with these partitions, or None when the cache has no slot or no room for it."""
+        now_ms = self._clock.monotonic_ms()
+        if not wanted or not self._make_room(len(wanted), now_ms) or not self._make_slot(len(wanted), now_ms):
+            return None
+        session_id = self._random.randint(1, MAX_EPOCH)
+        while session_id in self._sessions:
+            session_id = self._random.randint(1, MAX_EPOCH)
+        session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        session.update(wanted, ())
+        self.partition_count += len(session.targets)
+        return session
+
+    def update(
+        self,
+        session: FetchSession,
+        wanted: Iterable[tuple[TopicKey, FetchRequest.FetchPartition]],
+        forgotten: Iterable[PartitionKey],
+    ) -> None:
+        """What the request of a session that was resumed adds, changes and drops; one without partitions is closed.
+
+        Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, on which clients begin anew, when there is no room for what it
+        adds: it is closed then.
+        """
+        before = len(session.targets)
+        session.update(wanted, forgotten)
+        self.partition_count += len(session.targets) - before
+        if not session.targets:
+            self.close(session.id)
+        elif len(session.targets) > before and not self._make_room(0, session.last_used_ms):
+            self.close(session.id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+
+    def resume(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession:
+        """The session of an incremental request, moved on to its next epoch.
+
+        Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+        """
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != uses_topic_ids:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        self.move_on(session)
+        return session
+
+    def move_on(self, session: FetchSession) -> None:
+        """A request of this session, which is open, was accepted: its next epoch, and it is the one used last."""
+        session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
+        session.last_used_ms = self._clock.monotonic_ms()
+        self._sessions.move_to_end(session.id)
+
+    def _make_room(self, partition_count: int, now_ms: int) -> bool:
+        """Whether so many more partitions can be held, after sessions went that nobody uses."""
+        while self.partition_count + partition_count > self._max_partitions:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now_ms - oldest.last_used_ms <= EVICTABLE_AFTER_MS:
+                return False
+            self._evict(oldest)
+        return True
+
+    def _evict(self, session: FetchSession) -> None:
+        self.close(session.id)
+        self.evictions += 1
+
+    def _make_slot(self, partition_count: int, now_ms: int) -> bool:
+        if len(self._sessions) < self._max_slots:
+            return True
+        if not self._sessions:
+            return False  # no slots at all
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.last_used_ms <= EVICTABLE_AFTER_MS:
+            smallest = min(
+                (session for session in self._sessions.values() if now_ms - session.created_ms > EVICTABLE_AFTER_MS),
+                key=lambda session: len(session.targets),
+                default=None,
+            )
+            if smallest is None or len(smallest.targets) >= partition_count:
+                return False
+            oldest = smallest
+        self._evict(oldest)
+        return True

@@ -1,0 +1,449 @@
+"""A partition as requests see it: its log, its leader epoch, and what of the log may be seen.
+
+Invariants: `log_start_offset <= high_watermark <= log_end_offset`, and the high watermark never goes back. In
+`ottla.acks.all=sync` it follows the synced offset, in `page-cache` the log end (decisions.md 2). Where Kafka's
+`flush.messages` asks for a sync in `page-cache`, what the sync covers is neither acknowledged nor seen before it.
+
+Produce batches are gathered and appended once per loop turn (decisions.md 3); whoever else looks at the log calls
+`settle()` first, so no request sees a partition between two requests of one client.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.broker.partitions.visibility import NEVER_MS, VisibilityWaits, VisibleCallback
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.records.batch import CorruptBatch
+from ottla.protocol.records.formats import iter_any
+from ottla.storage.log.append import NO_TIMESTAMP, AllStored, AppendResult
+from ottla.storage.log.leader_epochs import UNDEFINED_EPOCH
+from ottla.storage.log.log_reader import ANY_BYTES
+from ottla.storage.segment.slice import LogSlice
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.broker.runtime.disk import Syncer
+    from ottla.broker.runtime.metrics import Metrics
+    from ottla.broker.runtime.timers import Timer, Timers
+    from ottla.broker.runtime.turn import Turn
+    from ottla.config.topic import TopicConfig
+    from ottla.protocol.types import Buffer
+    from ottla.storage.files.clock import Clock
+    from ottla.storage.log.append import AppendEntry
+    from ottla.storage.log.append_plan import PlannedBatch
+    from ottla.storage.log.log import Log
+
+LOG = logging.getLogger("ottla.partition")
+
+
+class Appended(Protocol):
+    """Whoever gathers a batch is told what became of it, in the turn's flush."""
+
+    def appended(self, index: int, result: AppendResult) -> None:
+        """`result` of the batch gathered under `index`."""
+
+
+class RunWaiter(Protocol):
+    """Whoever gathers several batches together is told of them together."""
+
+    def run_appended(self, results: Sequence[AppendResult]) -> None:
+        """The results of all of its batches of this turn, in their order."""
+
+
+class _OneBatch:
+    """The run of somebody who gathers a single batch."""
+
+    __slots__ = ("_index", "_waiter")
+
+    def __init__(self, waiter: Appended, index: int) -> None:
+        self._waiter = waiter
+        self._index = index
+
+    def run_appended(self, results: Sequence[AppendResult]) -> None:
+        self._waiter.appended(self._index, results[0])
+
+
+class Watcher(Protocol):
+    """A long poll: woken when more of a partition may be seen, or when that will never happen."""
+
+    def wake(self) -> None:
+        """Look again. Called in the middle of a flush: plan the look, do not look yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionServices:
+    """What every partition of a node shares."""
+
+    clock: Clock
+    timers: Timers
+    turn: Turn
+    syncer: Syncer
+    metrics: Metrics
+
+
+class Partition:
+    """One partition that this broker leads. All calls on the broker's one thread.
+
+    `leader_epoch` is the catalog's to set. `last_stable_offset` is the high watermark, but where Apache Kafka left a
+    transaction open.
+    """
+
+    __slots__ = (
+        "_closed_error",
+        "_flush_timer",
+        "_gathered_bytes",
+        "_services",
+        "_unsynced_config",
+        "_waiters",
+        "_waits",
+        "_watchers",
+        "corrupt_reads",
+        "counters",
+        "gathered",
+        "high_watermark",
+        "holds_acknowledgements",
+        "index",
+        "is_closed",
+        "leader_epoch",
+        "log",
+        "newest_waiter",
+        "next_damage_line_ms",
+        "topic",
+    )
+
+    def __init__(self, topic: str, index: int, log: Log, services: PartitionServices) -> None:
+        self.topic = topic
+        self.index = index
+        self.log = log
+        self.leader_epoch = log.leader_epoch
+        self.high_watermark = log.high_watermark
+        self.counters = services.metrics.topic(topic)
+        self.corrupt_reads = 0
+        """Reads that were answered CORRUPT_MESSAGE; `next_damage_line_ms` is when the log says so again."""
+        self.next_damage_line_ms = 0.0
+        self._services = services
+        self.gathered: list[AppendEntry | tuple[memoryview, int]] = []
+        """Batches of this turn that are not appended yet: who looks at the log calls `settle` first."""
+        self._waiters: list[tuple[int, RunWaiter]] = []
+        """How many of the entries each is about, in order, and who is told."""
+        self.newest_waiter: RunWaiter | None = None
+        """Who gathered the last batches of this turn that are not appended yet."""
+        self._gathered_bytes = 0
+        self._waits = VisibilityWaits(services.clock, services.timers)
+        self._watchers: dict[Watcher, None] = {}
+        self.holds_acknowledgements = False
+        """Whether `flush.messages` asked for a sync that acks=1 waits for too (Kafka syncs inside the append)."""
+        self.is_closed = False
+        """Whether the topic was deleted, or the broker gave the partition up."""
+        self._flush_timer: Timer | None = None
+        self._closed_error: BaseException | None = None
+        self._unsynced_config: TopicConfig | None = None
+        """The log's configuration, when it is known to ask for no sync at all."""
+        log.on_roll = self._rolled
+
+    @property
+    def topic_id(self) -> UUID:
+        """The topic's id."""
+        return self.log.topic_id
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        return self.log.log_start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset that read_committed readers may not see."""
+        first_open_offset = self.log.transactions.first_open_offset
+        if self.high_watermark <= first_open_offset:
+            return self.high_watermark
+        return max(first_open_offset, self.log.log_start_offset)
+
+    def aborted_transactions(self, fetch_offset: int, records: Buffer) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions that have to do with `records`, read from there."""
+        end_offset = fetch_offset
+        try:
+            for _, header in iter_any(records, allow_partial_tail=True):
+                end_offset = header.next_offset
+        except CorruptBatch:
+            end_offset = self.high_watermark
+        return self.log.transactions.between(fetch_offset, end_offset)
+
+    def gather(self, entry: AppendEntry | tuple[memoryview, int], waiter: Appended, index: int) -> None:
+        """Append `entry` at the end of this turn and tell `waiter.appended(index, result)`.
+
+        `entry.records` must stay valid until the turn's flush. Batches of one idempotent producer may be gathered
+        together: the log judges each by what the ones before it in the same call have made of the producer.
+        """
+        self.gather_run([entry], len(entry[0]), _OneBatch(waiter, index))
+
+    def gather_run(
+        self, entries: list[AppendEntry | tuple[memoryview, int]], size_bytes: int, waiter: RunWaiter
+    ) -> None:
+        """As `gather`, for several batches of `size_bytes` in all; the list is the partition's from now on.
+
+        Who is the `newest_waiter` may gather more: it is told of all together.
+        """
+        if self.gathered:
+            self.gathered += entries
+        else:
+            self._services.turn.note_gathering(self)
+            self.gathered = entries
+        self._gathered_bytes += size_bytes
+        count = len(entries)
+        if self.newest_waiter is waiter:
+            count += self._waiters.pop()[0]
+        self._waiters.append((count, waiter))
+        self.newest_waiter = waiter
+
+    def settle(self) -> None:
+        """Append what was gathered, if anything: called before anybody else looks at the log."""
+        if self.gathered:
+            self.flush(self._services.clock.wall_ms())
+
+    def flush(self, now_ms: int) -> None:
+        """Append what was gathered in one call, move the high watermark or ask for the sync, tell the waiters."""
+        entries = self.gathered
+        if not entries:
+            return
+        waiters, gathered_bytes = self._waiters, self._gathered_bytes
+        self.gathered, self._waiters, self._gathered_bytes = [], [], 0
+        self.newest_waiter = None
+        if self._closed_error is not None:
+            code = self._code_of(self._closed_error)
+            for count, waiter in waiters:
+                waiter.run_appended([AppendResult(code)] * count)
+            return
+        told, batches, stamp_ms = self.append(entries, gathered_bytes, now_ms)
+        results = AllStored(batches, stamp_ms, self.log.log_start_offset) if told is None else told
+        if len(waiters) == 1:
+            waiters[0][1].run_appended(results)
+            return
+        first = 0
+        for count, waiter in waiters:
+            waiter.run_appended(results[first : first + count])
+            first += count
+
+    def shows_at_once(self) -> bool:
+        """Whether what is appended now may be seen and acknowledged at once, and nothing waits to be appended before.
+
+        Where a sync is asked for or waited for it may not; neither where the partition has failed or was given up.
+        """
+        return (
+            self.log.config is self._unsynced_config
+            and not self.holds_acknowledgements
+            and not self.gathered
+            and self._closed_error is None
+        )
+
+    def append(
+        self, entries: list[AppendEntry | tuple[memoryview, int]], size_bytes: int, now_ms: int
+    ) -> tuple[list[AppendResult] | None, Sequence[PlannedBatch], int]:
+        """Append at once, move the high watermark or ask for the sync, and count; what `Log.append_batches` gives.
+
+        Called by `flush`, and by who `shows_at_once` lets answer without the turn.
+        """
+        log = self.log
+        old_end_offset, old_size_bytes = log.log_end_offset, log.size_bytes
+        try:
+            appended = log.append_batches(entries, now_ms)
+        except Exception:
+            # A bug must not leave the requests of a whole turn without an answer.
+            LOG.exception("bug: append to %s-%d failed", self.topic, self.index)
+            appended = [AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR) for _ in entries], (), NO_TIMESTAMP
+        if log.config is not self._unsynced_config and log.log_end_offset > log.synced_offset:
+            self._ask_for_sync()
+        visible = log.high_watermark
+        if visible > self.high_watermark:
+            if self._waits.waiting or self._watchers or self.holds_acknowledgements:
+                self._advance()
+            else:
+                self.high_watermark = visible
+        counters = self.counters
+        counters.total_produce_requests += len(entries)
+        counters.messages_in += log.log_end_offset - old_end_offset
+        if log.size_bytes - old_size_bytes == size_bytes:
+            counters.bytes_in += size_bytes  # all stored, and as they came
+        else:
+            told, batches, stamp_ms = appended
+            results = AllStored(batches, stamp_ms, log.log_start_offset) if told is None else told
+            self._count_one_by_one(entries, results)
+        return appended
+
+    def _count_one_by_one(
+        self, entries: list[AppendEntry | tuple[memoryview, int]], results: Sequence[AppendResult]
+    ) -> None:
+        """Count the bytes of each batch where it belongs: some were refused, stored before, or not stored as sent."""
+        counters = self.counters
+        for (records, _), result in zip(entries, results, strict=True):
+            if result.base_offset < 0:
+                counters.bytes_rejected += len(records)
+                counters.failed_produce_requests += 1
+            elif not result.is_duplicate:
+                counters.bytes_in += len(records)
+
+    def when_visible(self, end_offset: int, callback: VisibleCallback, deadline_ms: float = NEVER_MS) -> None:
+        """Call back with None once the high watermark covers `end_offset`, at once if it does.
+
+        With an error instead: KafkaError(REQUEST_TIMED_OUT) once the monotonic time is past `deadline_ms`, the OSError
+        of a failed sync, or what `close` was given.
+        """
+        if self.high_watermark >= end_offset:
+            callback(None)
+            return
+        error = self._closed_error or self.log.error
+        if error is not None:
+            callback(error)
+            return
+        self._waits.add(end_offset, callback, deadline_ms)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call `watcher.wake()` whenever the high watermark moves, the log start passes it by, or it ends."""
+        self._watchers[watcher] = None
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Take `watch` back; fine when it was not watching."""
+        self._watchers.pop(watcher, None)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Give the log a new configuration; what it means for those who wait counts at once.
+
+        From `page-cache` to `sync` what was shown stays shown, and a sync makes it true; the other way round whoever
+        waits for a sync is answered.
+        """
+        if self.is_closed:
+            return
+        self.log.configure(config)
+        self.log.producers.expiration_ms = config.broker.producer_id_expiration_ms
+        timer = self._flush_timer
+        if timer is not None and timer.deadline_ms > self._services.clock.monotonic_ms() + config.flush_ms:
+            timer.cancel()  # what is not synced waits no longer than is said now
+            self._flush_timer = None
+        if self.log.log_end_offset > self.log.synced_offset:
+            self._ask_for_sync()
+        self._advance()
+        self.wake_watchers()
+
+    def wake_watchers(self) -> None:
+        """Something that long polls look at has changed (log start, epoch, configuration)."""
+        for watcher in list(self._watchers):
+            watcher.wake()
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        at_least_one: bool,
+        committed_only: bool = False,
+        allow_map: bool = True,
+        most_copied_bytes: int = ANY_BYTES,
+    ) -> LogSlice:
+        """Whole batches from the one that holds `offset` up to what may be seen, at most `max_bytes`.
+
+        `at_least_one` gives the first batch even when it is larger. What is longer than `most_copied_bytes` and may not
+        be mapped is left to a thread. Raises KafkaError(OFFSET_OUT_OF_RANGE).
+        """
+        self.settle()
+        log = self.log
+        end_offset = self.last_stable_offset if committed_only else self.high_watermark
+        if allow_map or max_bytes <= most_copied_bytes:
+            view = log.reader.read_on(offset, max_bytes, end_offset, allow_map, at_least_one)
+            if view is not None:
+                return LogSlice(view, len(view))
+        return log.read(
+            offset,
+            max_bytes,
+            end_offset=end_offset,
+            at_least_one=at_least_one,
+            allow_map=allow_map,
+            most_copied_bytes=most_copied_bytes,
+        )
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch not above `epoch`, where it ended), never beyond what may be seen; (-1, -1) when unknown.
+
+        The leader's own epoch begins at the log end as long as it has no record, as if the log knew it.
+        """
+        latest = self.log.epochs.latest
+        if latest < self.leader_epoch and (latest < epoch <= self.leader_epoch or epoch < latest == UNDEFINED_EPOCH):
+            is_before = epoch < self.leader_epoch and latest != UNDEFINED_EPOCH
+            return latest if is_before else epoch, self.high_watermark
+        found, end_offset = self.log.end_offset_for_epoch(epoch)
+        return found, min(end_offset, self.high_watermark)
+
+    def close(self, error: BaseException) -> None:
+        """The partition is deleted or its disk failed: everybody who waits on it, or will, gets `error`."""
+        if self._closed_error is not None:
+            return
+        self._closed_error = error
+        self.is_closed = True
+        self.flush(0)
+        self._waits.fail(error)
+        self._waits.stop()
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        self.wake_watchers()
+
+    def _ask_for_sync(self) -> None:
+        """After an append: `sync` always wants one; `page-cache` where flush.messages or flush.ms say so."""
+        log = self.log
+        if log.error is not None:
+            return
+        config = log.config
+        if config.ottla_acks_all == "sync":
+            self._services.syncer.request(log, self._synced)
+        elif log.log_end_offset - log.synced_offset >= config.flush_messages:
+            self.holds_acknowledgements = True
+            self._services.syncer.request(log, self._synced)
+        elif config.flush_ms < NEVER_MS and self._flush_timer is None:
+            deadline_ms = self._services.clock.monotonic_ms() + config.flush_ms
+            self._flush_timer = self._services.timers.at(deadline_ms, self._flush_by_time)
+        elif config.flush_messages >= NEVER_MS and config.flush_ms >= NEVER_MS:
+            self._unsynced_config = config
+
+    def _rolled(self) -> None:
+        """A segment takes no more records. Whatever the configuration, it is brought to the disk, as in Kafka: so a
+        crash takes no more than the active segment, and a start looks at no more. Nobody waits for it.
+        """
+        if self.log.config.ottla_acks_all != "sync":
+            self._services.syncer.request(self.log, self._synced)
+
+    def _flush_by_time(self) -> None:
+        self._flush_timer = None
+        if self.log.error is None:
+            self._services.syncer.request(self.log, self._synced)
+
+    def _synced(self, error: BaseException | None) -> None:
+        log = self.log
+        self.holds_acknowledgements = (
+            self.holds_acknowledgements and log.log_end_offset - log.synced_offset >= log.config.flush_messages
+        )
+        if error is not None:
+            self.holds_acknowledgements = False
+            self._waits.fail(error)
+            self.wake_watchers()
+        else:
+            self._advance()
+
+    def _advance(self) -> None:
+        """Follow the log's high watermark, and tell everybody whom that concerns."""
+        visible = self.log.high_watermark
+        if self.holds_acknowledgements:
+            visible = min(visible, self.log.synced_offset)
+        if visible <= self.high_watermark:
+            return
+        self.high_watermark = visible
+        self._waits.reached(visible)
+        if self._watchers:
+            self.wake_watchers()
+
+    @staticmethod
+    def _code_of(error: BaseException) -> ErrorCode:
+        return error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR

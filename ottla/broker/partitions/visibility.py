@@ -1,0 +1,98 @@
+"""Who waits for the high watermark of one partition: acknowledgements, and requests that speak of what is not synced.
+
+Each waits for an offset, until a deadline; they are told in the order of their offsets. One timer stands for all of
+them. Called by the partition only, on the broker's one thread.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.runtime.timers import Timer, Timers
+    from ottla.storage.files.clock import Clock
+
+VisibleCallback = Callable[[BaseException | None], None]
+NEVER_MS = (1 << 63) - 1
+"""Kafka's "no limit" of times."""
+
+_end_offset = attrgetter("end_offset")
+
+
+class _Wait:
+    """Somebody who waits for `end_offset` to be visible, until `deadline_ms` (monotonic)."""
+
+    __slots__ = ("callback", "deadline_ms", "end_offset")
+
+    def __init__(self, end_offset: int, callback: VisibleCallback, deadline_ms: float) -> None:
+        self.end_offset = end_offset
+        self.callback = callback
+        self.deadline_ms = deadline_ms
+
+
+class VisibilityWaits:
+    """See the module. `waiting` is true where anybody waits."""
+
+    __slots__ = ("_clock", "_timer", "_timers", "waiting")
+
+    def __init__(self, clock: Clock, timers: Timers) -> None:
+        self._clock = clock
+        self._timers = timers
+        self._timer: Timer | None = None
+        self.waiting: list[_Wait] = []
+
+    def add(self, end_offset: int, callback: VisibleCallback, deadline_ms: float) -> None:
+        """Call back with None once `end_offset` is reached, with an error when that fails or `deadline_ms` is past."""
+        wait = _Wait(end_offset, callback, deadline_ms)
+        if self.waiting and self.waiting[-1].end_offset > end_offset:
+            insort(self.waiting, wait, key=_end_offset)
+        else:
+            self.waiting.append(wait)
+        if deadline_ms < NEVER_MS:
+            timer = self._timer
+            if timer is None or timer.deadline_ms > deadline_ms:
+                if timer is not None:
+                    timer.cancel()
+                self._timer = self._timers.at(deadline_ms, self._expire)
+
+    def reached(self, offset: int) -> None:
+        """Everything below `offset` is visible."""
+        waits = self.waiting
+        if not waits:
+            return
+        if waits[-1].end_offset <= offset:
+            told, self.waiting = waits, []
+        else:
+            count = sum(wait.end_offset <= offset for wait in waits)
+            told, self.waiting = waits[:count], waits[count:]
+        for wait in told:
+            wait.callback(None)
+
+    def fail(self, error: BaseException) -> None:
+        """It will not come: everybody gets `error`."""
+        waits, self.waiting = self.waiting, []
+        for wait in waits:
+            wait.callback(error)
+
+    def stop(self) -> None:
+        """Nobody waits any more, nor will."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self) -> None:
+        """Time out the waits that are due; the next timer is for the earliest of the rest."""
+        self._timer = None
+        now_ms = self._clock.monotonic_ms()
+        due = [wait for wait in self.waiting if wait.deadline_ms <= now_ms]
+        self.waiting = [wait for wait in self.waiting if wait.deadline_ms > now_ms]
+        next_ms = min((wait.deadline_ms for wait in self.waiting), default=NEVER_MS)
+        if next_ms < NEVER_MS:
+            self._timer = self._timers.at(next_ms, self._expire)
+        for wait in due:
+            wait.callback(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the disk did not sync in time"))

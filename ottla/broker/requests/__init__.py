@@ -1,0 +1,1 @@
+"""The gate of every request: its version, its handler, its answer or its refusal."""

@@ -1,0 +1,85 @@
+"""What a handler may know of the request besides its body.
+
+Handlers get one `Context`; through it they reach the node. They never see a transport: `Peer` is the part of a
+connection that a handler may look at, and it can be built in a test from nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.broker.fast.fetch_path import FetchForms
+    from ottla.broker.fast.produce_path import ProduceForms
+    from ottla.broker.net.buffers import ReceiveBuffers
+    from ottla.broker.node import Node
+    from ottla.broker.runtime.answer_memory import Reservation
+
+
+def _ignore(reason: str) -> None:
+    """Where no connection stands behind the request, there is nothing to close."""
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """The other end of a connection, as handlers see it.
+
+    `listener` is the name of the listener it came in by, `host` and `port` its own address, `local_address` the
+    (host, port) that it connected to, as the socket tells: the advertised address of a listener without one.
+    `sends_maps` says that record bytes may be given as views of mapped files (plaintext on uvloop only: anything that
+    reads the bytes in our process would die of a lost page). `software`: what the client calls itself (KIP-511), empty
+    until it has. `close(reason)` ends the connection after this turn with one log line. The forms belong to the
+    dispatcher (`produce_path.py`, `fetch_path.py`). `received` counts what of a request is kept beyond its turn, and
+    `hold(reservation)` the memory of the answer that is given next, until it has left; both None where no connection
+    stands behind. `on_end` is the group coordinator's: called once when the connection has ended, None where no member
+    came by it.
+    """
+
+    listener: str = "PLAINTEXT"
+    host: str = "127.0.0.1"
+    port: int = 0
+    local_address: tuple[str, int] = ("127.0.0.1", 9092)
+    sends_maps: bool = False
+    software: str = ""
+    produce_forms: ProduceForms | None = None
+    fetch_forms: FetchForms | None = None
+    close: Callable[[str], None] = field(default=_ignore, repr=False)
+    received: ReceiveBuffers | None = field(default=None, repr=False)
+    hold: Callable[[Reservation], None] | None = field(default=None, repr=False)
+    on_end: Callable[[], None] | None = field(default=None, repr=False)
+
+    def end(self) -> None:
+        """The connection has ended: say so, and hold on to nothing, neither to logs nor in a circle to itself."""
+        self.produce_forms = self.fetch_forms = None
+        self.close = _ignore
+        self.hold = None
+        on_end, self.on_end = self.on_end, None
+        if on_end is not None:
+            on_end()
+
+
+class Context:
+    """One request's surroundings: version, client id, connection, node, and the wall time at which it started."""
+
+    __slots__ = ("api_key", "api_version", "client_id", "connection", "correlation_id", "node", "now_ms")
+
+    def __init__(
+        self,
+        node: Node,
+        api_key: int,
+        api_version: int,
+        *,
+        client_id: str | None = None,
+        correlation_id: int = 0,
+        connection: Peer | None = None,
+        now_ms: int | None = None,
+    ) -> None:
+        self.node = node
+        self.api_key = api_key
+        self.api_version = api_version
+        self.client_id = client_id
+        self.correlation_id = correlation_id
+        self.connection = Peer() if connection is None else connection
+        self.now_ms = node.clock.wall_ms() if now_ms is None else now_ms

@@ -1,0 +1,253 @@
+"""Memory for answers, over all connections: what is read for an answer counts from before it is read until the client
+has taken it (docs/limits.md).
+
+Two kinds of bytes share one bound, `ottla.connections.max.unsent.bytes`. *Reserved* are those of answers that are being
+read, converted, or about to be sent; *unsent* are those that a client does not take. What the kernel sends from the
+page cache is neither, and asks nobody here.
+
+A read that finds no room waits in a line, in the order of asking; a connection has one place in it at most, since
+nothing starts behind a Fetch that waits. The line always gets on: where nothing is reserved the first one is let in
+once it has waited `PATIENCE_MS`, whatever its size, and the clients that have not taken their answers for longest are
+closed to make room for it. One that has waited for `WAIT_MOST_MS` is answered without records, before its client gives
+up and asks anew on another connection.
+
+Runs on the broker's thread, and knows neither Fetch nor sockets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from ottla.broker.runtime.timers import Timer, Timers
+    from ottla.broker.runtime.turn import Turn
+
+SHARES: Final = 8
+"""One answer takes at most so many parts of the bound (but for a batch that is larger: it comes whole)."""
+SHARES_IN_LINE: Final = 64
+"""The same while others wait."""
+LEAST_SHARE_BYTES: Final = 64 * 1024
+PATIENCE_MS: Final = 1_000
+"""So long clients may leave their answers while a read waits for room, before any of them is closed for it."""
+WAIT_MOST_MS: Final = 15_000
+"""Half of what old clients wait for an answer (`socket.timeout.ms` 30 s)."""
+
+
+class Holder(Protocol):
+    """A connection whose client does not take its answers."""
+
+    def close(self, reason: str) -> None:
+        """Say why it ends."""
+
+    def abort(self) -> None:
+        """End it now."""
+
+
+class Reservation:
+    """Bytes of one answer. Its holder gives it back exactly once; a second time has no effect."""
+
+    __slots__ = ("_memory", "size_bytes")
+
+    def __init__(self, memory: AnswerMemory, size_bytes: int) -> None:
+        self._memory = memory
+        self.size_bytes = size_bytes
+
+    def resize(self, size_bytes: int) -> None:
+        """It is so many bytes in truth. More than was asked for is taken, too: it is there already."""
+        self._memory.note_resized(self, size_bytes)
+
+    def release(self) -> None:
+        """The bytes are gone, or count as unsent from now on."""
+        self._memory.note_released(self)
+
+
+class Place:
+    """A place in the line."""
+
+    __slots__ = ("came", "since_ms", "size_bytes")
+
+    def __init__(self, size_bytes: int, since_ms: float, came: Callable[[Reservation | None], None]) -> None:
+        self.size_bytes = size_bytes
+        self.since_ms = since_ms
+        self.came = came
+
+
+class AnswerMemory:
+    """The bound and the line of one node. `max_bytes` is `ottla.connections.max.unsent.bytes`."""
+
+    def __init__(self, max_bytes: int, turn: Turn, timers: Timers, now_ms: Callable[[], float]) -> None:
+        self.max_bytes = max_bytes
+        self.reserved_bytes = 0
+        self.unsent_bytes = 0
+        self.closed_connections = 0
+        """Closed since the start because their answers were not taken and others needed the room."""
+        self._turn = turn
+        self._timers = timers
+        self._now_ms = now_ms
+        self._reservations: set[Reservation] = set()
+        self._unsent: dict[Holder, int] = {}
+        """In the order in which they began to leave their answers."""
+        self._line: deque[Place] = deque()
+        self._timer: Timer | None = None
+        self._is_planned = False
+        self._copied_turn = -1
+        self._copied_bytes = 0
+
+    # -- what is read ---------------------------------------------------------------------------------------------
+
+    @property
+    def share_bytes(self) -> int:
+        """How much one answer should ask for now."""
+        return max(self.max_bytes // (SHARES_IN_LINE if self._line else SHARES), LEAST_SHARE_BYTES)
+
+    @property
+    def waiting(self) -> int:
+        """How many stand in the line."""
+        return len(self._line)
+
+    def reserve(self, size_bytes: int) -> Reservation | None:
+        """Room for so many bytes, if there is and nobody waits; else `wait`."""
+        if self._line or not self._has_room(size_bytes, 0):
+            return None
+        return self._reserved(size_bytes)
+
+    def wait(self, size_bytes: int, came: Callable[[Reservation | None], None]) -> Callable[[], None]:
+        """Call `came` with the reservation once it is this one's turn, or with None when that took too long.
+
+        What is returned gives the place up (the connection has ended); `came` is not called then. Nothing of the answer
+        may be held meanwhile.
+        """
+        place = Place(size_bytes, self._now_ms(), came)
+        self._line.append(place)
+        if self._timer is None:
+            self._plan_look()
+        return partial(self._leave, place)  # which the place does not know: no circle would keep what was read
+
+    def note_resized(self, reservation: Reservation, size_bytes: int) -> None:
+        """See `Reservation.resize`."""
+        if reservation in self._reservations:
+            self.reserved_bytes += size_bytes - reservation.size_bytes
+            reservation.size_bytes = size_bytes
+            self._plan_step()
+
+    def note_released(self, reservation: Reservation) -> None:
+        """See `Reservation.release`."""
+        if reservation in self._reservations:
+            self._reservations.discard(reservation)
+            self.reserved_bytes -= reservation.size_bytes
+            self._plan_step()
+
+    def _reserved(self, size_bytes: int) -> Reservation:
+        reservation = Reservation(self, size_bytes)
+        self._reservations.add(reservation)
+        self.reserved_bytes += size_bytes
+        return reservation
+
+    def _has_room(self, size_bytes: int, waited_ms: float) -> bool:
+        if self.reserved_bytes + self.unsent_bytes + size_bytes <= self.max_bytes:
+            return True
+        return not self._reservations and (not self._unsent or waited_ms >= PATIENCE_MS)
+
+    # -- what one turn reads at once ------------------------------------------------------------------------------
+
+    def note_copied(self, size_bytes: int) -> None:
+        """Requests of this turn were answered with so many bytes of memory, which are sent at its end. Once that is a
+        share of the bound, requests that have not begun wait for the next turn.
+        """
+        if self._copied_turn != self._turn.number:
+            self._copied_turn, self._copied_bytes = self._turn.number, 0
+        self._copied_bytes += size_bytes
+        if self.is_turn_full:
+            self._turn.is_long = True
+
+    @property
+    def is_turn_full(self) -> bool:
+        """Whether answers that need not be made in this turn wait for the next one."""
+        return self._copied_turn == self._turn.number and self._copied_bytes >= self.max_bytes // SHARES
+
+    # -- what is not taken ----------------------------------------------------------------------------------------
+
+    def note_unsent(self, holder: Holder, size_bytes: int) -> None:
+        """`holder` keeps so many more bytes for a client that does not take them; too many in all, and who has kept
+        some for longest is closed, but for the only one: a single answer may be larger than the bound.
+        """
+        self._unsent[holder] = self._unsent.get(holder, 0) + size_bytes
+        self.unsent_bytes += size_bytes
+        self._close_oldest()
+
+    def note_taken(self, holder: Holder) -> None:
+        """The client took what `holder` kept, or the connection has ended."""
+        size_bytes = self._unsent.pop(holder, 0)
+        if size_bytes:
+            self.unsent_bytes -= size_bytes
+            self._plan_step()
+
+    def _close_oldest(self) -> None:
+        """Make room among what clients do not take."""
+        while self.reserved_bytes + self.unsent_bytes > self.max_bytes and len(self._unsent) > (
+            0 if self._reservations else 1
+        ):
+            oldest = next(iter(self._unsent))
+            self.note_taken(oldest)
+            self.closed_connections += 1
+            oldest.close(
+                "its answers are not taken, and memory for such is used up:"
+                f" ottla.connections.max.unsent.bytes={self.max_bytes}"
+            )
+            oldest.abort()
+
+    # -- the line -------------------------------------------------------------------------------------------------
+
+    def _plan_step(self) -> None:
+        """Bytes came back: let others in, when the connection that gave them has done with them."""
+        if self._line and not self._is_planned:
+            self._is_planned = True
+            self._turn.last(self._step)
+
+    def _step(self) -> None:
+        self._is_planned = False
+        try:
+            self._let_in(self._now_ms())
+        finally:  # whatever one of them raised, the others stand there still
+            self._plan_look()
+
+    def _let_in(self, now_ms: float) -> None:
+        line = self._line
+        while line:
+            place = line[0]
+            waited_ms = now_ms - place.since_ms
+            if waited_ms >= WAIT_MOST_MS:
+                line.popleft()
+                place.came(None)
+            elif self._has_room(place.size_bytes, waited_ms):
+                line.popleft()
+                reservation = self._reserved(place.size_bytes)
+                self._close_oldest()
+                place.came(reservation)
+            else:
+                break
+
+    def _plan_look(self) -> None:
+        """See that the first of the line is looked at again, though nobody gives anything back."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._line:
+            place, now_ms = self._line[0], self._now_ms()
+            patient_ms, late_ms = place.since_ms + PATIENCE_MS, place.since_ms + WAIT_MOST_MS
+            self._timer = self._timers.at(patient_ms if now_ms < patient_ms else late_ms, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self._step()
+
+    def _leave(self, place: Place) -> None:
+        if place in self._line:
+            self._line.remove(place)
+            if self._line:
+                self._plan_step()
+            else:
+                self._plan_look()  # the next one that comes waits from its own time on

@@ -1,0 +1,55 @@
+"""How late the loop comes to what is due: the delay that everything which holds it gives to everybody else.
+
+A timer asks every `INTERVAL_S`, and how much later than that it ran is a sample. Whatever holds the loop for longer
+than the interval is therefore seen, what is shorter is met by chance: the histogram is what a client that sends a
+request at a random moment finds. The interpreter's lock and the operating system's scheduler are in it as well: clients
+wait for them too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from ottla.broker.runtime.metrics import Histogram
+
+INTERVAL_S: Final = 0.1
+"""Ten wake-ups a second are 0.02 % of a processor."""
+
+
+class Handle(Protocol):
+    """What `call_later` gives."""
+
+    def cancel(self) -> None:
+        """Do not call."""
+
+
+class LoopWatch:
+    """Samples into `lag` until `stop`. `call_later` is the loop's."""
+
+    def __init__(
+        self,
+        lag: Histogram,
+        call_later: Callable[[float, Callable[[], None]], Handle],
+        *,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lag = lag
+        self._call_later = call_later
+        self._now_s = now_s
+        self._due_s = 0.0
+        self._handle: Handle
+        self._plan()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._handle.cancel()
+
+    def _plan(self) -> None:
+        self._due_s = self._now_s() + INTERVAL_S
+        self._handle = self._call_later(INTERVAL_S, self._look)
+
+    def _look(self) -> None:
+        self._lag.observe(max(0, int((self._now_s() - self._due_s) * 1e6)))
+        self._plan()

@@ -1,0 +1,109 @@
+"""Memory that is held back for the time when the system gives no more: with it what failed can be ended and logged.
+
+Without any the loop cannot even close a connection, finds the same socket readable again, and spins on it for good.
+So a MemoryError that reaches the loop, or a connection that has no room for what it receives, lets the reserve go;
+what needed memory is closed with it, and a timer takes the reserve again once there is some. Nothing is reserved from
+the system's memory: the pages are never written to, they count only where address space or data are limited (RLIMIT_AS,
+RLIMIT_DATA, no overcommit). A cgroup's limit is not met here: the kernel kills there.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ottla.broker.runtime.timers import Timers
+
+LOG = logging.getLogger("ottla.memory")
+
+RESERVE_BYTES: Final = 4 << 20
+"""A few of the blocks of 1 MiB that the interpreter asks the system for, and some room for what is logged."""
+AGAIN_MS: Final = 1_000
+SAID_EVERY_MS: Final = 60_000
+
+Map = Callable[[int], mmap.mmap]
+
+
+def _pages(size_bytes: int) -> mmap.mmap:
+    return mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+class MemoryReserve:
+    """The reserve of one broker; nothing is held before `take`. All calls on the broker's thread."""
+
+    def __init__(self, timers: Timers, now_ms: Callable[[], float], pages: Map = _pages) -> None:
+        self._timers = timers
+        self._now_ms = now_ms
+        self._pages = pages
+        self._held: mmap.mmap | None = None
+        self._is_short = self._is_planned = False
+        self._said_ms: float | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is there for the next shortage."""
+        return self._held is not None
+
+    def take(self) -> None:
+        """Hold it back; where there is no memory for it, once there is."""
+        self._is_planned = False
+        if self._held is not None:
+            return
+        try:
+            self._held = self._pages(RESERVE_BYTES)
+        except (MemoryError, OSError):
+            self._plan()
+            return
+        if self._is_short:
+            self._is_short = False
+            LOG.info("there is memory again")
+
+    def let_go(self) -> None:
+        """There is no memory for something: give the reserve to whatever ends it. Raises nothing."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()  # before anything that needs memory
+            self._is_short = True
+        try:
+            self._plan()
+            if held is not None:
+                self._say()
+        except MemoryError:
+            return  # the next one plans it
+
+    def _plan(self) -> None:
+        if not self._is_planned:
+            self._timers.at(self._now_ms() + AGAIN_MS, self.take)
+            self._is_planned = True
+
+    def _say(self) -> None:
+        now_ms = self._now_ms()
+        if self._said_ms is None or now_ms - self._said_ms >= SAID_EVERY_MS:
+            self._said_ms = now_ms
+            LOG.error(
+                "no memory left: the system gives this process no more (`ulimit -d`, `ulimit -v`, or no overcommit)."
+                " Connections that need some are closed. docs/limits.md says how small a broker may be"
+            )
+
+    # -- where errors arrive that nobody has caught -------------------------------------------------------------------
+
+    def on_loop_error(self, loop: Any, context: dict[str, Any]) -> None:
+        """The loop's exception handler: a MemoryError is a shortage, and everything else is logged as ever."""
+        if isinstance(context.get("exception"), MemoryError):
+            self.let_go()
+            return
+        try:
+            loop.default_exception_handler(context)
+        except MemoryError:
+            self.let_go()
+
+    def on_unraisable(self, unraisable: Any) -> None:
+        """`sys.unraisablehook`: what a callback of the loop's C code raised."""
+        if unraisable.exc_type is MemoryError:  # nothing here that needs memory
+            self.let_go()
+            return
+        sys.__unraisablehook__(unraisable)

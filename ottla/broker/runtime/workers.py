@@ -1,0 +1,157 @@
+"""Workers: a few threads for work that may block, such as cold reads, conversions and checkpoints.
+
+Work runs off the broker's thread and its outcome comes back on it. A simulation has both at once (`InlineWorkers`).
+Group syncs have threads of their own, one per log directory (`disk.py`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ottla.broker.runtime.threads import ThreadStarter, post_surely
+
+if TYPE_CHECKING:
+    import threading
+
+Post = Callable[[Callable[[], None]], None]
+"""Runs a callable on the broker's thread, soon; may be called from any thread."""
+
+T = TypeVar("T")
+MAX_WORKERS = 4
+"""Threads that read cold data; more would only queue at the disk."""
+
+
+class Workers(Protocol):
+    """Where blocking work goes."""
+
+    def begin(self) -> None:
+        """Make ready for work. Raises NoThread."""
+
+    def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Run `work()` off the broker's thread and `done(result, error)` on it."""
+
+    def close(self) -> None:
+        """Finish what was given to them and end the threads. No `done` is called from now on."""
+
+
+class InlineWorkers:
+    """Runs everything at once, on the spot: for simulations and tests."""
+
+    def begin(self) -> None:
+        """Nothing to make."""
+
+    def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Run both now."""
+        try:
+            result = work()
+        except OSError as error:
+            done(None, error)
+        else:
+            done(result, None)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class OneAtATime:
+    """Work of one kind, piece after piece, in the order in which it came: what a piece needs is needed once."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._waiting: deque[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = deque()
+        self._is_busy = False
+
+    def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """As `Workers.run`, once those that came before are done."""
+        self._waiting.append((work, done))
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._is_busy or not self._waiting:
+            return
+        work, done = self._waiting.popleft()
+        self._is_busy = True
+
+        def finished(result: Any, error: BaseException | None) -> None:
+            self._is_busy = False
+            try:
+                done(result, error)
+            finally:
+                self._begin()
+
+        try:
+            self._workers.run(work, finished)
+        except Exception as error:  # no thread could be started: who waits is answered, the next one may be luckier
+            if not self._is_busy:
+                raise  # it was `done` that failed, in workers that do all at once
+            finished(None, error)
+
+
+class ThreadedWorkers:
+    """Up to `MAX_WORKERS` threads: the first made by `begin`, the others when first needed.
+
+    Where the system gives no other thread, work waits for those that there are; where there is none at all, it runs on
+    the broker's thread.
+    """
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._is_closed = False
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._unfinished = 0
+        self._starter = ThreadStarter("Reads and conversions wait for the threads that there are; nothing is lost")
+
+    def begin(self) -> None:
+        """Start the first thread. Raises NoThread."""
+        self._threads.append(self._starter.start(self._serve, "reader 0"))
+
+    def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Run `work()` in a thread and `done(result, error)` on the broker's thread."""
+
+        def finish(result: T | None, error: BaseException | None) -> None:
+            self._unfinished -= 1
+            if not self._is_closed:  # else the broker has stopped: what is done now would be done to somebody else's
+                done(result, error)
+
+        def job() -> None:
+            try:
+                result = work()
+            except BaseException as error:  # whatever the work raised belongs to `done`, on its thread
+                post_surely(self._post, partial(finish, None, error))
+            else:
+                post_surely(self._post, partial(finish, result, None))
+
+        self._unfinished += 1
+        if not self._has_threads():
+            job()
+        else:
+            self._jobs.put(job)
+
+    def close(self) -> None:
+        """End the threads after what waits for them; nobody is told of it any more, posted or not."""
+        self._is_closed = True
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _has_threads(self) -> bool:
+        """Whether there is a thread; one more is started first where there is work for it."""
+        if not all(thread.is_alive() for thread in self._threads):
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+        if len(self._threads) < MAX_WORKERS and self._unfinished > len(self._threads):
+            thread = self._starter.try_start(self._serve, f"reader {len(self._threads)}")
+            if thread is not None:
+                self._threads.append(thread)
+        return bool(self._threads)
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job  # what it has read would stay here until there is more to do

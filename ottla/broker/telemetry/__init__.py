@@ -1,0 +1,1 @@
+"""Figures and levels of logging, as people and their tools ask for them."""

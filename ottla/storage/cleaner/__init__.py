@@ -1,0 +1,1 @@
+"""Compaction of one log: of each key the newest record stays."""

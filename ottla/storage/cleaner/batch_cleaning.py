@@ -1,0 +1,254 @@
+"""What stays of one batch: the cleaner's decision, record by record (Kafka's Cleaner.cleanInto and
+MemoryRecords.filterTo).
+
+A record goes when a newer one of its key is in the map, when it has no key (only possible where the topic was not
+compacted from the start), and when it is a tombstone whose time is over. That time is the batch's *delete horizon*
+(KIP-534): when a cleaning first meets a tombstone, the batch is written anew with the horizon, now +
+`delete.retention.ms`, in the place of the base timestamp and attribute bit 6 set; a cleaning past the horizon drops it.
+
+What a batch keeps whatever goes out of it: base offset, last offset, producer, base sequence, leader epoch, codec, kind
+of timestamp. Base timestamp and largest timestamp become those of the records that stay. A batch without records goes,
+except that its header alone stays where it is the last of a producer (its sequence would be forgotten) and where it is
+the last of all that is cleaned (the end of the log would be forgotten).
+
+Batches of transactions and control batches stay as they are, and their keys supersede nothing: which of them were
+aborted is not known here. That keeps more than Kafka does and loses nothing.
+
+Messages of Kafka before 0.11 (formats v0 and v1) have no such horizon: their tombstones go from segments that were
+written `delete.retention.ms` before the last clean one or earlier, and no empty batch can stand for them. What stays of
+a compressed message is a compressed message of the same format.
+
+Pure: bytes in, bytes out, in any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.protocol.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Compression,
+    CorruptBatch,
+    seal_batch,
+)
+from ottla.protocol.records.compression import decompress
+from ottla.protocol.records.formats import any_crc_matches
+from ottla.protocol.records.legacy import decode_message, encode_message_set
+from ottla.storage.cleaner.offset_map import OffsetMap
+from ottla.storage.cleaner.raw_records import RawRecord, raw_records, with_timestamp_delta
+
+RECORDS_PER_PAUSE: Final = 256
+"""After so many records whoever runs the cleaner may let others run."""
+_NO_TIMESTAMP: Final = -1
+
+Pause = Callable[[], None]
+LastOffsetOf = Callable[[int], int | None]
+"""The last offset that a producer is remembered to have written, None for an unknown producer."""
+
+
+def require_sound(batch: bytes, header: BatchHeader) -> None:
+    """Raise CorruptBatch unless the checksum is right: packing damage anew would give it a right one."""
+    if not any_crc_matches(batch, header):
+        raise CorruptBatch(f"the checksum of the batch at offset {header.base_offset} does not match")
+
+
+def is_left_alone(header: BatchHeader) -> bool:
+    """Whether the cleaner copies the batch as it is."""
+    return header.is_control or header.is_transactional
+
+
+def payload_of(batch: bytes, header: BatchHeader, max_decompressed_bytes: int) -> bytes:
+    """The records' bytes. Raises CorruptBatch."""
+    codec = header.compression
+    payload = memoryview(batch)[HEADER_BYTES:]
+    return bytes(payload) if codec is Compression.NONE else decompress(codec, payload, max_decompressed_bytes)
+
+
+def put_keys(
+    offsets: OffsetMap, batch: bytes, header: BatchHeader, start_offset: int, max_decompressed_bytes: int, pause: Pause
+) -> bool:
+    """Put the keys of a batch's records from `start_offset` on into the map; False when it became full on the way.
+
+    Raises CorruptBatch.
+    """
+    require_sound(batch, header)
+    if header.magic < MAGIC:
+        for old in decode_message(batch, max_decompressed_bytes=max_decompressed_bytes, check_crc=False):
+            if old.key is not None and old.offset >= start_offset and not offsets.put(old.key, old.offset):
+                return False
+    elif not is_left_alone(header) and header.record_count:
+        base_offset, put = header.base_offset, offsets.put
+        data = payload_of(batch, header, max_decompressed_bytes)
+        for number, record in enumerate(raw_records(data, header.record_count)):
+            offset = base_offset + record.offset_delta
+            if record.key is not None and offset >= start_offset and not put(record.key, offset):
+                return False
+            if not number % RECORDS_PER_PAUSE:
+                pause()
+    if header.last_offset >= start_offset:
+        offsets.latest_offset = max(offsets.latest_offset, header.last_offset)
+    return True
+
+
+class BatchCleaning:
+    """The decision for every batch of one cleaning; see the module.
+
+    Attributes:
+        records_read, records_kept: so far.
+    """
+
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        *,
+        now_ms: int,
+        delete_retention_ms: int,
+        end_offset: int,
+        last_offset_of: LastOffsetOf,
+        max_decompressed_bytes: int,
+        pause: Pause,
+        deletion_ms: int | None = None,
+    ) -> None:
+        """Args:
+        now_ms: wall time, from which a horizon is set; `deletion_ms`: by which time horizons are over, if another.
+        end_offset: where that ends which may be cleaned now; a batch that ends there is never dropped.
+        """
+        self.keeps_old_tombstones = True
+        """Whether tombstones of formats v0 and v1 stay: to be set for each segment."""
+        self.records_read = 0
+        self.records_kept = 0
+        self._offsets = offsets
+        self._deletion_ms = now_ms if deletion_ms is None else deletion_ms
+        self._horizon_ms = now_ms + delete_retention_ms
+        self._end_offset = end_offset
+        self._last_offset_of = last_offset_of
+        self._max_decompressed_bytes = max_decompressed_bytes
+        self._pause = pause
+
+    def apply(self, batch: bytes, header: BatchHeader) -> bytes | bytearray | None:
+        """What stays: the batch itself, another one in its place, or None. Raises CorruptBatch."""
+        require_sound(batch, header)
+        if header.magic < MAGIC:
+            return self._apply_to_message(batch, header)
+        self.records_read += header.record_count
+        if is_left_alone(header):
+            self.records_kept += header.record_count
+            return batch
+        data = payload_of(batch, header, self._max_decompressed_bytes) if header.record_count else b""
+        kept = self._kept(data, header)
+        self.records_kept += len(kept)
+        if not kept:
+            return _empty(batch, header) if self._outlives_its_records(header) else None
+        sets_horizon = not header.has_delete_horizon and not all(record.has_value for record in kept)
+        if len(kept) == header.record_count and not sets_horizon:
+            return batch
+        return _packed_anew(data, kept, header, self._horizon_ms if sets_horizon else None)
+
+    def _kept(self, data: bytes, header: BatchHeader) -> list[RawRecord]:
+        offsets, base_offset = self._offsets, header.base_offset
+        latest_offset, newest_of = offsets.latest_offset, offsets.get
+        keeps_tombstones = not header.has_delete_horizon or self._deletion_ms < header.base_timestamp
+        kept: list[RawRecord] = []
+        for number, record in enumerate(raw_records(data, header.record_count)):
+            offset = base_offset + record.offset_delta
+            if offset > latest_offset or (
+                record.key is not None and (record.has_value or keeps_tombstones) and offset >= newest_of(record.key)
+            ):
+                kept.append(record)
+            if not number % RECORDS_PER_PAUSE:
+                self._pause()
+        return kept
+
+    def _apply_to_message(self, message: bytes, header: BatchHeader) -> bytes | bytearray | None:
+        offsets = self._offsets
+        records = decode_message(message, max_decompressed_bytes=self._max_decompressed_bytes, check_crc=False)
+        kept = [
+            record
+            for record in records
+            if record.offset > offsets.latest_offset
+            or (
+                record.key is not None
+                and (record.value is not None or self.keeps_old_tombstones)
+                and record.offset >= offsets.get(record.key)
+            )
+        ]
+        self._pause()
+        self.records_read += len(records)
+        self.records_kept += len(kept)
+        if len(kept) == len(records):
+            return message
+        if not kept:
+            return None
+        stamp_ms = header.max_timestamp if header.is_log_append_time else None
+        return encode_message_set(kept, header.magic, compression=header.compression, log_append_time_ms=stamp_ms)
+
+    def _outlives_its_records(self, header: BatchHeader) -> bool:
+        if header.next_offset == self._end_offset:
+            return True
+        return header.producer_id >= 0 and header.last_offset == self._last_offset_of(header.producer_id)
+
+
+def _packed_anew(data: bytes, kept: list[RawRecord], header: BatchHeader, horizon_ms: int | None) -> bytearray:
+    """The batch with the records that stay; `horizon_ms`: the delete horizon that it gets, None where it gets none."""
+    stamp_ms = header.max_timestamp if header.is_log_append_time else None
+    attributes = header.attributes
+    if horizon_ms is not None:
+        base_timestamp = horizon_ms
+        attributes |= DELETE_HORIZON_BIT
+    elif header.has_delete_horizon:
+        base_timestamp = header.base_timestamp
+    else:
+        base_timestamp = header.base_timestamp + kept[0].timestamp_delta if stamp_ms is None else stamp_ms
+    if base_timestamp == header.base_timestamp and stamp_ms is None:
+        body = b"".join(data[record.start : record.end] for record in kept)
+    else:
+        shift = header.base_timestamp - base_timestamp
+        body = b"".join(
+            with_timestamp_delta(
+                data, record, record.timestamp_delta + shift if stamp_ms is None else stamp_ms - base_timestamp
+            )
+            for record in kept
+        )
+    newest_ms = header.base_timestamp + max(record.timestamp_delta for record in kept)
+    return seal_batch(
+        body,
+        base_offset=header.base_offset,
+        leader_epoch=header.partition_leader_epoch,
+        attributes=attributes,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=newest_ms if stamp_ms is None else stamp_ms,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        record_count=len(kept),
+    )
+
+
+def _empty(batch: bytes, header: BatchHeader) -> bytes | bytearray:
+    """A batch's header alone; the very same object when there is nothing more to it already."""
+    attributes = header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
+    is_empty = not header.record_count and not header.attributes & (COMPRESSION_MASK | DELETE_HORIZON_BIT)
+    if is_empty and header.base_timestamp == _NO_TIMESTAMP and len(batch) == HEADER_BYTES:
+        return batch
+    return seal_batch(
+        b"",
+        base_offset=header.base_offset,
+        leader_epoch=header.partition_leader_epoch,
+        attributes=attributes,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=_NO_TIMESTAMP,
+        max_timestamp=header.max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        record_count=0,
+    )

@@ -1,0 +1,162 @@
+"""Partitions without a metadata log: whose such directories are, by what lies beside them, and what is said of them.
+
+    `*.kafka` in a partition's directory         Apache Kafka 0.7, whose format nobody reads any more
+    `meta.properties` of version 0, or none      an Apache Kafka whose topics stand in ZooKeeper (until 3.9); before
+      with a `broker.id`                         0.10.1 it had no `cluster.id`
+    traces of a metadata log                     it was here: somebody copied the directory without it
+    `meta.properties` of version 1, no trace     one of several `log.dirs`, or a copy: nothing here tells which
+    no `meta.properties`                         partitions that somebody has put into an empty directory
+
+A start refuses all of them before it writes anything, the lock included: without their topics' records every partition
+would be set aside. `ottla log verify --repair` makes topics of what is there, but for those of 0.7. Reads only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ottla.storage.errors import StorageError
+from ottla.storage.formats import layout
+from ottla.storage.formats.checkpoint import BrokenFile, read_offsets
+from ottla.storage.formats.layout import (
+    CLUSTER_METADATA_TOPIC,
+    DirectoryKind,
+    TopicPartition,
+    parse_partition_directory,
+)
+from ottla.storage.formats.meta_properties import read_meta_properties
+
+if TYPE_CHECKING:
+    from ottla.storage.files.files import Files
+
+METADATA: Final = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+BOOTSTRAP_FILE: Final = "bootstrap.checkpoint"
+"""Lies beside a metadata log (see `ottla.broker.metadata.snapshot`)."""
+_VOTERS_SNAPSHOT: Final = "00000000000000000000-0000000000.checkpoint"
+SEGMENT_OF_0_7: Final = re.compile(r"[0-9]{1,20}\.kafka")
+
+
+class Shape(Enum):
+    """What a log directory with partitions and without a metadata log is."""
+
+    ZOOKEEPER = auto()
+    COPIED = auto()
+    NO_PROPERTIES = auto()
+    ONE_OF_SEVERAL = auto()
+    """Or a copy without its metadata log and all that lay beside it."""
+
+
+def segment_of_0_7(files: Files, path: Path) -> str | None:
+    """The name of a segment of Kafka 0.7 in a partition's directory, which has no other. Raises OSError."""
+    names = files.list_directory(path)
+    if any(name.endswith(layout.LOG_SUFFIX) for name in names):
+        return None
+    return next((name for name in sorted(names) if SEGMENT_OF_0_7.fullmatch(name)), None)
+
+
+def words_of_0_7(segment: Path) -> str:
+    """What a segment of Kafka 0.7 is, and what can be done, in one line."""
+    return (
+        f"{segment} is of Apache Kafka 0.7, where a file is named by a position in bytes: that format is not read here,"
+        " nor by any Kafka since 0.8; start it with Kafka 0.7 and bring its records over with the KafkaMigrationTool of"
+        " Kafka 0.8, or by a mirror, into an empty directory"
+    )
+
+
+def refuse_0_7(files: Files, directory: Path) -> None:
+    """Raise StorageError for a partition of Kafka 0.7 in a log directory. Raises OSError."""
+    for path in partitions_in(files, directory):
+        segment = segment_of_0_7(files, path)
+        if segment is not None:
+            raise StorageError(words_of_0_7(path / segment))
+
+
+def partitions_in(files: Files, directory: Path) -> Iterator[Path]:
+    """The partitions' directories in a log directory, the metadata log's left out. Raises OSError."""
+    for name in sorted(files.list_directory(directory)):
+        parsed = parse_partition_directory(name)
+        if (
+            parsed is not None
+            and parsed.kind is DirectoryKind.PARTITION
+            and parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC
+            and files.is_directory(directory / name)
+        ):
+            yield directory / name
+
+
+def has_metadata_log(files: Files, directory: Path) -> bool:
+    """Whether a log directory has a metadata log with a byte or a snapshot in it. Raises OSError."""
+    path = directory / str(METADATA)
+    if not files.is_directory(path):
+        return False
+    return any(
+        (name.endswith(".checkpoint") and name != _VOTERS_SNAPSHOT)
+        or (name.endswith(layout.LOG_SUFFIX) and files.size(path / name))
+        for name in files.list_directory(path)
+    )
+
+
+def shape_of(files: Files, directory: Path, others: Sequence[Path] = ()) -> Shape | None:
+    """What a log directory is; None where a metadata log is there or in one of `others`, or no partition here. Raises
+    OSError.
+    """
+    if any(has_metadata_log(files, one) for one in (directory, *others)):
+        return None
+    if next(partitions_in(files, directory), None) is None:
+        return None
+    try:
+        properties = read_meta_properties(files, directory)
+    except BrokenFile:
+        return Shape.COPIED if _has_traces(files, directory) else Shape.ONE_OF_SEVERAL
+    if properties is None:
+        return Shape.NO_PROPERTIES
+    if properties.version == 0:
+        return Shape.ZOOKEEPER
+    return Shape.COPIED if _has_traces(files, directory) else Shape.ONE_OF_SEVERAL
+
+
+def _has_traces(files: Files, directory: Path) -> bool:
+    if files.exists(directory / BOOTSTRAP_FILE) or files.is_directory(directory / str(METADATA)):
+        return True
+    try:
+        return METADATA in read_offsets(files, directory / layout.RECOVERY_POINT_CHECKPOINT_FILE)
+    except BrokenFile:
+        return False
+
+
+def refuse_partitions_without_metadata(files: Files, directories: Sequence[Path]) -> None:
+    """Raise StorageError, one line for people, where a start on `log.dirs` would set every partition aside.
+
+    Nothing is written, and nothing needs to be locked. A directory that cannot be listed may hold the metadata log:
+    then nothing is said here.
+    """
+    try:
+        there = [path for path in directories if files.is_directory(path)]
+        if any(has_metadata_log(files, path) for path in there):
+            return
+        for path in there:
+            refuse_0_7(files, path)
+        for path in there:
+            shape = shape_of(files, path)
+            if shape is not None:
+                raise StorageError(_refusal(files, path, shape))
+    except OSError:
+        return
+
+
+def _refusal(files: Files, path: Path, shape: Shape) -> str:
+    repair = f"`ottla log verify --repair {path}` (and --also for each further one of log.dirs)"
+    if shape is Shape.ZOOKEEPER:
+        return (
+            f"{path} is of an Apache Kafka with ZooKeeper, where its topics stand; {repair} makes a metadata log of"
+            " what the partitions' directories tell, which is not the topics' configurations"
+        )
+    first = next(partitions_in(files, path), path)
+    return (
+        f"{first} is there, and the metadata log {path / str(METADATA)} is missing or empty: name the directory that"
+        f" has it in log.dirs, or put it back; where there is none, {repair} makes topics of what is there"
+    )

@@ -1,0 +1,210 @@
+"""How one entry of `log.dirs` stands, what moves it from one state to another, and who may write to it meanwhile.
+
+States (decisions.md 4):
+
+    ONLINE   takes writes
+    FULL     a write found no room; nothing was lost, a chore probes, it comes back by itself. Or less is free than the
+             reserve (`reserve.py`): clients' records are refused before there is no room at all
+    OFFLINE  a write, sync or truncate failed otherwise; nothing is written here again until restart, reads go on
+    where they can
+
+Whose the directory is and what lies in it is nothing to this file: `log_directory.py` builds on it. Any thread may meet
+an error or look at the room; a guard keeps the changes apart.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from ottla.storage.files.disk_errors import is_full, is_passing
+from ottla.storage.files.files import Files, write_all
+from ottla.storage.files.reserve import UNKNOWN_ROOM, RoomLevel, judge, with_inodes
+from ottla.storage.formats.layout import TEMPORARY_SUFFIX
+
+logger = logging.getLogger(__name__)
+
+PROBE_BYTES: Final = 1 << 20
+"""A full directory counts as recovered when it takes this much: a write of one byte would bring it back for one byte.
+"""
+
+_PROBE_FILE: Final = "ottla-probe" + TEMPORARY_SUFFIX
+
+
+class DirectoryState(Enum):
+    """How a log directory stands; see the module."""
+
+    ONLINE = "online"
+    FULL = "full"
+    OFFLINE = "offline"
+
+
+class DirectoryStatus:
+    """The state of the directory `path`.
+
+    `error` says why it is not ONLINE. `reserve_bytes()` and `reserve_inodes()` are what the configuration says of the
+    reserve now.
+    """
+
+    def __init__(
+        self, files: Files, path: Path, reserve_bytes: Callable[[], int], reserve_inodes: Callable[[], int]
+    ) -> None:
+        self.path = path
+        self.state = DirectoryState.ONLINE
+        self.is_offline = False
+        """Whether nothing may be written here until restart. Each append asks for it."""
+        self.error: Exception | None = None
+        self.room = UNKNOWN_ROOM
+        """What the last look at the volume found."""
+        self.room_bytes = UNKNOWN_ROOM.budget_bytes
+        """Bytes that may be appended until the next look; 0 or less: `refusal` has to be asked."""
+        self.guard = threading.RLock()
+        """Held while the state changes, and while a checkpoint is put in its place: when `mark_offline` returns, none
+        will be any more. Never for as long as the disk takes to sync something: the broker's thread wants it, too.
+        """
+        self._files = files
+        self._reserve_bytes = reserve_bytes
+        self._reserve_inodes = reserve_inodes
+        self._no_room_error: OSError | None = None
+        """The write that found no room at all, until a probe finds some."""
+
+    @property
+    def is_online(self) -> bool:
+        """Whether it takes everybody's writes now."""
+        return self.state is DirectoryState.ONLINE
+
+    @property
+    def has_taken_all(self) -> bool:
+        """Whether no write has failed that is not made good: it may be FULL all the same, because of the reserve."""
+        return not self.is_offline and self._no_room_error is None
+
+    @property
+    def takes_groups(self) -> bool:
+        """Whether the records of groups may be written: they go on below the reserve for a while."""
+        return self.has_taken_all and self.room.level is not RoomLevel.SCARCE
+
+    # -- errors
+
+    def mark_full(self, error: OSError) -> None:
+        """A write found no room: ONLINE becomes FULL."""
+        with self.guard:
+            if self.is_offline or self._no_room_error is not None:
+                return
+            self._no_room_error = error
+        self._settle()
+
+    def mark_offline(self, error: OSError, *, is_told: bool = True) -> None:
+        """A write, sync or truncate failed: OFFLINE until restart. `is_told` False: the caller says so."""
+        with self.guard:
+            has_changed = self._change(DirectoryState.OFFLINE, error)
+        if has_changed:
+            self._tell(DirectoryState.OFFLINE, is_told=is_told)
+
+    def mark_failed(self, error: OSError) -> None:
+        """The one or the other, by what the error says, or neither: a process that lacks descriptors or memory has a
+        sound disk. Not for a failed sync, which is always OFFLINE.
+        """
+        if is_full(error):
+            self.mark_full(error)
+        elif not is_passing(error):
+            self.mark_offline(error)
+
+    def probe(self) -> bool:
+        """See whether a FULL directory takes and syncs `PROBE_BYTES` again, and has its reserve; returns whether it is
+        ONLINE. Waits for the disk.
+        """
+        if self.state is not DirectoryState.FULL:
+            return self.is_online
+        if self._no_room_error is None:
+            return self.look_at_room()
+        probe = self.path / _PROBE_FILE
+        try:
+            file = self._files.open(probe, create=True)
+            try:
+                write_all(file, [bytes(PROBE_BYTES)], 0)
+                file.fdatasync()
+            finally:
+                file.close()
+                self._files.unlink(probe)
+        except OSError as error:
+            self.mark_failed(error)
+            return False
+        with self.guard:
+            self._no_room_error = None
+        return self.look_at_room()
+
+    # -- the reserve
+
+    def look_at_room(self) -> bool:
+        """Ask the volume how much is free, and draw the consequences; returns whether it is ONLINE then."""
+        volume, inodes = self._files.volume_bytes(self.path), self._files.volume_inodes(self.path)
+        with self.guard:
+            was, before = self.room, self.room.level
+            room = judge(self._reserve_bytes(), volume, was.byte_level)
+            self.room = with_inodes(room, self._reserve_inodes(), inodes, was.inode_level)
+            self.room_bytes = self.room.budget_bytes
+        self._settle()
+        if RoomLevel.SCARCE in (before, self.room.level) and before is not self.room.level:
+            is_scarce = self.room.level is RoomLevel.SCARCE
+            what = "offsets and groups are refused, too" if is_scarce else "offsets and groups are taken again"
+            logger.warning("log directory %s: %s: %s", self.path, self.room, what)
+        return self.is_online
+
+    def refusal(self, *, of_clients: bool) -> OSError | None:
+        """Why records are not to be appended now, or None. Asks the volume where that is due."""
+        if self.room.level is RoomLevel.AMPLE:
+            self.look_at_room()
+        if self.room.level > (RoomLevel.AMPLE if of_clients else RoomLevel.SHORT):
+            return self._reserve_error()
+        return None
+
+    def _reserve_error(self) -> OSError:
+        return OSError(errno.ENOSPC, str(self.room), str(self.path))
+
+    def _settle(self) -> None:
+        """ONLINE or FULL, by whether a write found no room and by what is free."""
+        with self.guard:
+            if self.is_offline:
+                return
+            error = self._no_room_error
+            if error is None and self.room.level is not RoomLevel.AMPLE:
+                error = self._reserve_error()
+            if error is not None and self.state is DirectoryState.FULL:
+                self.error = error
+                return
+            # Decided and changed in one breath: what a write meets in between would be overruled.
+            state = DirectoryState.ONLINE if error is None else DirectoryState.FULL
+            has_changed = self._change(state, error)
+        if has_changed:
+            self._tell(state)
+
+    def tell_offline(self) -> None:
+        """Say in the log that it is offline, and why."""
+        logger.error("log directory %s is %s: %s", self.path, self.state.value, self.error)
+
+    def _change(self, state: DirectoryState, error: OSError | None) -> bool:
+        """To be called under the guard; returns whether that is news for `_tell`, which is called without it."""
+        if self.state is state or self.is_offline:
+            return False
+        self.state = state
+        self.is_offline = state is DirectoryState.OFFLINE
+        self.error = error
+        return True
+
+    def _tell(self, state: DirectoryState, *, is_told: bool = True) -> None:
+        if state is DirectoryState.ONLINE:
+            logger.warning("log directory %s has room again and takes writes", self.path)
+        elif state is DirectoryState.FULL and self._no_room_error is None:
+            logger.error(
+                "log directory %s is full: %s: records are refused until there is more; reads, commits, and all that"
+                " makes room go on",
+                self.path,
+                self.room,
+            )
+        elif is_told:
+            self.tell_offline()

@@ -1,0 +1,91 @@
+"""Up to where the index files of active segments are on disk: `ottla-index-offset-checkpoint`, a file of our own.
+
+A group sync covers records, not the indexes of the active segment, which can be made anew from it. But an active
+segment may have a gigabyte, and reading all of its headers after each kill would take as long as the disk needs for
+that. So, now and then, a chore brings the index files of those logs to the disk that have grown most since the last
+time, and this checkpoint remembers the offset behind the last entry that is there. A start after a crash keeps the
+entries before that offset and looks at batches from there on. A row that is missing, or does not fit what is found,
+costs time and nothing else. The format is that of Kafka's checkpoints (checkpoint.py); Kafka does not look at the file.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from ottla.storage.formats.layout import TopicPartition
+    from ottla.storage.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+BEHIND_BYTES: Final = 4 << 20
+"""A log that has grown less since the last time is left alone: so much is read in milliseconds."""
+MOST_LOGS: Final = 16
+"""Logs whose index files are synced in one round, two syncs each."""
+
+
+class _Synced(NamedTuple):
+    """The index files of a log that are on disk. `base_offset` and `size_bytes`: its active segment's then."""
+
+    log: Log
+    base_offset: int
+    size_bytes: int
+    offset: int
+
+
+class IndexSyncs:
+    """What is known of the logs of one broker. `run` waits for the disk, in any one thread."""
+
+    def __init__(self) -> None:
+        self._synced: dict[TopicPartition, _Synced] = {}
+
+    def offset_of(self, one: TopicPartition, log: Log) -> int | None:
+        """The row: up to which offset the index files are known to be on disk, None when nothing was synced in the
+        life of this log.
+        """
+        synced = self._synced.get(one)
+        # A sync that was under way when the log was deleted is told of after that: it is no other log's.
+        return synced.offset if synced is not None and synced.log is log else None
+
+    def closed(self, one: TopicPartition, log: Log) -> None:
+        """The log was closed in good order: its index files are on disk, too."""
+        self._synced[one] = _Synced(log, 0, 0, log.log_end_offset)
+
+    def forget(self, one: TopicPartition) -> None:
+        """The log is gone."""
+        self._synced.pop(one, None)
+
+    def keep(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """Forget logs that are not among these: some were deleted while their index files were synced, and noted after
+        that. By the thread that calls `run`.
+        """
+        for one, synced in list(self._synced.items()):
+            if logs.get(one) is not synced.log:
+                self._synced.pop(one, None)
+
+    def run(self, logs: Iterable[tuple[TopicPartition, Log]]) -> None:
+        """Bring the index files of those that have grown most to the disk. Raises OSError: the disk failed."""
+        behind = []
+        for one, log in logs:
+            active = log.segment_list.active
+            synced = self._synced.get(one)
+            grown_bytes = active.size_bytes
+            if synced is not None and synced.log is log and synced.base_offset == active.base_offset:
+                grown_bytes -= synced.size_bytes
+            if grown_bytes >= BEHIND_BYTES and log.error is None:
+                behind.append((grown_bytes, one, log))
+        for _, one, log in heapq.nlargest(MOST_LOGS, behind, key=lambda item: item[0]):
+            active = log.segment_list.active
+            size_bytes = active.size_bytes
+            try:
+                offset = active.sync_written_indexes()
+            except (OSError, ValueError):
+                # Its files are closed with the log, or some time after it was deleted. One that was rolled is open: its
+                # indexes are part of the next group sync, which would not be told of what was lost here.
+                if log.error is None and not active.is_deleted:
+                    raise
+                continue
+            self._synced[one] = _Synced(log, active.base_offset, size_bytes, offset)

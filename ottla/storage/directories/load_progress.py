@@ -1,0 +1,107 @@
+"""How far the opening of many logs has come: for the lines that people read, for `/readyz`, and to end it early.
+
+Shared by the threads that load; may be asked, and told to stop, from any other. Bytes count twice in a recovery, once
+when they were checked and once when they were written again and synced, so that the time that is left is not a lie.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ottla.storage.files.clock import Clock
+    from ottla.storage.formats.layout import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+LINE_EVERY_MS: Final = 5_000
+KEPT_EVERY_MS: Final = 5_000
+"""So often the recovery points of what was recovered are written while other logs still are."""
+_GB: Final = 1_000_000_000
+_MB: Final = 1_000_000
+
+
+class LoadInterrupted(Exception):
+    """Somebody does not want the broker to start any more. The next start goes on with what was not recovered yet."""
+
+
+class LoadProgress:
+    """See the module. `logs` of them are opened, `logs_done` are; of `all_bytes` to be recovered `done_bytes` are."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.logs = 0
+        self.logs_done = 0
+        self.all_bytes = 0
+        self.done_bytes = 0
+        self.is_stopped = False
+        self._clock = clock
+        self._began_ms = self._told_ms = self._kept_ms = clock.monotonic_ms()
+        self._of_log: dict[TopicPartition, tuple[int, int]] = {}
+        self._guard = threading.Lock()
+
+    def begin(self, logs: int, unsure_bytes: dict[TopicPartition, int]) -> None:
+        """So many logs are opened now; of those that need recovery, how many bytes are looked at."""
+        with self._guard:
+            self.logs += logs
+            self._of_log |= {one: (0, size_bytes) for one, size_bytes in unsure_bytes.items()}
+            self.all_bytes += sum(unsure_bytes.values())
+            self._began_ms = self._told_ms = self._clock.monotonic_ms()
+        unsure = sum(unsure_bytes.values())
+        if unsure:
+            size = f"{unsure / _GB:.1f} GB" if unsure * 10 >= _GB else f"{unsure / _MB:.1f} MB"
+            logger.info("recovery: up to %s in %d logs may not be on disk", size, len(unsure_bytes))
+
+    def update(self, one: TopicPartition, done_bytes: int, all_bytes: int) -> None:
+        """One log's recovery has come so far. Raises LoadInterrupted after `stop`."""
+        self.check()
+        line = ""
+        with self._guard:
+            before_done, before_all = self._of_log.get(one, (0, 0))
+            self._of_log[one] = (done_bytes, all_bytes)
+            self.done_bytes += done_bytes - before_done
+            self.all_bytes += all_bytes - before_all
+            now_ms = self._clock.monotonic_ms()
+            if now_ms - self._told_ms >= LINE_EVERY_MS:
+                self._told_ms = now_ms
+                line = self.words()
+        if line:
+            logger.info("recovery: %s", line)
+
+    def is_to_be_kept(self) -> bool:
+        """Whether it is time to write down what was recovered; once for each `KEPT_EVERY_MS`."""
+        with self._guard:
+            now_ms = self._clock.monotonic_ms()
+            is_due = now_ms - self._kept_ms >= KEPT_EVERY_MS
+            if is_due:
+                self._kept_ms = now_ms
+            return is_due
+
+    def log_done(self) -> None:
+        """One more log is open."""
+        with self._guard:
+            self.logs_done += 1
+
+    def check(self) -> None:
+        """Raises LoadInterrupted after `stop`."""
+        if self.is_stopped:
+            raise LoadInterrupted("stopped while logs were being opened")
+
+    def stop(self) -> None:
+        """End the loading at its next step."""
+        self.is_stopped = True
+
+    def words(self) -> str:
+        """How far it is, for people: `37 %, 3.7 of 10.0 GB, 0.51 GB/s, about 12 s left, 3 of 8 logs are open`."""
+        logs = f"{self.logs_done} of {self.logs} logs are open"
+        all_bytes, done_bytes = self.all_bytes, self.done_bytes
+        if not all_bytes:
+            return logs
+        elapsed_s = max(self._clock.monotonic_ms() - self._began_ms, 1) / 1_000
+        rate = done_bytes / elapsed_s
+        left = f"about {(all_bytes - done_bytes) / rate:.0f} s left" if done_bytes else "just begun"
+        return (
+            f"{100 * done_bytes // all_bytes} %, {done_bytes / _GB:.1f} of {all_bytes / _GB:.1f} GB,"
+            f" {rate / _GB:.2f} GB/s, {left}, {logs}"
+        )

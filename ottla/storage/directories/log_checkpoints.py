@@ -1,0 +1,280 @@
+"""Which offsets of each open log are on disk in its directory's checkpoints: by whom they are written, and when.
+
+    file                                written by
+    recovery-point-offset-checkpoint    a chore; a start that recovered something, now and then while it does;
+                                        before a cleaning swaps segments; when Kafka's directory becomes ours
+    ottla-index-offset-checkpoint       the same chore, which first syncs the index files
+    log-start-offset-checkpoint         a chore; before DeleteRecords is answered; before freed segments are unlinked
+    replication-offset-checkpoint       a chore
+    cleaner-offset-checkpoint           the end of a cleaning; a start that finds it lost
+
+A clean stop writes all but the last once more. The files themselves, and the rows that have to go before a partition's
+bytes change, are `directory_checkpoints.py`.
+
+Everything that writes waits for the disk and may run in any thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.storage.directories.index_syncs import IndexSyncs
+from ottla.storage.files.disk_errors import level_of
+from ottla.storage.files.files import NotOpened
+from ottla.storage.formats.layout import (
+    CLEANER_OFFSET_CHECKPOINT_FILE,
+    INDEX_OFFSET_CHECKPOINT_FILE,
+    LOG_START_OFFSET_CHECKPOINT_FILE,
+    RECOVERY_POINT_CHECKPOINT_FILE,
+    REPLICATION_OFFSET_CHECKPOINT_FILE,
+    TopicPartition,
+)
+
+if TYPE_CHECKING:
+    from ottla.storage.directories.log_directory import LogDirectory
+    from ottla.storage.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+_OffsetOf = Callable[[TopicPartition, "Log"], int | None]
+"""What a log's row is to say; None for no row."""
+
+
+class LogCheckpoints:
+    """See the module. `directories`, `logs` and `homes`, where each log lives, are the manager's: they are looked at as
+    they are whenever something is written.
+    """
+
+    def __init__(
+        self,
+        directories: Sequence[LogDirectory],
+        logs: Mapping[TopicPartition, Log],
+        homes: Mapping[TopicPartition, LogDirectory],
+    ) -> None:
+        self._directories = directories
+        self._logs = logs
+        self._homes = homes
+        self._failed: frozenset[TopicPartition] = frozenset()
+        self._index_syncs = IndexSyncs()
+        self._recovered: dict[LogDirectory, dict[TopicPartition, int]] = {}
+        self._recovered_guard = threading.Lock()
+
+    # -- recovery points
+
+    def write_recovery_points(self) -> None:
+        """Write how far each log is known to be on disk. Errors are logged and shown in the directory's state."""
+        self._write_all(RECOVERY_POINT_CHECKPOINT_FILE, _recovery_point)
+
+    def note_recovered(self, home: LogDirectory, one: TopicPartition, recovery_point: int) -> None:
+        """A start has recovered a log, which is on disk up to its end now; `write_recovered` says so in the file."""
+        with self._recovered_guard:
+            self._recovered.setdefault(home, {})[one] = recovery_point
+
+    def write_recovered(self) -> None:
+        """Write what was recovered while other logs still are: who is killed in between does not begin anew. A Kafka's
+        directory is left alone, since nothing is known of its cleaner. Errors are logged. Any thread.
+        """
+        with self._recovered_guard:
+            recovered = {home: dict(rows) for home, rows in self._recovered.items() if home.is_ours}
+        for home, rows in recovered.items():
+            try:
+                home.checkpoints.write(RECOVERY_POINT_CHECKPOINT_FILE, partial(_with_recovered, home, rows))
+            except OSError as error:
+                logger.log(level_of(error), "cannot write %s: %s", home.path / RECOVERY_POINT_CHECKPOINT_FILE, error)
+
+    def cover(self, topic: str, partition: int, offset: int) -> None:
+        """Have on disk that a log is on disk up to `offset`, at least; it is, and what is missing below it was cleaned.
+
+        Durable when this returns. Raises OSError.
+        """
+        covered = TopicPartition(topic, partition)
+        home = self._homes.get(covered)
+        if home is None or home.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, covered) >= offset:
+            return  # its topic was deleted, or the chore has been here
+        self._demand(RECOVERY_POINT_CHECKPOINT_FILE, home, _recovery_point)
+
+    def take_over(self, home: LogDirectory) -> None:
+        """Kafka's directory becomes ours: what it had cleaned beyond its recovery points is below ours."""
+        try:
+            # From the moment when it is ours a log start that is not written down is one that was 0.
+            names = {RECOVERY_POINT_CHECKPOINT_FILE: _recovery_point, LOG_START_OFFSET_CHECKPOINT_FILE: _moved_start}
+            if all(self._write(name, home, offset_of) for name, offset_of in names.items()):
+                home.take_over()
+        except OSError as error:
+            home.mark_failed(error)
+            logger.error("cannot take %s over: %s", home.path, error)
+
+    # -- index files
+
+    def sync_indexes(self) -> None:
+        """Bring index files of active segments to the disk, those that have grown most, and write how far they are."""
+        for home in self._not_offline():
+            logs = [(one, log) for one, log in list(self._logs.items()) if self._homes.get(one) is home]
+            try:
+                self._index_syncs.run(logs)
+            except (OSError, ValueError) as error:
+                if isinstance(error, NotOpened):
+                    logger.debug("%s: index files are synced another time: %s", home.path, error)
+                else:
+                    home.mark_offline(error if isinstance(error, OSError) else OSError(str(error)))
+        self._index_syncs.keep(self._logs)
+        self._write_index_offsets()
+
+    def _write_index_offsets(self) -> None:
+        self._write_all(INDEX_OFFSET_CHECKPOINT_FILE, self._indexed_offset)
+
+    def _indexed_offset(self, one: TopicPartition, log: Log) -> int | None:
+        offset = self._index_syncs.offset_of(one, log)
+        home = self._homes.get(one)
+        if offset is None and home is not None:
+            return home.checkpoints.rows[INDEX_OFFSET_CHECKPOINT_FILE].get(one)
+        return offset
+
+    # -- log start offsets
+
+    def write_log_start_offsets(self) -> None:
+        """Write where logs start that do not start at offset 0."""
+        self._write_all(LOG_START_OFFSET_CHECKPOINT_FILE, _moved_start)
+
+    def write_log_start_offsets_of(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """The same for the directories of some logs, durable when this returns: before DeleteRecords is answered.
+
+        Those whose directory does not take it; the log says why. Partitions that are gone meanwhile are not among them.
+        """
+        failed: set[TopicPartition] = set()
+        homes = {one: self._homes.get(one) for one in partitions}
+        for home in {home for home in homes.values() if home is not None}:
+            try:
+                is_written = self._write(LOG_START_OFFSET_CHECKPOINT_FILE, home, _moved_start)
+            except OSError as error:
+                logger.error("cannot write %s: %s", home.path / LOG_START_OFFSET_CHECKPOINT_FILE, error)
+                is_written = False
+            if not is_written:
+                failed |= {one for one, its in homes.items() if its is home}
+        return failed
+
+    # -- high watermarks
+
+    def write_high_watermarks(self) -> None:
+        """Write each log's high watermark."""
+        self._write_all(REPLICATION_OFFSET_CHECKPOINT_FILE, _high_watermark)
+
+    # -- clean offsets
+
+    def clean_offset_of(self, topic: str, partition: int) -> int | None:
+        """Up to where a log was cleaned, None when the cleaner has never been there."""
+        one = TopicPartition(topic, partition)
+        home = self._homes.get(one)
+        return None if home is None else home.checkpoints.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get(one)
+
+    def write_clean_offset(self, log: Log, offset: int) -> None:
+        """Write up to where a log is clean, durable when this returns. Raises OSError.
+
+        Nothing for a log that is gone: a topic of its name may have been made anew, and was never cleaned.
+        """
+        cleaned = TopicPartition(log.topic, log.partition)
+        home = self._homes.get(cleaned)
+        if home is None or self._logs.get(cleaned) is not log:
+            return
+
+        def known(one: TopicPartition, its: Log) -> int | None:
+            # Looked up under the guard: what a moment ago was known may be of another life of a partition.
+            return offset if its is log else home.checkpoints.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get(one)
+
+        self._demand(CLEANER_OFFSET_CHECKPOINT_FILE, home, known)
+
+    def keep_cleaned(self, home: LogDirectory, failed: Collection[TopicPartition]) -> None:
+        """Where the cleaner's checkpoint was lost: the next unclean start must not take missing offsets for damage, in
+        the logs that are open and in those that `failed` to open.
+        """
+        if home.checkpoints.has_lost_cleaned:
+            starts = dict.fromkeys(failed, 0)
+            starts |= {one: log.log_start_offset for one, log in self._logs.items() if self._homes[one] is home}
+            try:
+                home.checkpoints.keep_cleaned(starts)
+            except OSError as error:
+                logger.error("cannot write %s: %s", home.path / CLEANER_OFFSET_CHECKPOINT_FILE, error)
+
+    # -- the life of logs
+
+    def keep_rows_of(self, failed: Collection[TopicPartition]) -> None:
+        """Logs that could not be opened: what was said of them holds."""
+        self._failed = frozenset(failed)
+
+    def log_closed(self, topic_partition: TopicPartition, log: Log) -> None:
+        """A log was closed in good order: its index files are on disk, too."""
+        self._index_syncs.closed(topic_partition, log)
+
+    def log_deleted(self, topic_partition: TopicPartition) -> None:
+        """A log is gone. Its rows go with the next writing, or before its name lives again."""
+        self._index_syncs.forget(topic_partition)
+
+    def write_last(self) -> None:
+        """Write everything once more, after the logs were closed and before the stop is marked as clean."""
+        self.write_recovery_points()
+        self._write_index_offsets()
+        self.write_log_start_offsets()
+        self.write_high_watermarks()
+
+    # -- one file
+
+    def _not_offline(self) -> list[LogDirectory]:
+        return [directory for directory in self._directories if not directory.is_offline]
+
+    def _write_all(self, name: str, offset_of: _OffsetOf) -> None:
+        for home in self._not_offline():
+            try:
+                self._write(name, home, offset_of)
+            except OSError as error:
+                logger.log(level_of(error), "cannot write %s: %s", home.path / name, error)
+
+    def _demand(self, name: str, home: LogDirectory, offset_of: _OffsetOf) -> None:
+        if not self._write(name, home, offset_of):
+            raise OSError(errno.EIO, "the log directory is offline", str(home.path))
+
+    def _write(self, name: str, home: LogDirectory, offset_of: _OffsetOf) -> bool:
+        """Returns whether it was written, as `DirectoryCheckpoints.write`. Raises OSError."""
+
+        def make_rows() -> dict[TopicPartition, int]:
+            # A log that is not open (not yet, or it failed) keeps what was said of it.
+            rows = {
+                one: offset
+                for one, offset in home.checkpoints.rows[name].items()
+                if not home.is_loaded or one in self._failed
+            }
+            for one, log in list(self._logs.items()):
+                # In this order: where the home is that of a later life, so is the log.
+                if self._homes.get(one) is home and self._logs.get(one) is log:
+                    rows.pop(one, None)
+                    offset = offset_of(one, log)
+                    if offset is not None:
+                        rows[one] = offset
+            return rows
+
+        return home.checkpoints.write(name, make_rows)
+
+
+def _with_recovered(home: LogDirectory, rows: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    return {**home.checkpoints.rows[RECOVERY_POINT_CHECKPOINT_FILE], **rows}
+
+
+def _recovery_point(_: TopicPartition, log: Log) -> int:
+    return log.recovery_point
+
+
+def _high_watermark(_: TopicPartition, log: Log) -> int:
+    return log.high_watermark
+
+
+def _moved_start(_: TopicPartition, log: Log) -> int | None:
+    """A log start that the files may not show.
+
+    Kafka writes no row for a log that starts with its first segment. Here the row stays: retention may be between the
+    rename of the segments before it and the sync of their names, and without the row they would come back.
+    """
+    return log.log_start_offset or None

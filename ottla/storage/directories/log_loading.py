@@ -1,0 +1,111 @@
+"""Opening many logs at once: in how many threads, and what becomes of those that cannot be opened.
+
+After a clean stop one thread per log directory is fastest: next to nothing waits for the disk, and Python runs one
+thread at a time. A recovery reads, computes checksums and syncs, which other threads need not wait for, so a directory
+that was not stopped cleanly gets `num.recovery.threads.per.data.dir` of them. The largest recoveries come first: one
+that began last would be waited for alone. Called by `manager.py` only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.storage.directories.log_directory import LogDirectory
+from ottla.storage.errors import StorageError
+from ottla.storage.formats.checkpoint import BrokenFile
+from ottla.storage.formats.layout import RECOVERY_POINT_CHECKPOINT_FILE, TopicPartition, partition_directory_name
+from ottla.storage.recovery.recovery_scan import unsure_bytes
+
+if TYPE_CHECKING:
+    from ottla.storage.directories.load_progress import LoadProgress
+    from ottla.storage.directories.log_homes import WantedLog
+    from ottla.storage.files.files import Files
+    from ottla.storage.log.log import Log
+
+Jobs = Mapping[LogDirectory, Sequence["WantedLog"]]
+Opened = tuple[LogDirectory, "WantedLog", "Log | Exception"]
+
+
+def open_all(
+    files: Files,
+    jobs: Jobs,
+    open_one: Callable[[WantedLog, LogDirectory], Log],
+    *,
+    threads: int,
+    progress: LoadProgress,
+) -> list[Opened]:
+    """Open every log; with each what came of it: the log, or why it could not be opened.
+
+    Raises LoadInterrupted when `progress` was stopped, and whatever else is nobody's fault but ours.
+    """
+    unsure = _unsure_bytes(files, jobs)
+    progress.begin(sum(map(len, jobs.values())), {one: size_bytes for one, size_bytes in unsure.items() if size_bytes})
+    opened: list[Opened] = []
+    bugs: list[BaseException] = []
+
+    def work(home: LogDirectory, waiting: deque[WantedLog]) -> None:
+        try:
+            while not bugs:
+                try:
+                    one = waiting.popleft()
+                except IndexError:
+                    return
+                if not home.was_clean:  # a clean start is soon over, and its end lets the stop be clean, too
+                    progress.check()
+                try:
+                    opened.append((home, one, open_one(one, home)))
+                except (StorageError, BrokenFile, OSError) as error:
+                    opened.append((home, one, error))
+                progress.log_done()
+        except BaseException as error:  # told to whoever waits for the thread
+            bugs.append(error)
+
+    plans = []
+    for home, wanted in jobs.items():
+        waiting = deque(sorted(wanted, key=lambda one: -unsure.get(one.topic_partition, 0)) if unsure else wanted)
+        plans += [(home, waiting)] * (1 if home.was_clean else min(threads, len(wanted)))
+    if len(plans) == 1:
+        work(*plans[0])
+    else:
+        started = [_start(work, *plan) for plan in plans]
+        for thread, plan in zip(started, plans, strict=True):
+            if thread is None:
+                work(*plan)
+        for thread in started:
+            if thread is not None:
+                thread.join()
+    if bugs:
+        for _, _, log in opened:
+            if not isinstance(log, Exception):
+                log.abandon()
+        raise bugs[0]
+    return opened
+
+
+def _start(
+    work: Callable[[LogDirectory, deque[WantedLog]], None], home: LogDirectory, waiting: deque[WantedLog]
+) -> threading.Thread | None:
+    """A thread that opens logs, None where the system gives no other: its caller takes what nobody else has begun."""
+    thread = threading.Thread(target=work, args=(home, waiting), name=f"load {home.path.name}")
+    try:
+        thread.start()
+    except (RuntimeError, MemoryError):
+        return None
+    return thread
+
+
+def _unsure_bytes(files: Files, jobs: Jobs) -> dict[TopicPartition, int]:
+    """What may have to be looked at, of logs in directories that were not stopped cleanly."""
+    unsure: dict[TopicPartition, int] = {}
+    for home, wanted in jobs.items():
+        for one in () if home.was_clean else wanted:
+            recovery_point = home.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, one.topic_partition)
+            path = home.path / partition_directory_name(one.topic, one.partition)
+            try:
+                unsure[one.topic_partition] = unsure_bytes(files, path, recovery_point)
+            except OSError:  # whoever opens it will say so
+                continue
+    return unsure

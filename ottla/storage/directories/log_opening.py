@@ -1,0 +1,136 @@
+"""Opening one log in the directory where it lives, by what that directory's checkpoints say of it, or making it there.
+
+Where that is, and which logs there are, is the manager's (`manager.py`); what opening means for the files is
+`recovery.py`. An error of the disk is told to the directory before it is raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.storage.directories.delayed_removal import remove_tree
+from ottla.storage.directories.log_homes import WantedLog, clear_name
+from ottla.storage.files.disk_errors import is_full
+from ottla.storage.formats.layout import (
+    CLUSTER_METADATA_TOPIC,
+    INDEX_OFFSET_CHECKPOINT_FILE,
+    LOG_START_OFFSET_CHECKPOINT_FILE,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINT_CHECKPOINT_FILE,
+    REPLICATION_OFFSET_CHECKPOINT_FILE,
+    partition_directory_name,
+)
+from ottla.storage.formats.partition_metadata import found_partition, sync_founded, write_partition_metadata
+from ottla.storage.index.index_cache import IndexCache
+from ottla.storage.recovery.recovery import open_log
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.storage.directories.load_progress import LoadProgress
+    from ottla.storage.directories.log_directory import LogDirectory
+    from ottla.storage.files.files import Files
+    from ottla.storage.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+
+class LogOpening:
+    """See the module. What all logs of a broker are opened with; several threads may open logs at the same time."""
+
+    def __init__(self, config: BrokerConfig, files: Files, now_ms: Callable[[], int], progress: LoadProgress) -> None:
+        """`now_ms`: the wall time, from which on producers that are found are kept for a while."""
+        self._config = config
+        self._files = files
+        self._now_ms = now_ms
+        self._progress = progress
+        self._index_cache = IndexCache()
+
+    def open(self, wanted: WantedLog, home: LogDirectory, *, is_marked: bool) -> Log:
+        """Open a log that lies in `home`, recovering what the checkpoints there do not vouch for.
+
+        `is_marked`: its `partition.metadata` says already whose it is. Raises StorageError, BrokenFile, OSError after
+        the directory was told that the disk fails, LoadInterrupted.
+        """
+        topic_partition = wanted.topic_partition
+        path = home.path / partition_directory_name(wanted.topic, wanted.partition)
+        try:
+            if not is_marked:
+                self._mark(path, wanted)
+            log = open_log(
+                self._files,
+                path,
+                topic=wanted.topic,
+                partition=wanted.partition,
+                topic_id=wanted.topic_id,
+                config=wanted.config,
+                now_ms=self._now_ms(),
+                was_clean=home.was_clean,
+                recovery_point=home.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition),
+                log_start_offset=home.checkpoints.offset_of(LOG_START_OFFSET_CHECKPOINT_FILE, topic_partition),
+                high_watermark=home.checkpoints.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition),
+                indexed_offset=home.checkpoints.offset_of(INDEX_OFFSET_CHECKPOINT_FILE, topic_partition),
+                gaps_before=home.checkpoints.gaps_before(
+                    topic_partition,
+                    is_compacted="compact" in wanted.config.cleanup_policy,
+                    keeps_order=home.keeps_order,
+                ),
+                knows_log_starts=home.is_ours and wanted.topic != CLUSTER_METADATA_TOPIC,
+                is_log_start_certain=home.checkpoints.has_certain_starts,
+                producer_id_expiration_ms=self._config.producer_id_expiration_ms,
+                health=home,
+                index_cache=self._index_cache,
+                progress=partial(self._progress.update, topic_partition),
+            )
+            if home.checkpoints.knows(topic_partition):
+                # Where damage cut the log below them they would vouch for what is appended next.
+                home.checkpoints.lower(topic_partition, log.recovery_point)
+            return log
+        except OSError as error:
+            home.mark_failed(error)
+            raise
+
+    def _mark(self, path: Path, wanted: WantedLog) -> None:
+        """Say whose the directory is, where a crash left that blank. Without room for a file the log is opened all the
+        same: the metadata say it, too, and they are what a start goes by. Raises OSError.
+        """
+        try:
+            write_partition_metadata(self._files, path, wanted.topic_id)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            logger.warning("%s is written by a later start: %s", path / PARTITION_METADATA_FILE, error.strerror)
+
+    def make(self, wanted: WantedLog, home: LogDirectory) -> Log:
+        """Make a partition's directory and open its empty log. What lies under its name goes out of the way first.
+
+        Durable with the log's first sync, which brings the directory and the id in it to the disk, too. Raises OSError
+        after the directory was told, and with nothing left under the name where that can be helped.
+        """
+        path = home.path / partition_directory_name(wanted.topic, wanted.partition)
+        try:
+            home.checkpoints.forget([wanted.topic_partition])
+            clear_name(self._files, home, wanted.topic_partition)
+            if not self._files.is_directory(path):
+                self._files.make_directory(path)
+            name = home.name_made()
+            found_partition(self._files, path, wanted.topic_id)
+            log = self.open(wanted, home, is_marked=True)
+        except OSError as error:
+            home.mark_failed(error)
+            if not home.is_offline and wanted.topic != CLUSTER_METADATA_TOPIC:
+                # The next attempt may be made elsewhere, and a start would have two to choose from.
+                with contextlib.suppress(OSError):
+                    remove_tree(self._files, path)
+            raise
+
+        def found() -> None:
+            sync_founded(self._files, path)
+            home.sync_names(name)
+
+        log.unsynced.founding = found
+        return log

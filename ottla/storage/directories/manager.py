@@ -1,0 +1,463 @@
+"""All logs of a broker and the directories they live in: opening, creating, deleting, closing.
+
+Order of life: `open_directories`, `open_log` for the metadata log, `open_logs` for all that the catalog knows, then
+`create_log`, `delete_log` and the chores (`unlink_due`, `probe_full`, what `checkpoints` writes), at last `close`.
+
+What holds on disk (decisions.md 4, 6, 7, 14):
+
+- The catalog's record is synced before `create_log` and before `delete_log`. So a directory that is missing at the
+  start is made, `-delete` directories are removed, and of those that the catalog does not know the ones of deleted
+  topics become `-delete` (`unfinished_deletions.py`), the others `-stray`, which are never deleted.
+- A partition's directory, and the topic id in it, are durable with the first sync of its records, which brings them to
+  the disk too. A crash before that leaves something, or nothing, that `open_logs` completes: creating waits for no
+  disk.
+- Checkpoint rows of a log that could not be opened are kept; those of a deleted one are gone before its name lives
+  again.
+- The mark of a clean stop is written last, and only where every log was opened and closed without an error.
+
+One thread owns the manager. `checkpoints`, `probe_full`, `look_at_room` and `unlink_due` wait for the disk and may be
+called from another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.storage.directories.delayed_removal import DelayedRemovals
+from ottla.storage.directories.directory_opening import Look, claim_directories, release_directories, take_directories
+from ottla.storage.directories.directory_shapes import refuse_partitions_without_metadata
+from ottla.storage.directories.directory_status import DirectoryState
+from ottla.storage.directories.load_progress import LoadInterrupted, LoadProgress
+from ottla.storage.directories.log_checkpoints import LogCheckpoints
+from ottla.storage.directories.log_closing import FOR_EVER_MS, CloseProgress, close_all
+from ottla.storage.directories.log_directory import LogDirectory
+from ottla.storage.directories.log_homes import (
+    WantedLog,
+    choose_home,
+    home_for_missing,
+    home_for_new,
+    scan,
+)
+from ottla.storage.directories.log_loading import Jobs, Opened, open_all
+from ottla.storage.directories.log_opening import LogOpening
+from ottla.storage.directories.unfinished_deletions import RemovedTopics, UnfinishedDeletions, Unwanted
+from ottla.storage.errors import StorageError
+from ottla.storage.formats.checkpoint import BrokenFile
+from ottla.storage.formats.clock_checkpoint import write_known_time
+from ottla.storage.formats.layout import (
+    CLUSTER_METADATA_TOPIC,
+    RECOVERY_POINT_CHECKPOINT_FILE,
+    REPLICATION_OFFSET_CHECKPOINT_FILE,
+    TopicPartition,
+    delete_directory_name,
+    partition_directory_name,
+)
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.config.topic import TopicConfig
+    from ottla.storage.files.clock import Clock
+    from ottla.storage.files.clock_trust import KnownTime
+    from ottla.storage.files.files import Files
+    from ottla.storage.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class LoadedLogs:
+    """What `open_logs` did: open logs, partitions that are unavailable and why, those made new, what was set aside, and
+    which partitions of deleted topics are on their way out now.
+    """
+
+    logs: dict[TopicPartition, Log] = field(default_factory=dict)
+    failed: dict[TopicPartition, Exception] = field(default_factory=dict)
+    made: list[TopicPartition] = field(default_factory=list)
+    strays: list[Path] = field(default_factory=list)
+    deleted: list[TopicPartition] = field(default_factory=list)
+
+
+class LogManager:
+    """See the module. `directories` are in the order of `log.dirs`; `logs` holds every open log."""
+
+    def __init__(
+        self, config: BrokerConfig, files: Files, clock: Clock, estimate_ms: Callable[[], int] | None = None
+    ) -> None:
+        """`estimate_ms`: the wall time, where it is known better than the wall clock knows it (`clock_trust.py`); in
+        any thread.
+        """
+        self.directories: list[LogDirectory] = []
+        self.logs: dict[TopicPartition, Log] = {}
+        self.cluster_id = ""
+        self._config = config
+        self._files = files
+        self._clock = clock
+        self._homes: dict[TopicPartition, LogDirectory] = {}
+        self.checkpoints = LogCheckpoints(self.directories, self.logs, self._homes)
+        """Writes which offsets of the logs are on disk; any thread may ask it to."""
+        self._claimed: list[LogDirectory] = []
+        self._removals = DelayedRemovals(files)
+        self.deletions = UnfinishedDeletions(config, files, clock, self._removals)
+        """What is left of deleted topics, and whether anything is."""
+        self.loading = LoadProgress(clock)
+        """How far opening the logs has come; may be asked, and told to stop, from any thread."""
+        self.closing = CloseProgress(clock)
+        """How far closing the logs has come; may be asked, and told to stop, from any thread."""
+        self._opening = LogOpening(config, files, estimate_ms or clock.wall_ms, self.loading)
+
+    # -- directories
+
+    def claim_directories(self) -> None:
+        """Lock the directories of `log.dirs` that anybody has ever locked; `open_directories` or `release` comes next.
+
+        Makes and changes nothing. StorageError, in one line, when somebody else has one, or a start on what is in them
+        would set every partition aside.
+        """
+        refuse_partitions_without_metadata(self._files, [Path(path).absolute() for path in self._config.log_dirs])
+        self._claimed = claim_directories(self._files, self._config)
+
+    def release(self) -> None:
+        """Give back what `claim_directories` locked, before `open_directories`."""
+        release_directories(self._claimed)
+        self._claimed = []
+
+    def open_directories(self, cluster_id: str | None = None, look: Look | None = None) -> None:
+        """Lock and check every directory of `log.dirs`, then take them (`directory_opening.py`).
+
+        Nothing is changed before all of them agree. `cluster_id` is demanded of the directories if given; without it,
+        theirs holds, or a new one is made. `look` is given the directories when they are locked and agree, and may
+        refuse them by what it raises. A directory that the disk refuses is OFFLINE as long as another one works.
+        StorageError, in one line, when the broker cannot start on them.
+        """
+        claimed, self._claimed = self._claimed or claim_directories(self._files, self._config), []
+        taken = take_directories(self._files, self._config, claimed, cluster_id, look)
+        self.directories[:] = taken.directories
+        self.cluster_id = taken.cluster_id
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether the last stop was clean in every directory that is here; a new directory does not count as clean."""
+        return all(directory.was_clean for directory in self.directories)
+
+    def directory_of(self, topic: str, partition: int) -> LogDirectory | None:
+        """Where an open log lives."""
+        return self._homes.get(TopicPartition(topic, partition))
+
+    def get(self, topic: str, partition: int) -> Log | None:
+        """An open log, None when it is not open."""
+        return self.logs.get(TopicPartition(topic, partition))
+
+    def probe_full(self) -> list[LogDirectory]:
+        """See whether FULL directories have room again; returns those that came back. Waits for the disk."""
+        full = [directory for directory in self.directories if directory.state is DirectoryState.FULL]
+        return [directory for directory in full if directory.probe()]
+
+    def look_at_room(self) -> bool:
+        """See how much is free on the volumes; whether a directory takes records again. May run in any thread."""
+        before = [directory for directory in self._not_offline() if not directory.is_online]
+        for directory in self._not_offline():
+            directory.look_at_room()
+        return any(directory.is_online for directory in before)
+
+    def _not_offline(self) -> list[LogDirectory]:
+        return [directory for directory in self.directories if not directory.is_offline]
+
+    # -- the wall clock
+
+    @property
+    def known_time(self) -> KnownTime | None:
+        """The newest wall time that a directory knew of when it was opened; None where all are new."""
+        return max((one.known_time for one in self.directories if one.known_time is not None), default=None)
+
+    def write_known_time(self, known: KnownTime, *, only_missing: bool = False) -> None:
+        """Have `known` on disk for the next start, in every directory that takes writes (and has no such file of an
+        earlier life). May run in any thread. Where that fails, a line says so: the next start then knows an older time.
+        """
+        for directory in self.directories:
+            if not directory.is_online or (only_missing and directory.has_clock_file):
+                continue
+            try:
+                write_known_time(self._files, directory.path, known)
+            except OSError as error:
+                logger.warning("%s: the time that is known cannot be written: %s", directory.path, error)
+
+    # -- opening
+
+    def open_log(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> Log:
+        """Open one log, making it when no directory has it; `__cluster_metadata` is made in the first of `log.dirs`.
+
+        Raises StorageError when it may be in a directory that is offline, or is in two, or its `partition.metadata`
+        does not read, OSError when the disk fails.
+        """
+        wanted = WantedLog(topic, partition, topic_id, config)
+        name = partition_directory_name(topic, partition)
+        homes = [one for one in self._not_offline() if self._files.is_directory(one.path / name)]
+        try:
+            home = choose_home(self._files, wanted, homes)
+        except BrokenFile as error:
+            raise StorageError(f"{error}{self._advice(error)}") from error
+        if home is None:
+            return self._make(wanted, home_for_missing(wanted, self.directories, self._homes.values()))
+        log = self._opening.open(wanted, home.directory, is_marked=home.is_marked)
+        self._take(wanted.topic_partition, log, home.directory)
+        return log
+
+    def open_logs(self, wanted: Iterable[WantedLog], removed: RemovedTopics = dict) -> LoadedLogs:
+        """Open every log that the catalog knows and that is not open yet, finish the deletions that a stop cut short,
+        and set aside what the catalog does not know.
+
+        `removed` is asked once, where there is anything that is not wanted. A log that cannot be opened is among
+        `failed` and does not stop the others; a disk that fails takes its directory offline. To be called once. Raises
+        LoadInterrupted when `loading` was stopped.
+        """
+        loaded = LoadedLogs()
+        waiting = {one.topic_partition: one for one in wanted if one.topic_partition not in self.logs}
+        by_home: dict[LogDirectory, list[WantedLog]] = {directory: [] for directory in self._not_offline()}
+        marked: set[TopicPartition] = set()
+        present = scan(self._files, by_home)
+        missing: list[WantedLog] = []
+        for topic_partition, one in waiting.items():
+            try:
+                home = choose_home(self._files, one, present.get(topic_partition, []))
+            except (StorageError, BrokenFile, OSError) as error:
+                loaded.failed[topic_partition] = error
+                continue
+            if home is None:
+                missing.append(one)
+                continue
+            by_home[home.directory].append(one)
+            if home.is_marked:
+                marked.add(topic_partition)
+
+        for directory, its_logs in by_home.items():
+            if directory.keeps_order:
+                directory.checkpoints.keep_freed(one.topic_partition for one in its_logs)
+        for its_home, one, log in self._open_all(by_home, marked):
+            if isinstance(log, Exception):
+                loaded.failed[one.topic_partition] = log
+            else:
+                loaded.logs[one.topic_partition] = log
+                self._take(one.topic_partition, log, its_home)
+        self._clear_unwanted(present, waiting, removed, loaded)
+        for one in missing:
+            self._tell_missing(one.topic_partition)
+            try:
+                its_home = home_for_missing(one, self.directories, self._homes.values())
+                loaded.logs[one.topic_partition] = self._make(one, its_home)
+                loaded.made.append(one.topic_partition)
+            except (StorageError, OSError) as error:
+                loaded.failed[one.topic_partition] = error
+        self.checkpoints.keep_rows_of(loaded.failed)
+        for directory in self._not_offline():
+            failed = [one for one in loaded.failed if directory in present.get(one, ())]
+            self.checkpoints.keep_cleaned(directory, failed)
+            directory.is_loaded = not any(directory in present.get(failed, ()) for failed in loaded.failed)
+            if directory.is_loaded:
+                directory.checkpoints.keep_copy()
+                if not directory.is_ours:
+                    self.checkpoints.take_over(directory)
+        if any(log.recovery.scanned_bytes for log in self.logs.values()):
+            # All of it was synced. A broker that is killed again before its chores come would look at it once more.
+            self.checkpoints.write_recovery_points()
+        for topic_partition, reason in loaded.failed.items():
+            logger.error("%s is unavailable: %s%s", topic_partition, reason, self._advice(reason))
+        return loaded
+
+    def _open_all(self, by_home: Jobs, marked: Set[TopicPartition]) -> list[Opened]:
+        """Open what lies in these directories. Raises LoadInterrupted; what was recovered before is remembered."""
+
+        def open_one(wanted: WantedLog, home: LogDirectory) -> Log:
+            log = self._opening.open(wanted, home, is_marked=wanted.topic_partition in marked)
+            if log.recovery.scanned_bytes:
+                self.checkpoints.note_recovered(home, wanted.topic_partition, log.recovery_point)
+                if self.loading.is_to_be_kept():
+                    self.checkpoints.write_recovered()
+            return log
+
+        threads = self._config.num_recovery_threads_per_data_dir
+        try:
+            return open_all(self._files, by_home, open_one, threads=threads, progress=self.loading)
+        except LoadInterrupted:
+            self.checkpoints.write_recovered()
+            raise
+
+    def _take(self, topic_partition: TopicPartition, log: Log, home: LogDirectory) -> None:
+        self.logs[topic_partition] = log
+        self._homes[topic_partition] = home
+
+    def _make(self, wanted: WantedLog, home: LogDirectory) -> Log:
+        log = self._opening.make(wanted, home)
+        self._take(wanted.topic_partition, log, home)
+        return log
+
+    def _clear_unwanted(
+        self,
+        present: Mapping[TopicPartition, Sequence[LogDirectory]],
+        wanted: Collection[TopicPartition],
+        removed: RemovedTopics,
+        loaded: LoadedLogs,
+    ) -> None:
+        """Rename what lies under partitions' names and is not theirs: to `-delete` or to `-stray`."""
+        unwanted = [
+            Unwanted(topic_partition, home, topic_partition in self._homes)
+            for topic_partition, homes in present.items()
+            for home in homes
+            if topic_partition.topic != CLUSTER_METADATA_TOPIC
+            and topic_partition not in loaded.failed
+            and self._homes.get(topic_partition) is not home
+        ]
+        is_any_away = any(directory.is_offline for directory in self.directories)
+        gone = removed() if unwanted or is_any_away else {}
+        if is_any_away and gone:
+            self.deletions.are_settled = False
+        loaded.deleted, loaded.strays = self.deletions.clear(unwanted, wanted, gone)
+
+    def _advice(self, reason: Exception) -> str:
+        """What to do about a small file that does not read; what else keeps a log away says so itself."""
+        if not isinstance(reason, BrokenFile):
+            return ""
+        home = next((one.path for one in self.directories if one.path in reason.path.parents), reason.path.parent)
+        return f"; stop the broker and run `ottla log verify --repair {home}`, which says and does what can be done"
+
+    def _tell_missing(self, one: TopicPartition) -> None:
+        """A partition that is made anew may have held records."""
+        for directory in self._not_offline():
+            names = (RECOVERY_POINT_CHECKPOINT_FILE, REPLICATION_OFFSET_CHECKPOINT_FILE)
+            reached = max(directory.checkpoints.offset_of(name, one) for name in names)
+            if reached:
+                path = directory.path / partition_directory_name(*one)
+                logger.error("%s is gone: its log had reached offset %d, and is made anew, empty", path, reached)
+
+    # -- creating and deleting
+
+    def remembers(self, topic_partition: TopicPartition) -> bool:
+        """Whether a checkpoint speaks of a partition."""
+        return any(directory.checkpoints.knows(topic_partition) for directory in self._not_offline())
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Have no checkpoint speak of partitions that were deleted, before others of their names are made, which
+        waits for the disk where one does. May run in any thread.
+        """
+        for directory in self._not_offline():
+            with contextlib.suppress(OSError):  # the directory knows, and `create_log` tries it again
+                directory.checkpoints.forget(partitions)
+
+    def create_log(
+        self, topic: str, partition: int, topic_id: UUID, config: TopicConfig, *, directory_id: UUID | None = None
+    ) -> Log:
+        """Make a partition's directory and log, durable with its first sync: in the directory of this id while it takes
+        writes, else where the fewest partitions are.
+
+        The catalog's record of it is synced already. Raises OSError: no directory takes writes (then ENOSPC or EIO),
+        or the disk failed.
+        """
+        topic_partition = TopicPartition(topic, partition)
+        if topic_partition in self.logs:
+            raise ValueError(f"{topic_partition} is open already")
+        home = home_for_new(directory_id, self.directories, self._homes.values())
+        return self._make(WantedLog(topic, partition, topic_id, config), home)
+
+    def delete_log(self, topic: str, partition: int) -> Callable[[], None]:
+        """Close a log and rename its directory to `-delete`; `unlink_due` removes it after `file.delete.delay.ms`.
+
+        Returns what brings the new name to the disk: it blocks, may run in any thread, and one sync serves all that
+        were deleted before it. Both raise OSError.
+
+        The catalog's record of it is synced already. Does nothing for a log that is not open; in an offline directory
+        the files stay, and the next start that can removes them.
+        """
+        topic_partition = TopicPartition(topic, partition)
+        log = self.logs.pop(topic_partition, None)
+        self.checkpoints.log_deleted(topic_partition)
+        if log is None:
+            return _nothing_to_settle
+        home = self._homes.pop(topic_partition)
+        log.abandon()
+        if home.is_offline:
+            self.deletions.are_settled = False
+            return _nothing_to_settle
+        doomed = home.path / delete_directory_name(topic, partition)
+        try:
+            self._files.rename(home.path / partition_directory_name(topic, partition), doomed)
+        except OSError as error:
+            self.deletions.are_settled = False
+            home.mark_offline(error)
+            raise
+        self._removals.add(doomed, self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
+        return partial(_settle_deletion, home, home.name_made())
+
+    def delete_unopened(self, topic: str, topic_id: UUID, partitions: Collection[int]) -> None:
+        """As `delete_log`, of partitions that are not open; durable at once, or left to the next start. Blocks."""
+        for partition in partitions:
+            self.checkpoints.log_deleted(TopicPartition(topic, partition))
+        self.deletions.delete(topic, topic_id, partitions, self._not_offline())
+        if any(directory.is_offline for directory in self.directories):
+            self.deletions.are_settled = False
+
+    def unlink_due(self, now_ms: int) -> int:
+        """Remove deleted partitions whose delay is over; returns how many. `now_ms` is monotonic."""
+        offline = {directory.path for directory in self.directories if directory.is_offline}
+        return self._removals.remove_due(now_ms, lambda directory: directory.parent not in offline)
+
+    def next_unlink_ms(self) -> int | None:
+        """When `unlink_due` has something to do (monotonic), None if nothing waits."""
+        return self._removals.next_due_ms()
+
+    # -- closing
+
+    def close(self, clean: bool = True, *, broker_epoch: int = -1, timeout_ms: int = FOR_EVER_MS) -> None:
+        """Close every log and give the directories back. The manager is done afterwards. Blocks.
+
+        With `clean` everything is flushed, synced and checkpointed, and the mark of the clean stop is written last,
+        where nothing failed (Kafka's `.kafka_cleanshutdown`, with `broker_epoch`). Without, files are closed as they
+        are; so are logs that are left after `timeout_ms`, or when `closing` was told to stop.
+        """
+        wanted = {}
+        for topic_partition, log in self.logs.items():
+            if not clean or self._homes[topic_partition].is_offline:
+                log.abandon()
+            else:
+                wanted[topic_partition] = log
+        self.closing.begin(len(wanted), timeout_ms)
+        closed = close_all(wanted, self.closing)
+        for topic_partition, log, error in closed:
+            if error is not None:
+                self._homes[topic_partition].mark_offline(error)
+            else:
+                self.checkpoints.log_closed(topic_partition, log)
+        left = wanted.keys() - {topic_partition for topic_partition, _, _ in closed}
+        if left:
+            logger.warning(
+                "%d of %d logs are closed without a sync: that took longer than %s; nothing acknowledged is lost, the"
+                " next start recovers as after a kill",
+                len(left),
+                len(wanted),
+                "somebody would wait" if self.closing.is_stopped else f"ottla.shutdown.close.timeout.ms={timeout_ms}",
+            )
+        if clean:
+            self.checkpoints.write_last()
+        unclean = {self._homes[topic_partition] for topic_partition in left}
+        for directory in self.directories:
+            is_clean = clean and directory.has_taken_all and directory not in unclean
+            try:
+                directory.end(clean=is_clean, broker_epoch=broker_epoch)
+            except OSError as error:
+                directory.mark_offline(error)
+        self.logs.clear()
+        self._homes.clear()
+
+
+def _settle_deletion(home: LogDirectory, name: int) -> None:
+    home.settle_names(name)
+    home.checkpoints.settle()
+
+
+def _nothing_to_settle() -> None:
+    """Of a log that was not open, or whose directory nobody may write to."""

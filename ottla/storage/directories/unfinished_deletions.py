@@ -1,0 +1,157 @@
+"""Directories of deleted topics that a stop left under their names: told apart from unknown ones, and renamed.
+
+A deletion is a record in the metadata log first, and then a rename to `-delete` per directory. So a directory whose
+topic id is among the removed ones, in a log directory that was not stopped cleanly, is what a crash left in between:
+the start goes on with the deletion. The rest is unknown: it becomes `-stray`, and nobody removes it but a person.
+
+    its topic id was removed, no clean stop       the deletion is finished
+    its topic id was removed, a clean stop        stray: a clean stop leaves none, so somebody has put it here since
+    its `partition.metadata` is blank             as a crash leaves it before the first sync: its name decides
+    it has none, and no record                    the same, nothing can be lost
+    anything else                                 stray
+
+Which ids were removed is known as long as a directory may be there: see `Journal.removed_topics`. Called by
+`manager.py` only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from uuid import UUID
+
+from ottla.storage.directories.log_homes import holds_records, set_aside
+from ottla.storage.formats.checkpoint import BlankFile, BrokenFile
+from ottla.storage.formats.layout import TopicPartition, delete_directory_name
+from ottla.storage.formats.partition_metadata import read_partition_metadata
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.storage.directories.delayed_removal import DelayedRemovals
+    from ottla.storage.directories.log_directory import LogDirectory
+    from ottla.storage.files.clock import Clock
+    from ottla.storage.files.files import Files
+
+logger = logging.getLogger(__name__)
+
+RemovedTopics: TypeAlias = Callable[[], Mapping[UUID, str]]
+"""Asks for the ids of topics that were deleted, with their names as far as they are known, else empty."""
+
+MAX_NAMES_IN_A_LINE = 10
+"""Of topics, in one line of the log."""
+PUT_BACK = "its topic was deleted, and somebody has put it here since"
+UNKNOWN = "no such partition is known"
+OTHER_TOPIC = "it belongs to another topic id"
+
+
+class Unwanted(NamedTuple):
+    """A directory under a partition's name that is not the partition's. `is_taken`: another directory is."""
+
+    partition: TopicPartition
+    home: LogDirectory
+    is_taken: bool
+
+
+class UnfinishedDeletions:
+    """Renames what is left of deleted topics, and sets aside what is not known.
+
+    `are_settled` says whether no directory of a deleted topic was left under its name, nor may be in a directory that
+    is offline: as long as not, its removal must be known to the next start.
+    """
+
+    def __init__(self, config: BrokerConfig, files: Files, clock: Clock, removals: DelayedRemovals) -> None:
+        self.are_settled = True
+        self._config = config
+        self._files = files
+        self._clock = clock
+        self._removals = removals
+
+    def clear(
+        self,
+        unwanted: Iterable[Unwanted],
+        known: Collection[TopicPartition],
+        removed: Mapping[UUID, str],
+    ) -> tuple[list[TopicPartition], list[Path]]:
+        """Rename each to `-delete` or to `-stray`: the partitions of deleted topics, and the strays.
+
+        `known`: the partitions that there are. Blocks. A disk that fails takes its directory offline.
+        """
+        strays: list[Path] = []
+        deleted: dict[LogDirectory, list[Unwanted]] = {}
+        for one in unwanted:
+            if one.home.is_offline:
+                continue
+            reason = OTHER_TOPIC if one.partition in known else UNKNOWN
+            try:
+                if is_deleted(self._files, one.home.path / str(one.partition), one.partition.topic, removed):
+                    if not one.home.was_clean:
+                        self._rename(one.home, one.partition)
+                        deleted.setdefault(one.home, []).append(one)
+                        continue
+                    reason = PUT_BACK
+                strays.append(set_aside(self._files, one.home, one.partition, reason))
+                if not one.is_taken:
+                    one.home.checkpoints.forget([one.partition])
+            except OSError as error:
+                self._fail(one.home, error)
+        return [one for home, renamed in deleted.items() for one in self._settle(home, renamed)], strays
+
+    def delete(self, topic: str, topic_id: UUID, partitions: Iterable[int], homes: Sequence[LogDirectory]) -> None:
+        """Rename the directories of partitions that are not open and that are this topic's to `-delete`.
+
+        Blocks: there are few of them. What cannot be renamed, or does not say whose it is, is left to the next start.
+        """
+        for partition in partitions:
+            one = TopicPartition(topic, partition)
+            for home in homes:
+                path = home.path / str(one)
+                try:
+                    if self._files.is_directory(path) and is_deleted(self._files, path, topic, {topic_id: topic}):
+                        self._rename(home, one)
+                        home.settle_names(home.name_made())
+                except OSError as error:
+                    self._fail(home, error)
+
+    def _rename(self, home: LogDirectory, one: TopicPartition) -> None:
+        doomed = home.path / delete_directory_name(*one)
+        self._files.rename(home.path / str(one), doomed)
+        self._removals.add(doomed, self._clock.monotonic_ms() + self._config.log_segment_delete_delay_ms)
+
+    def _settle(self, home: LogDirectory, renamed: list[Unwanted]) -> list[TopicPartition]:
+        """Bring the new names to the disk, and say so; which."""
+        try:
+            home.settle_names(home.name_made())
+            home.checkpoints.forget([one.partition for one in renamed if not one.is_taken])
+        except OSError as error:
+            self._fail(home, error)
+            return []
+        topics = sorted({one.partition.topic for one in renamed})
+        logger.info(
+            "%s: %d directories of deleted topics (%s) were left by the last stop, which came before they were removed:"
+            " they are removed now",
+            home.path,
+            len(renamed),
+            ", ".join(topics[:MAX_NAMES_IN_A_LINE]) + (", ..." if len(topics) > MAX_NAMES_IN_A_LINE else ""),
+        )
+        return [one.partition for one in renamed]
+
+    def _fail(self, home: LogDirectory, error: OSError) -> None:
+        self.are_settled = False
+        home.mark_failed(error)
+
+
+def is_deleted(files: Files, path: Path, topic: str, removed: Mapping[UUID, str]) -> bool:
+    """Whether the directory at `path`, of a partition of `topic` that nobody wants, is of a deleted topic. Raises
+    OSError.
+    """
+    try:
+        topic_id = read_partition_metadata(files, path)
+    except BlankFile:
+        return topic in removed.values()
+    except BrokenFile:
+        return False
+    if topic_id is None:
+        return topic in removed.values() and not holds_records(files, path)
+    return topic_id in removed

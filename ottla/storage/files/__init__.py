@@ -1,0 +1,1 @@
+"""The door to the operating system: files, locks, clocks, and what their errors mean."""

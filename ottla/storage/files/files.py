@@ -1,0 +1,235 @@
+"""The only door to the operating system's files: `OsFiles`. Linux first, any POSIX system with fewer conveniences.
+
+The interface, and what callers may rely on, is in `file_interface.py`; its names are exported here.
+
+What Linux has and others lack is asked for once, at import: `RWF_NOWAIT` (`device.py`), `fdatasync` (without it
+`fsync`). macOS acknowledges `fsync` before the disk has the bytes, F_FULLFSYNC does not (`os_file.py`).
+"""
+
+# ruff: noqa: D102  (the interface says what each method means; it is not said twice)
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from ottla.storage.files.descriptor_shortage import DescriptorShortage
+from ottla.storage.files.device import Device
+from ottla.storage.files.directory_lock import lock_file
+from ottla.storage.files.file_interface import IOV_MAX, Buffer, File, Files, Lock, NotOpened, PartialWrite, write_all
+from ottla.storage.files.open_files import DEFAULT_MAX_DESCRIPTORS, DEFAULT_MAX_MAPS, OpenFiles
+from ottla.storage.files.os_file import OsFile
+from ottla.storage.files.residency import ResidencyProbe
+from ottla.storage.formats.layout import TEMPORARY_SUFFIX
+
+__all__ = ["IOV_MAX", "Buffer", "File", "Files", "Lock", "NotOpened", "OsFile", "OsFiles", "PartialWrite", "write_all"]
+
+T = TypeVar("T")
+
+
+class OsFiles(Files):
+    """The operating system's files.
+
+    `max_descriptors` and `max_maps` bound what is open at a time; a map costs a descriptor of its own, since Python
+    keeps one with it.
+    """
+
+    def __init__(self, *, max_descriptors: int = DEFAULT_MAX_DESCRIPTORS, max_maps: int = DEFAULT_MAX_MAPS) -> None:
+        self.descriptors = OpenFiles(max_descriptors)
+        self.maps = OpenFiles(max_maps)
+        self.residency = ResidencyProbe()
+        self._shortage = DescriptorShortage()
+        self._devices: dict[int, Device] = {}
+        self._open_files: dict[str, dict[str, list[weakref.ref[OsFile]]]] = {}
+        """By directory and name, since a rename concerns few and there may be many thousands."""
+        self._guard = threading.Lock()
+
+    def open(self, path: Path, *, create: bool = False, writable: bool = False, derived: bool = False) -> OsFile:
+        file = OsFile(self, path, writable=writable or create, derived=derived, create=create)
+        with self._guard:
+            self._remember(file)
+        return file
+
+    def read_bytes(self, path: Path) -> bytes:
+        with open(path, "rb", buffering=0) as file:  # a start reads thousands of small files
+            return file.readall()
+
+    def write_atomically(self, path: Path, data: bytes) -> None:
+        temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+        fd = self.open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(fd, left) :]
+            os.fsync(fd)
+        except OSError as error:
+            error.filename = str(temporary)
+            raise
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+        self.sync_directory(path.parent)
+
+    def rename(self, old: Path, new: Path) -> None:
+        # Name and paths change together for `open_by_path`.
+        with self._guard:
+            os.rename(old, new)
+            for file in self._files_at(old):
+                self._move(file, new)
+            if new.is_dir():
+                name, inside = str(old), f"{old}{os.sep}"
+                for directory in [one for one in self._open_files if one == name or one.startswith(inside)]:
+                    for reference in [each for files in self._open_files[directory].values() for each in files]:
+                        below = reference()
+                        if below is not None:
+                            self._move(below, new / below.path.relative_to(old))
+
+    def _move(self, file: OsFile, path: Path) -> None:
+        self._forget(file)
+        file.path = path
+        self._remember(file)
+
+    def _files_at(self, path: Path) -> list[OsFile]:
+        directory, name = os.path.split(path)
+        references = self._open_files.get(directory, {}).get(name, ())
+        return [file for file in (reference() for reference in references) if file is not None]
+
+    def _remember(self, file: OsFile) -> None:
+        directory, name = os.path.split(file.path)
+        references = self._open_files.setdefault(directory, {}).setdefault(name, [])
+        references[:] = [reference for reference in references if reference() is not None]
+        references.append(weakref.ref(file))
+
+    def _forget(self, file: OsFile) -> None:
+        directory, name = os.path.split(file.path)
+        names = self._open_files.get(directory, {})
+        others = [weakref.ref(one) for one in self._files_at(file.path) if one is not file]
+        if others:
+            names[name] = others
+        else:
+            names.pop(name, None)
+            if not names:
+                self._open_files.pop(directory, None)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def make_directory(self, path: Path, *, parents: bool = False) -> None:
+        if not parents:
+            path.mkdir()
+            return
+        missing = [directory for directory in (path, *path.parents) if not directory.exists()]
+        for directory in reversed(missing):
+            directory.mkdir(exist_ok=True)
+            self.sync_directory(directory.parent)
+
+    def remove_directory(self, path: Path) -> None:
+        path.rmdir()
+
+    def list_directory(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def list_subdirectories(self, path: Path) -> list[str]:
+        with os.scandir(path) as entries:  # knows most kinds without asking for each
+            return sorted(entry.name for entry in entries if entry.is_dir())
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def is_directory(self, path: Path) -> bool:
+        return path.is_dir()
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def volume_bytes(self, path: Path) -> tuple[int, int] | None:
+        try:
+            volume = os.statvfs(path)
+        except OSError:
+            return None
+        return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+
+    def volume_inodes(self, path: Path) -> tuple[int, int] | None:
+        try:
+            volume = os.statvfs(path)
+        except OSError:
+            return None
+        return (volume.f_files, volume.f_favail) if volume.f_files else None  # btrfs has 0 of 0
+
+    def modified_ms(self, path: Path) -> int:
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+    def sync_directory(self, path: Path) -> None:
+        fd = self.open_descriptor(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            error.filename = str(path)
+            raise
+        finally:
+            os.close(fd)
+
+    def lock(self, path: Path) -> Lock:
+        return lock_file(path)
+
+    def open_descriptor(self, path: Path, flags: int) -> int:
+        """Open a file or directory. NotOpened when the process has no descriptor left."""
+        return self._with_descriptor(path, lambda: os.open(path, flags, 0o644))
+
+    def map_descriptor(self, path: Path, fd: int, size: int) -> mmap.mmap:
+        """Map the first `size` bytes, which takes a descriptor, too. NotOpened when the process has none left."""
+        return self._with_descriptor(path, lambda: mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
+
+    def _with_descriptor(self, path: Path, make: Callable[[], T]) -> T:
+        """Where no descriptor is left, half of those that can go are closed first; NotOpened when that was no help."""
+        try:
+            return make()
+        except OSError as error:
+            if not self._shortage.is_one(error):
+                raise
+        self.maps.sweep(len(self.maps) // 2)
+        self.descriptors.sweep(len(self.descriptors) // 2)
+        try:
+            return make()
+        except OSError as error:
+            if not self._shortage.is_one(error):
+                raise
+            self._shortage.tell(error)
+            raise NotOpened(error.errno, error.strerror, str(path)) from None
+
+    def open_by_path(self, file: OsFile, flags: int) -> int:
+        """Open what `file` is, also while another thread renames it: its name may be gone, or be another file's."""
+        while True:
+            path = file.path
+            fd, missing = -1, None
+            try:
+                fd = self.open_descriptor(path, flags)
+            except FileNotFoundError as error:
+                missing = error
+            with self._guard:  # a rename that was under way is over
+                if file.path is path:
+                    if missing is not None:
+                        raise missing
+                    return fd
+            if fd >= 0:
+                os.close(fd)
+
+    def device_of(self, fd: int) -> Device:
+        """What is remembered of the file system that holds `fd`."""
+        number = os.fstat(fd).st_dev
+        device = self._devices.get(number)
+        if device is None:
+            device = self._devices[number] = Device(number)
+        return device
+
+    def closed(self, file: OsFile) -> None:
+        """An `OsFile` was closed and need not be told of renames."""
+        with self._guard:
+            self._forget(file)

@@ -1,0 +1,275 @@
+"""One file of the operating system: `OsFile`, made by `OsFiles.open` (files.py).
+
+It holds a descriptor and a map while the bounds on open files let it, and opens them anew when it needs them. A
+descriptor with writes that no sync has covered is pinned: closing it could lose the error that the sync has to tell.
+The hot path goes through `pwritev`, `resident_view` and `pread_nowait`.
+"""
+
+# ruff: noqa: D102  (the interface says what each method means; it is not said twice)
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import sys
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Final
+
+from ottla.storage.files.device import NOWAIT
+from ottla.storage.files.file_interface import Buffer, File, NotOpened
+from ottla.storage.files.open_files import Descriptor, Handle
+from ottla.storage.files.residency import address_of
+
+if TYPE_CHECKING:
+    from ottla.storage.files.files import OsFiles
+
+RESIDENT_AHEAD_BYTES: Final = 4 << 20
+RESIDENT_FOR_NS: Final = 500_000_000
+"""How far ahead residency is asked for, and how long the answer is believed. A page that leaves memory in between makes
+one send wait for the disk, which harms nobody's data."""
+
+
+def _sync_content(fd: int) -> None:
+    if sys.platform == "darwin":
+        import fcntl
+
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    elif sys.platform == "linux":
+        os.fdatasync(fd)
+    else:
+        os.fsync(fd)
+
+
+class _Map(Handle):
+    """The first `len(view)` bytes of a file, mapped. Unmapped when neither its file nor a view refers to it."""
+
+    __slots__ = ("address", "length", "view")
+
+    def __init__(self, mapped: mmap.mmap, length: int, drop: DropHandle) -> None:
+        super().__init__(drop)
+        self.length = length
+        self.view = memoryview(mapped)[:length]
+        self.address = address_of(mapped)
+
+
+class DropHandle:
+    """Lets a handle tell its file to forget it, without keeping the file alive."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: OsFile) -> None:
+        self._file = weakref.ref(file)
+
+    def __call__(self, handle: Handle) -> None:
+        file = self._file()
+        if file is not None:
+            file.forget(handle)
+
+
+class OsFile(File):
+    """A file of `OsFiles`; made by `OsFiles.open`."""
+
+    def __init__(self, files: OsFiles, path: Path, *, writable: bool, derived: bool, create: bool) -> None:
+        self.path = path
+        self._files = files
+        self._flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
+        self._derived = derived
+        self._closed = False
+        self._drop = DropHandle(self)
+        self._writes = 0
+        self._synced_writes = 0
+        self._map: _Map | None = None
+        self._resident = (0, 0, 0)
+        self._descriptor: Descriptor | None = None
+        descriptor = self._open(self._flags | (os.O_CREAT if create else 0))
+        self._device = files.device_of(descriptor.fd)
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        descriptor = self._descriptor
+        if descriptor is None or self._derived:
+            descriptor = self._to_write()
+        else:  # `_to_write` once more, without the call, which is time on the hot path
+            self._writes += 1
+            descriptor.pinned = descriptor.used = True
+            if self._descriptor is not descriptor:
+                descriptor = self._to_write()
+        try:
+            written = os.pwritev(descriptor.fd, buffers, position)
+        except OSError as error:
+            error.filename = str(self.path)
+            raise
+        if not descriptor.pinned and not self._derived:
+            # A sync in another thread ran between the count and the write, and counted what it did not cover.
+            self._writes += 1
+            descriptor.pinned = True
+        return written
+
+    def pread(self, length: int, position: int) -> bytes:
+        descriptor = self._descriptor or self._open(self._flags)
+        descriptor.used = True
+        try:
+            data = os.pread(descriptor.fd, length, position)
+            if len(data) == length:
+                return data
+            # A read is short at the end of the file, and also for more than 2 GiB or on a network file system.
+            parts = [data]
+            while parts[-1]:
+                have = sum(map(len, parts))
+                if have == length:
+                    break
+                parts.append(os.pread(descriptor.fd, length - have, position + have))
+            return b"".join(parts)
+        except OSError as error:
+            error.filename = str(self.path)
+            raise
+
+    def pread_nowait(self, length: int, position: int) -> bytes | bytearray | None:
+        device = self._device
+        if not device.takes_nowait:
+            if not device.lives_in_memory:
+                return None
+            data = self.pread(length, position)
+            return data if len(data) == length else None
+        descriptor = self._descriptor or self._open(self._flags)
+        descriptor.used = True
+        room = bytearray(length)
+        try:
+            return room if os.preadv(descriptor.fd, [room], position, NOWAIT) == length else None
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno == errno.EOPNOTSUPP:
+                device.takes_nowait = False
+                return self.pread_nowait(length, position)
+            error.filename = str(self.path)
+            raise
+
+    def map(self, length: int) -> memoryview:
+        return self._mapped(length).view[:length]
+
+    def resident_view(self, position: int, length: int) -> memoryview | None:
+        end = position + length
+        mapped = self._map
+        if mapped is None or mapped.length < end:
+            try:
+                mapped = self._mapped(end)
+            except (NotOpened, ValueError):
+                return None  # `pread` needs no descriptor for a map, and says how long a file is that became shorter
+        mapped.used = True
+        first, last, until_ns = self._resident
+        if (first <= position and end <= last and monotonic_ns() < until_ns) or self._is_resident(
+            mapped, position, end
+        ):
+            return mapped.view[position:end]
+        return None
+
+    def _is_resident(self, mapped: _Map, position: int, end: int) -> bool:
+        descriptor = self._descriptor or self._open(self._flags)
+        if self._device.lives_in_memory:
+            # All there is, is in memory; of a file that somebody made shorter the rest of the map is nothing.
+            size = os.fstat(descriptor.fd).st_size
+            if size >= mapped.length:
+                self._resident = (position, mapped.length, monotonic_ns() + RESIDENT_FOR_NS)
+            return size >= end
+        residency = self._files.residency
+        # Readers go on from here: where it costs no more, one look answers for what lies ahead too.
+        ahead = end
+        if residency.method == "cachestat":
+            ahead = min(max(end, position + RESIDENT_AHEAD_BYTES), len(mapped.view))
+        if residency.is_resident(descriptor.fd, mapped.address, position, ahead - position):
+            self._resident = (position, ahead, monotonic_ns() + RESIDENT_FOR_NS)
+            return True
+        return ahead > end and residency.is_resident(descriptor.fd, mapped.address, position, end - position)
+
+    def size(self) -> int:
+        descriptor = self._descriptor or self._open(self._flags)
+        return os.fstat(descriptor.fd).st_size
+
+    def truncate(self, size: int) -> None:
+        descriptor = self._to_write()
+        mapped = self._map
+        self._resident = (0, 0, 0)
+        if mapped is not None and len(mapped.view) > size:
+            self._map = None
+        try:
+            os.ftruncate(descriptor.fd, size)
+        except OSError as error:
+            error.filename = str(self.path)
+            raise
+
+    def fdatasync(self) -> None:
+        descriptor = self._descriptor or self._open(self._flags)
+        descriptor.used = True
+        writes = self._writes
+        try:
+            _sync_content(descriptor.fd)
+        except OSError as error:
+            error.filename = str(self.path)
+            raise
+        self._synced_writes = writes
+        # Another thread may write between the next two lines: the second puts the pin back, whichever comes first.
+        descriptor.pinned = False
+        if self._writes != writes:
+            descriptor.pinned = True
+
+    def close(self) -> None:
+        self._closed = True
+        self._descriptor = None
+        self._map = None
+        self._files.closed(self)
+
+    def forget(self, handle: Handle) -> None:
+        """Let go of a handle that the bound on open files has chosen."""
+        if handle is self._descriptor:
+            self._descriptor = None
+        elif handle is self._map:
+            self._map = None
+
+    def _to_write(self) -> Descriptor:
+        if self._derived:
+            descriptor = self._descriptor or self._open(self._flags)
+        else:
+            # Counted first, so that a descriptor opened here is pinned before a sweep can see it.
+            self._writes += 1
+            descriptor = self._descriptor or self._open(self._flags)
+            descriptor.pinned = True
+            if self._descriptor is not descriptor:
+                # A sweep in another thread took it just before the pin.
+                self._descriptor = descriptor
+                self._files.descriptors.admit(descriptor)
+        descriptor.used = True
+        return descriptor
+
+    def _open(self, flags: int) -> Descriptor:
+        if self._closed:
+            raise OSError(errno.EBADF, "the file is closed", str(self.path))
+        descriptor = Descriptor(self._files.open_by_path(self, flags), self._drop)
+        descriptor.pinned = self._writes != self._synced_writes
+        self._descriptor = descriptor
+        self._files.descriptors.admit(descriptor)
+        return descriptor
+
+    def _mapped(self, length: int) -> _Map:
+        current = self._map
+        if current is not None and len(current.view) >= length:
+            current.used = True
+            return current
+        descriptor = self._descriptor or self._open(self._flags)
+        # The whole file, not only what was asked for: a growing file is then mapped once per growth that a fetch
+        # notices.
+        size = os.fstat(descriptor.fd).st_size
+        if size < length:
+            raise ValueError(f"{self.path} has {size} bytes, a map of {length} was asked for")
+        mapped = self._files.map_descriptor(self.path, descriptor.fd, size) if size else _nothing_mapped()
+        fresh = _Map(mapped, size, self._drop)
+        self._map = fresh
+        self._files.maps.admit(fresh)
+        return fresh
+
+
+def _nothing_mapped() -> mmap.mmap:
+    """An empty file cannot be mapped; a page of nobody's stands in, of which callers see no byte."""
+    return mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)

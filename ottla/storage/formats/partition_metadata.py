@@ -1,0 +1,99 @@
+"""`partition.metadata`: which topic id a partition's directory belongs to. Kafka's PartitionMetadataFile.
+
+    version: 0
+    topic_id: nhB9nTcrtoJr2B01QqQZ1g
+
+Names can be used again after a topic was deleted, ids cannot: a directory with another id than the catalog's is a
+stray.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from ottla.storage.files.files import Files, write_all
+from ottla.storage.formats.checkpoint import BlankFile, BrokenFile, read_text
+from ottla.storage.formats.kafka_uuid import ZERO_UUID, uuid_from_text, uuid_to_text
+from ottla.storage.formats.layout import PARTITION_METADATA_FILE
+
+logger = logging.getLogger(__name__)
+
+BITS_OF_A_CHARACTER: Final = 6
+"""Of base64: so many bits of an id may differ when a bit of its text has flipped."""
+
+
+def read_partition_metadata(files: Files, directory: Path) -> UUID | None:
+    """The topic id in a partition's directory; None when there is no file. Raises BrokenFile."""
+    path = directory / PARTITION_METADATA_FILE
+    try:
+        lines = read_text(files, path).splitlines()
+    except FileNotFoundError:
+        return None
+    if not lines or lines[0].split() != ["version:", "0"]:
+        raise BrokenFile(path, 1, f"'version: 0' expected, got {lines[0][:80] if lines else ''!r}")
+    key, _, text = lines[1].partition(":") if len(lines) > 1 else ("", "", "")
+    if key.strip() != "topic_id":
+        raise BrokenFile(path, 2, f"'topic_id: <uuid>' expected, got {lines[1][:80] if len(lines) > 1 else ''!r}")
+    try:
+        topic_id = uuid_from_text(text.strip())
+    except ValueError as error:
+        raise BrokenFile(path, 2, str(error)) from error
+    if topic_id == ZERO_UUID:
+        raise BrokenFile(path, 2, "a topic id that is not zero expected")
+    return topic_id
+
+
+def known_topic_id(files: Files, directory: Path, wanted: UUID) -> UUID | None:
+    """As `read_partition_metadata`, and None also for a file that is to be written anew, as `wanted`.
+
+    That is one without a byte in it, as if the crash that left it so had come before the file was there (Kafka calls
+    it broken), and one whose id is the wanted one but for a flipped bit. Raises BrokenFile.
+    """
+    try:
+        topic_id = read_partition_metadata(files, directory)
+    except BlankFile as error:
+        logger.warning("%s: the metadata say whose the directory is", error)
+        return None
+    if topic_id is not None and is_flipped(topic_id, wanted):
+        path, told = directory / PARTITION_METADATA_FILE, uuid_to_text(topic_id)
+        logger.warning("%s: %s is %s with a flipped bit, as the metadata say", path, told, uuid_to_text(wanted))
+        return None
+    return topic_id
+
+
+def is_flipped(topic_id: UUID, wanted: UUID) -> bool:
+    """Whether one id is the other with one of its characters damaged; those of two topics differ in about 60 bits."""
+    return 0 < (topic_id.int ^ wanted.int).bit_count() <= BITS_OF_A_CHARACTER
+
+
+def write_partition_metadata(files: Files, directory: Path, topic_id: UUID) -> None:
+    """Say whose the directory is; durable when this returns. Raises OSError."""
+    files.write_atomically(directory / PARTITION_METADATA_FILE, _encode(topic_id))
+
+
+def found_partition(files: Files, directory: Path, topic_id: UUID) -> None:
+    """The same in a new directory, not durable yet: a crash may leave it blank. `sync_founded` sees to that. Raises
+    OSError.
+    """
+    file = files.open(directory / PARTITION_METADATA_FILE, create=True)
+    try:
+        file.truncate(0)
+        write_all(file, [_encode(topic_id)], 0)
+    finally:
+        file.close()
+
+
+def sync_founded(files: Files, directory: Path) -> None:
+    """Bring what `found_partition` wrote to the disk; its name is the directory's matter. Raises OSError."""
+    file = files.open(directory / PARTITION_METADATA_FILE, writable=True)
+    try:
+        file.fdatasync()
+    finally:
+        file.close()
+
+
+def _encode(topic_id: UUID) -> bytes:
+    return f"version: 0\ntopic_id: {uuid_to_text(topic_id)}".encode("ascii")

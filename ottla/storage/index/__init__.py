@@ -1,0 +1,1 @@
+"""Sparse indexes of a segment: by offset and by time."""

@@ -1,0 +1,399 @@
+"""What the offset index and the time index have in common: sorted entries of fixed width, a floor look-up, a file.
+
+Entries are pairs (key, value) with growing keys. The **active** segment's index lives in memory and each `flush`
+appends what is new to the file; a **sealed** one is loaded when first looked at, and an `IndexCache` may drop it
+again. Nothing is preallocated, so the file's length is its number of entries times their width; the zero tail of a
+preallocated file, which Kafka leaves when it is killed, is cut when the index is loaded. Stored numbers are
+big-endian, offsets relative to the segment's base offset.
+
+An index is derived from its `.log`: one that makes no sense is `CorruptIndex`, and whoever opened it makes it anew.
+One thread writes an index; look-ups may come from any.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from array import array
+from bisect import bisect_left
+from itertools import chain, islice
+from operator import le, lt
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final, Self
+
+from ottla.storage.files.files import File, Files, write_all
+
+if TYPE_CHECKING:
+    from ottla.storage.index.index_cache import IndexCache
+
+MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
+DEFAULT_MAX_INDEX_BYTES: Final = 10 * 1024 * 1024
+
+
+class CorruptIndex(ValueError):
+    """An index file whose entries cannot be right; names the file and the entry."""
+
+
+class Entries:
+    """The loaded entries of an index: two columns of equal length.
+
+    `firsts` is a third one, in memory only, of what the writer knew besides: the relative first offset of the batch
+    that each entry points at, for the entries from number `firsts_from` on (offset index only; empty where the entries
+    came from a file).
+    """
+
+    __slots__ = ("firsts", "firsts_from", "keys", "values")
+
+    def __init__(self, keys: array[int], values: array[int]) -> None:
+        self.keys = keys
+        self.values = values
+        self.firsts = array("i")
+        self.firsts_from = 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the columns hold."""
+        return sum(len(column) * column.itemsize for column in (self.keys, self.values, self.firsts))
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+class SparseIndex(ABC):
+    """One index file of one segment. Make one by `create` (empty, for a new or rebuilt segment) or `open`.
+
+    `base_offset` is the segment's; `max_bytes` is `segment.index.bytes`, which bounds the number of entries
+    (`is_full`).
+    """
+
+    ENTRY_BYTES: ClassVar[int]
+    KEY_BYTES: ClassVar[int]
+
+    def __init__(self, files: Files, path: Path, base_offset: int, max_bytes: int, cache: IndexCache | None) -> None:
+        self.base_offset = base_offset
+        self.max_entries = max_bytes // self.ENTRY_BYTES
+        self._files = files
+        self._cache = cache
+        self._file: File | None = None
+        self._path = path
+        self._entries: Entries | None = None
+        self._sealed = False
+        self._may_write = True
+        self._flushed = 0
+
+    @classmethod
+    def create(
+        cls,
+        files: Files,
+        path: Path,
+        base_offset: int,
+        *,
+        max_bytes: int = DEFAULT_MAX_INDEX_BYTES,
+        cache: IndexCache | None = None,
+    ) -> Self:
+        """An empty index; a file that is there already is emptied."""
+        index = cls(files, path, base_offset, max_bytes, cache)
+        index._file = files.open(path, create=True, derived=True)
+        if index._file.size():
+            index._file.truncate(0)
+        index._entries = index._no_entries()
+        return index
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        path: Path,
+        base_offset: int,
+        *,
+        sealed: bool,
+        is_unsure: bool = False,
+        read_only: bool = False,
+        max_bytes: int = DEFAULT_MAX_INDEX_BYTES,
+        cache: IndexCache | None = None,
+    ) -> Self:
+        """The index in an existing file.
+
+        A `sealed` one is only looked at by its size here and loaded when first used, so any method may raise
+        CorruptIndex; one that will be appended to is loaded and checked now; one that `is_unsure` is not looked at, and
+        `keep_before` or `reset` comes next. A `read_only` one is never written, and a
+        zero tail stays in its file: for tools on a directory that is not theirs. Raises FileNotFoundError,
+        CorruptIndex.
+        """
+        index = cls(files, path, base_offset, max_bytes, cache)
+        size = files.size(path)
+        if size % cls.ENTRY_BYTES and not is_unsure:
+            raise CorruptIndex(f"{path}: {size} bytes are not a multiple of the {cls.ENTRY_BYTES} bytes of an entry")
+        index._file = files.open(path, writable=not read_only, derived=True)
+        index._may_write = not read_only
+        index._sealed = sealed
+        if not sealed and not is_unsure:
+            try:
+                index.check()
+            except CorruptIndex:
+                index.abandon()
+                raise
+        return index
+
+    # -- looking
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, after renames too."""
+        return self._file.path if self._file is not None else self._path
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the segment takes no more records."""
+        return self._sealed
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether a look-up needs no reading of the file now."""
+        return self._entries is not None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another entry would exceed `max_bytes`; the segment rolls then."""
+        return len(self.entries()) >= self.max_entries
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the file once flushed."""
+        return len(self.entries()) * self.ENTRY_BYTES
+
+    def __len__(self) -> int:
+        return len(self.entries())
+
+    def entries(self) -> Entries:
+        """The columns, loaded when they are not. Raises CorruptIndex."""
+        entries = self._entries
+        if entries is None:
+            entries = self._entries = self._load()
+        cache = self._cache
+        if self._sealed and cache is not None:
+            cache.used(self, entries.memory_bytes)
+            if self._cache is None:  # abandoned meanwhile, by another thread
+                cache.forget(self)
+        return entries
+
+    def entries_if_loaded(self) -> Entries | None:
+        """The columns, where a look-up needs no reading of the file now; None elsewhere."""
+        return self._entries if self._entries is None or not self._sealed else self.entries()
+
+    def check(self) -> None:
+        """Load the file and see that it makes sense. Raises CorruptIndex."""
+        self.entries()
+
+    # -- changing
+
+    @property
+    def unwritten(self) -> int:
+        """Entries that the file does not have yet."""
+        return 0 if self._entries is None else len(self._entries.keys) - self._flushed
+
+    def flush(self) -> None:
+        """Append the entries to the file that it does not have yet. Raises OSError; a later flush writes the same bytes
+        again.
+        """
+        entries = self._entries
+        if entries is None or self._flushed == len(entries):
+            return
+        data = self._encode(entries, self._flushed)
+        write_all(self._open_file(), [data], self._flushed * self.ENTRY_BYTES)
+        self._flushed = len(entries)
+
+    def sync(self) -> None:
+        """Flush, and bring the file to the disk."""
+        self.flush()
+        self._open_file().fdatasync()
+
+    def sync_written(self) -> None:
+        """Bring to the disk what the file holds, beside appends and in any thread; entries in memory only are not
+        flushed.
+        """
+        self._open_file().fdatasync()
+
+    @property
+    def written_end(self) -> int:
+        """The offset behind the last entry that the file holds; the base offset when it holds none."""
+        entries, count = self._entries, self._flushed
+        if entries is None or not count:
+            return self.base_offset
+        return self.base_offset + self._offsets(entries)[count - 1] + 1
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop every entry for `offset` and beyond, in the file too."""
+        entries = self.entries()
+        self._truncate_entries(bisect_left(self._offsets(entries), offset - self.base_offset))
+
+    def keep_before(self, offset: int) -> None:
+        """Load the entries for batches that end before `offset`, as far as they make sense, and cut the file behind
+        them: entries beyond were never synced, and a crash may have left anything in their place.
+        """
+        file = self._open_file()
+        size = file.size()
+        entries = self._decode(file.pread(size - size % self.ENTRY_BYTES, 0))
+        offsets, least = self._offsets(entries), offset - self.base_offset
+        grows = zip(offsets, chain((-1,), offsets), strict=False)
+        count = next((n for n, (now, last) in enumerate(grows) if now >= least or now < last), len(offsets))
+        if self._cache is not None:
+            self._cache.forget(self)
+        self._sealed = False
+        self._entries = entries
+        self._flushed = len(offsets)
+        self._truncate_entries(count)
+        self._check_entries(entries)
+        if size > count * self.ENTRY_BYTES:
+            file.truncate(count * self.ENTRY_BYTES)
+
+    def reset(self) -> None:
+        """Drop all entries, whatever the file holds; the way to rebuild a corrupt index."""
+        self._entries = self._no_entries()
+        self._flushed = 0
+        self._open_file().truncate(0)
+
+    def seal(self) -> None:
+        """The segment takes no more records: flush, and let the cache drop the entries when they are not looked at."""
+        self.flush()
+        self._sealed = True
+        self.entries()
+
+    def unseal(self) -> None:
+        """The segment takes records again (the log was truncated into it)."""
+        self.entries()
+        self._sealed = False
+        if self._cache is not None:
+            self._cache.forget(self)
+
+    def unload(self) -> None:
+        """Forget the entries of a sealed index; they are loaded again at the next look."""
+        if self._sealed and self._flushed == len(self._entries or ()):
+            self._entries = None
+            self._flushed = 0
+
+    def close(self) -> None:
+        """Flush and close; nothing may be called afterwards."""
+        if self._file is None:
+            return
+        try:
+            self.flush()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close without writing: the file is about to be deleted, or its directory failed."""
+        cache, self._cache = self._cache, None  # who still looks at it must not bring it back, to stay there for good
+        if cache is not None:
+            cache.forget(self)
+        if self._file is not None:
+            self._path = self._file.path
+            self._file.close()
+            self._file = None
+
+    def _open_to_append(self, count: int) -> Entries:
+        """The columns, where `count` more entries may be added. Raises ValueError."""
+        entries = self._entries
+        if self._sealed or entries is None:
+            raise ValueError(f"{self.path}: the index of a sealed segment takes no entries")
+        if len(entries.keys) + count > self.max_entries:
+            raise ValueError(f"{self.path}: the index is full ({self.max_entries} entries)")
+        return entries
+
+    def _append(self, key: int, value: int) -> None:
+        entries = self._open_to_append(1)
+        entries.keys.append(key)
+        entries.values.append(value)
+
+    def _truncate_entries(self, keep: int) -> None:
+        entries = self.entries()
+        if keep >= len(entries):
+            return
+        del entries.keys[keep:]
+        del entries.values[keep:]
+        del entries.firsts[max(keep - entries.firsts_from, 0) :]
+        if self._flushed > keep:
+            self._flushed = keep
+            self._open_file().truncate(keep * self.ENTRY_BYTES)
+
+    def _relative(self, offset: int) -> int:
+        relative = offset - self.base_offset
+        if not 0 <= relative <= MAX_RELATIVE_OFFSET:
+            raise ValueError(f"{self.path}: offset {offset} cannot be in the segment at {self.base_offset}")
+        return relative
+
+    def _open_file(self) -> File:
+        if self._file is None:
+            raise ValueError(f"the index is closed: {self._path}")
+        return self._file
+
+    # -- the file's bytes
+
+    def _load(self) -> Entries:
+        file = self._open_file()
+        size = file.size()
+        if size % self.ENTRY_BYTES:
+            raise CorruptIndex(
+                f"{self.path}: {size} bytes are not a multiple of the {self.ENTRY_BYTES} bytes of an entry"
+            )
+        data = file.pread(size, 0)
+        kept = size
+        if size > self.ENTRY_BYTES:
+            # No real entry is all zeros, except a time index's first: a single record at the base offset, stamped 1970.
+            kept = -(-len(data.rstrip(b"\0")) // self.ENTRY_BYTES) * self.ENTRY_BYTES
+        entries = self._decode(data[:kept])
+        self._check_entries(entries)
+        if kept < size and self._may_write:
+            file.truncate(kept)
+        self._flushed = len(entries)
+        return entries
+
+    def _decode(self, data: bytes) -> Entries:
+        count = len(data) // self.ENTRY_BYTES
+        entries = self._no_entries()
+        for column, begin in ((entries.keys, 0), (entries.values, self.KEY_BYTES)):
+            width = column.itemsize
+            # Columns are taken apart byte by byte of the entry: a handful of strided copies instead of a loop over
+            # entries.
+            raw = bytearray(count * width)
+            for byte in range(width):
+                raw[byte::width] = data[begin + byte :: self.ENTRY_BYTES]
+            column.frombytes(raw)
+            if sys.byteorder == "little":
+                column.byteswap()
+        return entries
+
+    def _encode(self, entries: Entries, first: int) -> bytearray:
+        data = bytearray((len(entries) - first) * self.ENTRY_BYTES)
+        for column, begin in ((entries.keys[first:], 0), (entries.values[first:], self.KEY_BYTES)):
+            if sys.byteorder == "little":
+                column.byteswap()
+            raw = column.tobytes()
+            width = column.itemsize
+            for byte in range(width):
+                data[begin + byte :: self.ENTRY_BYTES] = raw[byte::width]
+        return data
+
+    @staticmethod
+    def _grow(column: array[int], least: int, *, strictly: bool) -> bool:
+        """Whether a column begins at `least` or above and grows; without a loop of ours, since a full index is a
+        million steps.
+        """
+        if not len(column):
+            return True
+        return column[0] >= least and all(map(lt if strictly else le, column, islice(column, 1, None)))
+
+    def _corrupt(self, number: int, reason: str) -> CorruptIndex:
+        return CorruptIndex(f"{self.path}: entry {number}: {reason}")
+
+    @abstractmethod
+    def _no_entries(self) -> Entries:
+        """Two empty columns of the kind's widths."""
+
+    @abstractmethod
+    def _offsets(self, entries: Entries) -> array[int]:
+        """The column that holds relative offsets."""
+
+    @abstractmethod
+    def _check_entries(self, entries: Entries) -> None:
+        """Raise CorruptIndex for entries that cannot be right."""

@@ -1,0 +1,1 @@
+"""One partition's log: append and read, retention and sync."""

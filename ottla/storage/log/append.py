@@ -1,0 +1,288 @@
+"""What goes into `Log.append` and what comes out of it: entries, results, rules, and what is wrong with a batch.
+
+A batch stays opaque: its header and checksum are looked at, its records are not (a deviation from Kafka, which
+always looks inside), except where the topic asks for it: compaction (keys), recompression, `ottla.validate.records`
+(see `rewrite.py`). Refusals carry the codes that Kafka's LogValidator, UnifiedLog and ProduceRequest give. Nothing
+here touches a file. Called by the log only; the broker makes entries and reads results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, overload
+
+from ottla.config.topic import TopicConfig
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.batch import (
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    CorruptBatch,
+    header_fields,
+)
+from ottla.protocol.records.compression import Compression
+
+if TYPE_CHECKING:
+    from ottla.storage.log.append_plan import PlannedBatch
+
+NO_TIMESTAMP: Final = -1
+FIRST_PRODUCE_VERSION_WITH_ZSTD: Final = 7
+_MAGIC_POSITION: Final = 16
+_MIN_INT64: Final = -(1 << 63)
+_MAX_INT64: Final = (1 << 63) - 1
+LAST_PLAIN_CODEC: Final = int(Compression.LZ4)
+"""Behind it comes zstd, which old requests may not bring, and nothing else."""
+BOUNDS_HOLD_MS: Final = 1_000
+"""How long `set_bounds` is good for: they are so much narrower than what is allowed, and what lies outside is looked at
+again by itself."""
+_LOG_APPEND_TIME_BIT: Final = 0x08
+_TRANSACTIONAL_BIT: Final = 0x10
+_CONTROL_BIT: Final = 0x20
+
+
+class AppendEntry(NamedTuple):
+    """One partition's record data of one Produce request. The hot path gives the plain pair.
+
+    Attributes:
+        records: exactly the bytes that the client sent for the partition; writable, because base offset and leader
+            epoch are patched in place, and valid until `Log.append` returns.
+        api_version: of the Produce request: zstd is refused below 7.
+    """
+
+    records: memoryview
+    api_version: int
+
+
+@dataclass(slots=True, frozen=True)
+class RecordError:
+    """One record of a refused batch, as ProduceResponse names it (KIP-467)."""
+
+    batch_index: int
+    message: str | None
+
+
+class AppendResult(NamedTuple):
+    """What became of one entry.
+
+    Attributes:
+        error_code: NONE, or why nothing of the entry was stored.
+        base_offset, last_offset: of the stored batch; of the original for a duplicate; -1 when refused.
+        log_append_time_ms: the broker's stamp under `message.timestamp.type=LogAppendTime`, else -1.
+        log_start_offset: of the partition at the time of the call.
+        is_duplicate: the batch was stored before; answer when `last_offset` is covered by the promise.
+        error_message: one line for people, or None.
+        record_errors: the records that caused the refusal, where Kafka names them.
+    """
+
+    error_code: ErrorCode
+    base_offset: int = -1
+    last_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    is_duplicate: bool = False
+    error_message: str | None = None
+    record_errors: tuple[RecordError, ...] = ()
+
+
+class AllStored(Sequence[AppendResult]):
+    """The results of a call that stored the batches of all entries: made one by one for who looks at one.
+
+    Who needs only offsets looks at the `batches`: an object for each is time on the hot path. It holds on to their
+    bytes, so it is good for the turn.
+    """
+
+    __slots__ = ("batches", "log_append_time_ms", "log_start_offset")
+
+    def __init__(self, batches: Sequence[PlannedBatch], log_append_time_ms: int, log_start_offset: int) -> None:
+        self.batches = batches
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[AppendResult]:
+        return map(self._result, self.batches)
+
+    @overload
+    def __getitem__(self, index: int) -> AppendResult: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> AllStored: ...
+
+    def __getitem__(self, index: int | slice) -> AppendResult | AllStored:
+        if isinstance(index, slice):
+            return AllStored(self.batches[index], self.log_append_time_ms, self.log_start_offset)
+        return self._result(self.batches[index])
+
+    def _result(self, batch: PlannedBatch) -> AppendResult:
+        return AppendResult(ErrorCode.NONE, batch[2], batch[3], self.log_append_time_ms, self.log_start_offset)
+
+
+class Refused(Exception):
+    """A batch that is not stored; becomes an AppendResult."""
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: tuple[RecordError, ...] = ()) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.record_errors = record_errors
+
+
+class BatchRules:
+    """What a topic's configuration asks of a batch, as plain attributes for the hot path."""
+
+    __slots__ = (
+        "after_max_ms",
+        "before_max_ms",
+        "bounds_from_ms",
+        "bounds_until_ms",
+        "earliest_ms",
+        "is_compacted",
+        "is_log_append_time",
+        "is_plain",
+        "latest_ms",
+        "level",
+        "max_batch_bytes",
+        "max_decompressed_bytes",
+        "max_message_bytes",
+        "segment_bytes",
+        "target",
+        "validates_records",
+    )
+
+    def __init__(self, config: TopicConfig) -> None:
+        self.max_message_bytes = config.max_message_bytes
+        self.segment_bytes = config.segment_bytes
+        self.max_batch_bytes = min(self.max_message_bytes, self.segment_bytes)
+        self.before_max_ms = config.message_timestamp_before_max_ms
+        self.after_max_ms = config.message_timestamp_after_max_ms
+        self.is_log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self.is_compacted = "compact" in config.cleanup_policy
+        self.validates_records = config.ottla_validate_records
+        self.max_decompressed_bytes = config.ottla_batch_max_decompressed_bytes
+        self.target, self.level = _target_compression(config)
+        self.is_plain = not (
+            self.is_log_append_time or self.is_compacted or self.validates_records or self.target is not None
+        )
+        self.set_bounds(0)
+
+    def set_bounds(self, now_ms: int) -> None:
+        """Work out between which timestamps a producer's surely lie for a while from `now_ms` on."""
+        self.bounds_from_ms, self.bounds_until_ms = now_ms, now_ms + BOUNDS_HOLD_MS
+        if self.is_log_append_time:  # they are replaced
+            self.earliest_ms, self.latest_ms = _MIN_INT64, _MAX_INT64
+        else:
+            self.earliest_ms = max(self.bounds_until_ms - self.before_max_ms, _MIN_INT64)
+            self.latest_ms = min(now_ms + self.after_max_ms, _MAX_INT64)
+
+
+def _target_compression(config: TopicConfig) -> tuple[Compression | None, int | None]:
+    """Codec and level that stored batches must have; None leaves the producer's."""
+    match config.compression_type:
+        case "uncompressed":
+            return Compression.NONE, None
+        case "gzip":
+            level = config.compression_gzip_level
+            return Compression.GZIP, None if level < 0 else level
+        case "snappy":
+            return Compression.SNAPPY, None
+        case "lz4":
+            return Compression.LZ4, config.compression_lz4_level
+        case "zstd":
+            return Compression.ZSTD, config.compression_zstd_level
+    return None, None
+
+
+def check_timestamps(base_ms: int, max_ms: int, rules: BatchRules, now_ms: int) -> None:
+    """Refuse a stamp out of range; none at all is in every range. (`take_in` sees most at one look.)"""
+    if rules.is_log_append_time:
+        return  # they are replaced
+    earliest_ms, latest_ms = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
+    if (
+        max_ms > latest_ms
+        or base_ms > latest_ms
+        or (base_ms < earliest_ms and base_ms != NO_TIMESTAMP)
+        or (max_ms < earliest_ms and max_ms != NO_TIMESTAMP)
+    ):
+        raise timestamp_out_of_range(base_ms, max_ms, rules, now_ms)
+
+
+def wrong_shape(records: memoryview, rules: BatchRules) -> Refused:
+    """The refusal of a batch whose header cannot be, or says what the request or the topic does not allow."""
+    try:
+        fields = header_fields(records)
+    except CorruptBatch as error:
+        return _unreadable(records, error)
+    size, delta, count = fields[1] + LENGTH_PREFIX_BYTES, fields[6], fields[12]
+    if size != len(records):
+        return _wrong_length(size, len(records))
+    if fields[0]:
+        return Refused(ErrorCode.INVALID_RECORD, f"the batch's base offset should be 0, but it is {fields[0]}")
+    if count < 1 or delta != count - 1:
+        return Refused(ErrorCode.INVALID_RECORD, f"the batch has {count} records and a last offset delta of {delta}")
+    if size > rules.max_message_bytes:
+        return too_large(size, rules.max_message_bytes)
+    return Refused(
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        f"the batch has {size} bytes, more than the {rules.segment_bytes} of segment.bytes",
+    )
+
+
+def too_large(size: int, max_message_bytes: int) -> Refused:
+    """The refusal of a batch over `max.message.bytes`."""
+    return Refused(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"the batch has {size} bytes, more than the {max_message_bytes} of max.message.bytes",
+    )
+
+
+def timestamp_out_of_range(base_ms: int, max_ms: int, rules: BatchRules, now_ms: int) -> Refused:
+    """The refusal of a batch with a stamp too far from the broker's clock."""
+    return Refused(
+        ErrorCode.INVALID_TIMESTAMP,
+        f"the batch's timestamps {base_ms} to {max_ms} are out of range: they should be within"
+        f" [{now_ms - rules.before_max_ms}, {now_ms + rules.after_max_ms}]",
+    )
+
+
+def check_attributes(attributes: int, api_version: int) -> None:
+    """Refuse a codec that does not exist, or not in that version of Produce, and what clients may not say."""
+    codec = attributes & 0x07
+    if codec > Compression.ZSTD:
+        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no compression {codec}")
+    if codec == Compression.ZSTD and api_version < FIRST_PRODUCE_VERSION_WITH_ZSTD:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {FIRST_PRODUCE_VERSION_WITH_ZSTD} or later"
+        )
+    if attributes & _CONTROL_BIT:
+        raise Refused(ErrorCode.INVALID_RECORD, "clients may not write control records")
+    if attributes & _TRANSACTIONAL_BIT:
+        raise Refused(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
+    if attributes & _LOG_APPEND_TIME_BIT:
+        raise Refused(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type to LogAppendTime")
+
+
+def _unreadable(records: memoryview, error: CorruptBatch) -> Refused:
+    if not len(records):
+        return Refused(ErrorCode.INVALID_RECORD, "the request holds no record batch for the partition")
+    if len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] in {0, 1}:
+        return Refused(
+            ErrorCode.INVALID_RECORD, f"Produce 3 and later takes magic 2 only, not {records[_MAGIC_POSITION]}"
+        )
+    # With magic and length in order it is the count that cannot be: Kafka calls the record invalid, not corrupt.
+    sound_length = (
+        len(records) >= HEADER_BYTES and int.from_bytes(records[8:12], "big", signed=True) >= HEADER_BYTES - 12
+    )
+    sound_magic = len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] == 2
+    code = ErrorCode.INVALID_RECORD if sound_length and sound_magic else ErrorCode.CORRUPT_MESSAGE
+    return Refused(code, str(error))
+
+
+def _wrong_length(size: int, given: int) -> Refused:
+    if size < given:
+        return Refused(
+            ErrorCode.INVALID_RECORD,
+            f"exactly one batch is allowed per partition: {given - size} bytes follow the first",
+        )
+    return Refused(ErrorCode.CORRUPT_MESSAGE, f"the batch says that it has {size} bytes, {given} came")

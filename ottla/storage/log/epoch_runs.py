@@ -1,0 +1,52 @@
+"""The leader epochs that batches name, but for those that a flipped bit made: no checksum covers that field.
+
+Epochs never go back from batch to batch. Where they do, one side is damaged, and it is taken to be the one with fewer
+batches in a row: a bit that flips is in one batch. A wrong epoch in the very last batch looks like a new one, unless a
+checkpoint that can be read says which there are: an epoch is in it before any batch of it is promised.
+
+    1 1 1 9 1 1 3 3    ->    epoch 1 from the first batch on, epoch 3 from the seventh; 9 is damage
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ottla.protocol.records.batch import BatchHeader
+from ottla.storage.formats.leader_epoch_checkpoint import EpochEntry
+
+
+@dataclass(slots=True)
+class _Run:
+    epoch: int
+    start_offset: int
+    batches: int = 1
+
+
+class EpochRuns:
+    """Tell it the batches of a log in order (`note`), then ask for the `entries` that its checkpoint should have."""
+
+    def __init__(self) -> None:
+        self._runs: list[_Run] = []
+
+    def note(self, header: BatchHeader) -> None:
+        """The next batch; one without an epoch (negative) says nothing."""
+        epoch = header.partition_leader_epoch
+        if self._runs and self._runs[-1].epoch == epoch:
+            self._runs[-1].batches += 1
+        elif epoch >= 0:
+            self._runs.append(_Run(epoch, header.base_offset))
+
+    def entries(self, known: Collection[int] = ()) -> list[EpochEntry]:
+        """Which epoch begins where. `known`: the epochs of a checkpoint that can be read; empty when there is none."""
+        kept: list[_Run] = []
+        for run in self._runs:
+            if known and run.epoch not in known and run.batches == 1:
+                continue
+            while kept and kept[-1].epoch > run.epoch and kept[-1].batches <= run.batches:
+                kept.pop()
+            if not kept or kept[-1].epoch < run.epoch:
+                kept.append(_Run(run.epoch, run.start_offset, run.batches))
+            elif kept[-1].epoch == run.epoch:
+                kept[-1].batches += run.batches
+        return [EpochEntry(run.epoch, run.start_offset) for run in kept]

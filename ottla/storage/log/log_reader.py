@@ -1,0 +1,307 @@
+"""Reading a log: floor in the segment list, floor in the sparse index, scan forward by headers, and then a view of
+the bytes.
+
+A consumer that reads on finds its place by a hint (the offset behind the last slice, its position, and up to where the
+segment is known to be sound) without any of that. What may be cold is never waited for here, nor is what nobody has
+looked at since the start (`soundness.py`): the slice then does its reading in a thread (decisions.md 11).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.records.batch import CorruptBatch
+from ottla.storage.segment.scan import NotResident, Reader, nowait, walk
+from ottla.storage.segment.segment import Segment
+from ottla.storage.segment.segment_list import SegmentList
+from ottla.storage.segment.segment_search import find, quick_cut, whole_batches
+from ottla.storage.segment.slice import EMPTY_SLICE, LogSlice
+from ottla.storage.segment.soundness import read_sound
+
+MAX_HINTS: Final = 128
+"""Consumers of one partition that may read at different places at once and still skip the index. So many are kept, and
+so many older ones: letting go of all old ones at times is cheaper than of the oldest one at each read."""
+SMALLEST_MAP_BYTES: Final = 64 * 1024
+"""From here on sending from the map is cheaper than a copy."""
+ANY_BYTES: Final = sys.maxsize
+
+
+class End(NamedTuple):
+    """Where a read must stop: `offset`, which is byte `position` of the segment at `base_offset`."""
+
+    offset: int
+    base_offset: int
+    position: int
+
+
+class _Stretch(NamedTuple):
+    """Found bytes: `[position, end)` of a segment; `next_offset` follows them, -1 when that is not known; the next
+    segment's base offset is `next_base`, None without one.
+    """
+
+    segment: Segment
+    position: int
+    end: int
+    next_offset: int
+    next_base: int | None
+
+
+class LogReader:
+    """Reads one log; owns nothing but its hints.
+
+    The log keeps `high_watermark` true: where what may be seen ends, as the fields of an `End`. (A plain tuple, since
+    each append leaves one, and few are looked at.)
+    """
+
+    __slots__ = (
+        "_hints",
+        "_next_offset",
+        "_next_position",
+        "_next_segment",
+        "_next_sound_end",
+        "_older_hints",
+        "_segments",
+        "high_watermark",
+    )
+
+    def __init__(self, segments: SegmentList, high_watermark: End) -> None:
+        self._segments = segments
+        self.high_watermark: tuple[int, int, int] = high_watermark
+        self._hints: dict[int, tuple[Segment, int, int]] = {}
+        self._older_hints: dict[int, tuple[Segment, int, int]] = {}
+        # The newest hint by itself: one reader alone asks for it next, and a dict costs both to look at and to change.
+        self._next_offset = -1
+        self._next_segment: Segment | None = None
+        self._next_position = 0
+        self._next_sound_end = 0
+
+    def forget_hints(self) -> None:
+        """Segments were cut or deleted, or the log starts later: hints are never looked at twice."""
+        self._next_offset, self._next_segment = -1, None
+        self._hints.clear()
+        self._older_hints.clear()
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        end: End | int,
+        at_least_one: bool,
+        allow_map: bool,
+        is_checked: bool,
+        most_copied_bytes: int = ANY_BYTES,
+    ) -> LogSlice:
+        """Whole batches from the one that contains `offset`, which lies below `end` (as an offset where its position
+        is unknown). `is_checked`: up to the first that is not sound, where they come from the disk or nobody has
+        looked at them yet; else the caller sees to that. What is longer than `most_copied_bytes`, and not mapped, is
+        found and not read: a thread does.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, what lies at a batch's place is none.
+            OSError: the disk failed.
+        """
+        slot, position = self._place(offset)
+        try:
+            stretch = _find(self._segments, slot, position, offset, max_bytes, end, at_least_one, blocking=False)
+        except NotResident:
+            # Sealed segments never change and the active one only grows, so a thread may look for itself.
+            segments = self._segments.to_list()
+
+            def load() -> bytes:
+                found = _find(segments, slot, position, offset, max_bytes, end, at_least_one, blocking=True)
+                return b"" if found is None else _load(found, is_checked)
+
+            return LogSlice(None, max_bytes, load=load)
+        if stretch is None:
+            return EMPTY_SLICE
+        ranges = stretch.segment.sound
+        first, sound_end = ranges.ranges[0]
+        if not first <= stretch.position <= sound_end:
+            sound_end = ranges.end_from(stretch.position)
+        if stretch.next_offset >= 0:
+            self._keep_next()
+            self._next_offset, self._next_segment = stretch.next_offset, stretch.segment
+            self._next_position, self._next_sound_end = stretch.end, sound_end
+        if sound_end < stretch.end and is_checked:
+            return LogSlice(None, stretch.end - stretch.position, load=lambda: _load(stretch, is_checked))
+        return _slice(stretch, allow_map, is_checked, most_copied_bytes)
+
+    def read_on(
+        self, offset: int, max_bytes: int, end_offset: int, allow_map: bool, at_least_one: bool = True
+    ) -> memoryview | None:
+        """`read` for who goes on where an earlier read ended, when the bytes are in memory and `end_offset` is the
+        high watermark; None: `read` knows.
+
+        The first batch comes even if it is larger than `max_bytes` when asked for (KIP-74); of small ones up to a
+        quarter less may come than `max_bytes` would allow, because one header is looked at and no more.
+
+        Raises OSError: the disk failed.
+        """
+        segment: Segment | None
+        if is_next := offset == self._next_offset:
+            segment, position, sound_end = self._next_segment, self._next_position, self._next_sound_end
+        else:
+            segment, position, sound_end = self._hint(offset)
+        if segment is None:
+            return None
+        visible_offset, last_base_offset, limit = self.high_watermark
+        if end_offset != visible_offset or offset >= end_offset:
+            return None
+        is_last = segment.base_offset == last_base_offset
+        if not is_last:
+            limit = segment.size_bytes
+        stop = position + max_bytes
+        if stop < limit:
+            cut = quick_cut(segment, position, stop, limit)
+            if cut is None:
+                return None
+            end, next_offset = cut
+            if end > stop and not at_least_one:
+                return None
+            stop = end
+        elif is_last and position < limit:
+            stop, next_offset = limit, end_offset
+        else:
+            return None
+        if stop > sound_end:
+            return None
+        length = stop - position
+        if allow_map and length >= SMALLEST_MAP_BYTES:
+            view = segment.file.resident_view(position, length)
+        else:
+            data = segment.file.pread_nowait(length, position)
+            view = None if data is None else memoryview(data)
+        if view is not None:
+            if not is_next:
+                self._keep_next()
+                self._next_sound_end = sound_end
+            self._next_offset, self._next_segment, self._next_position = next_offset, segment, stop
+        return view
+
+    def _hint(self, offset: int) -> tuple[Segment | None, int, int]:
+        """Segment and position at which an earlier read ended with `offset`, if one is remembered, and up to where
+        it was sound then.
+        """
+        if offset == self._next_offset:
+            return self._next_segment, self._next_position, self._next_sound_end
+        return self._hints.get(offset) or self._older_hints.get(offset) or (None, 0, 0)
+
+    def _keep_next(self) -> None:
+        """Another reader asks: let the newest hint be one of many."""
+        if self._next_segment is not None:
+            if len(self._hints) >= MAX_HINTS:
+                self._older_hints, self._hints = self._hints, {}
+            self._hints[self._next_offset] = self._next_segment, self._next_position, self._next_sound_end
+
+    def _place(self, offset: int) -> tuple[int, int]:
+        """(slot in the segment list, position or -1 without a hint)."""
+        slot = self._segments.slot_for(offset)
+        segment, position, _ = self._hint(offset)
+        if segment is not None:
+            if self._segments[slot] is segment:
+                return slot, position
+            # The hint points at the end of a segment that was rolled since: the next one begins here.
+            if position == segment.size_bytes and self._segments[slot].base_offset == offset:
+                return slot, 0
+        return slot, -1
+
+
+def _find(
+    segments: Sequence[Segment] | SegmentList,
+    slot: int,
+    position: int,
+    offset: int,
+    max_bytes: int,
+    end: End | int,
+    at_least_one: bool,
+    *,
+    blocking: bool,
+) -> _Stretch | None:
+    """Where the bytes lie, going on to the next segment at the end of one; None when there are none before `end`."""
+    try:
+        while slot < len(segments):
+            segment = segments[slot]
+            read = segment.file.pread if blocking else nowait(segment.file)
+            next_base = segments[slot + 1].base_offset if slot + 1 < len(segments) else None
+            limit, end_offset = _limit(segment, next_base, end, read)
+            if position < 0 and limit:
+                if not blocking:
+                    segment.require_loaded()
+                found = find(segment, offset, limit, read)
+                position = limit if found is None else found[0]
+            if 0 <= position < limit:
+                return _cut(segment, position, limit, end_offset, next_base, max_bytes, at_least_one, read)
+            if end_offset >= _end_offset(end):
+                return None
+            slot, position = slot + 1, 0
+    except CorruptBatch as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.path}: {error}") from None
+    return None
+
+
+def _limit(segment: Segment, next_base: int | None, end: End | int, read: Reader) -> tuple[int, int]:
+    """(byte at which to stop in this segment, offset that stands there)."""
+    end_offset = _end_offset(end)
+    if next_base is not None and next_base <= end_offset:
+        return segment.size_bytes, next_base
+    if isinstance(end, End) and end.base_offset == segment.base_offset:
+        return end.position, end.offset
+    found = find(segment, end_offset, segment.size_bytes, read)
+    return (segment.size_bytes if found is None else found[0]), end_offset
+
+
+def _end_offset(end: End | int) -> int:
+    return end.offset if isinstance(end, End) else end
+
+
+def _cut(
+    segment: Segment,
+    position: int,
+    limit: int,
+    end_offset: int,
+    next_base: int | None,
+    max_bytes: int,
+    at_least_one: bool,
+    read: Reader,
+) -> _Stretch | None:
+    """At most `max_bytes` in whole batches; the first one even if it is larger (KIP-74) when asked for."""
+    if limit - position <= max_bytes:
+        return _Stretch(segment, position, limit, end_offset, next_base)
+    stop, next_offset = whole_batches(segment, position, position + max_bytes, limit, read)
+    if stop > position:
+        return _Stretch(segment, position, stop, next_offset, next_base)
+    if not at_least_one:
+        return None
+    _, first = next(walk(read, position, limit))
+    return _Stretch(segment, position, position + first.size_bytes, first.next_offset, next_base)
+
+
+def _slice(stretch: _Stretch, allow_map: bool, is_checked: bool, most_copied_bytes: int) -> LogSlice:
+    segment, position = stretch.segment, stretch.position
+    length = stretch.end - position
+    if allow_map and length >= SMALLEST_MAP_BYTES:
+        view = segment.file.resident_view(position, length)
+        if view is not None:
+            return LogSlice(view, length)
+    elif length <= most_copied_bytes:
+        data = segment.file.pread_nowait(length, position)
+        if data is not None:
+            return LogSlice(memoryview(data), length)
+    return LogSlice(None, length, load=lambda: _load(stretch, is_checked))
+
+
+def _load(stretch: _Stretch, is_checked: bool) -> bytes:
+    """In a worker: the bytes, up to the first batch that is not sound if they are to be checked."""
+    segment, position, end, _, next_base = stretch
+    if is_checked:
+        return read_sound(segment, position, end, next_base, segment.size_bytes)
+    try:
+        data = segment.file.pread(end - position, position)
+    except ValueError:
+        raise OSError(f"{segment.path}: deleted while it was being read") from None
+    if len(data) != end - position:
+        raise OSError(f"{segment.path}: {len(data)} of {end - position} bytes at position {position}")
+    return data

@@ -1,0 +1,308 @@
+"""What a log is between calls: offsets, segments, epochs, producers, and what syncs and failures make of them.
+
+`Log` adds what is done with it. Kept apart because everything that ends writing, and everything that a sync may
+advance, is decided here and nowhere else (decisions.md 2, 4, 7).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from uuid import UUID
+
+from ottla.config.topic import TopicConfig
+from ottla.storage.files.disk_errors import is_full, is_passing, level_of
+from ottla.storage.files.files import Files
+from ottla.storage.files.health import DirectoryHealth
+from ottla.storage.formats import layout
+from ottla.storage.index.index_cache import IndexCache
+from ottla.storage.log.append import BatchRules
+from ottla.storage.log.append_plan import RollLimits, SegmentRun
+from ottla.storage.log.leader_epochs import LeaderEpochs
+from ottla.storage.log.log_reader import End, LogReader
+from ottla.storage.log.recovery_report import RecoveryReport
+from ottla.storage.log.sync import SyncTicket, UnsyncedState
+from ottla.storage.producers.producer_snapshots import Pause, ProducerSnapshots, SnapshotWrite, no_pause
+from ottla.storage.producers.producer_state import ProducerStates
+from ottla.storage.producers.transactions import LogTransactions
+from ottla.storage.segment.segment import Segment
+from ottla.storage.segment.segment_list import SegmentList
+
+logger = logging.getLogger(__name__)
+
+
+class LogState:
+    """See the module.
+
+    Attributes:
+        directory: `<log.dirs entry>/<topic>-<partition>`.
+        config: the topic's configuration; replaced by `configure`.
+        log_start_offset: first offset that may be read.
+        log_end_offset: offset that the next record gets.
+        synced_offset: everything below it is on disk.
+        recovery_point: from where a start without the clean marker has to look.
+        high_watermark: what consumers see ends here: the synced offset with `ottla.acks.all=sync`, else the log end
+            (decisions.md 2).
+        leader_epoch: written into each batch; set by `start_leader_epoch`.
+        size_bytes: of all `.log` files.
+        recovery: what opening found.
+        producer_snapshots: those on their way to the disk.
+        transactions: those that Apache Kafka aborted, or left open, in this directory.
+        on_roll: called in the middle of an append that begins a new segment; its owner may want the old one synced.
+        error: why the log no longer writes, or None.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        *,
+        topic: str,
+        partition: int,
+        topic_id: UUID,
+        config: TopicConfig,
+        segments: list[Segment],
+        epochs: LeaderEpochs,
+        producers: ProducerStates,
+        log_start_offset: int,
+        log_end_offset: int,
+        health: DirectoryHealth,
+        index_cache: IndexCache | None,
+        report: RecoveryReport,
+        snapshot_offset: int = -1,
+        transactions: LogTransactions | None = None,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.directory = directory
+        self.files = files
+        self.epochs = epochs
+        self.producers = producers
+        self.recovery = report
+        self.transactions = transactions or LogTransactions()
+        self.error: BaseException | None = None
+        self.on_roll: Callable[[], None] | None = None
+        self.segment_list = SegmentList(segments)
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.synced_offset = log_end_offset
+        # Where the epochs that recovery found in batches could not be written, the next start looks for them again.
+        unwritten = epochs.first_unwritten_offset
+        self.recovery_point = log_end_offset if unwritten is None else min(log_end_offset, unwritten)
+        self.high_watermark = log_end_offset
+        self.leader_epoch = max(epochs.latest, 0)
+        self.size_bytes = sum(segment.size_bytes for segment in segments)
+        active = self.segment_list.active
+        self.reader = LogReader(self.segment_list, End(log_end_offset, active.base_offset, active.size_bytes))
+        self._health = health
+        self._is_of_clients = topic not in layout.INTERNAL_TOPICS
+        self.index_cache = index_cache
+        self.unsynced = UnsyncedState(files, directory, epochs, has_unsynced_names=report.has_unsynced_names)
+        self.producer_snapshots = ProducerSnapshots(
+            files, directory, self.unsynced.sync_names, synced_offset=snapshot_offset
+        )
+        self._active_run: SegmentRun | None = None
+        self.configure(config)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Give the log a new configuration; it takes effect with the next call."""
+        self.config = config
+        self._rules = BatchRules(config)
+        self._limits = RollLimits(config)
+        self._active_run = None
+        self._is_synced_before_shown = config.ottla_acks_all == "sync"
+        if not self._is_synced_before_shown and self.error is None:
+            active = self.segment_list.active
+            self._raise_high_watermark(End(self.log_end_offset, active.base_offset, active.size_bytes))
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Oldest first; the last one is active."""
+        return self.segment_list.to_list()
+
+    @property
+    def name(self) -> str:
+        """`<topic>-<partition>`, for log lines."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def takes_writes(self) -> bool:
+        """Whether anything may be changed on its disk: neither it nor another log of its directory has failed."""
+        return self.error is None and not self._health.is_offline
+
+    @property
+    def is_shown_synced(self) -> bool:
+        """Whether all that the log promises to keep through a power cut is on disk."""
+        return self.synced_offset == self.log_end_offset or not self._is_synced_before_shown
+
+    # -- writing
+
+    def flush_indexes(self) -> None:
+        """Bring the active segment's index files up to date: they are written behind. For a chore."""
+        if self.takes_writes:
+            try:
+                self.segment_list.active.flush_indexes()
+            except OSError as error:
+                self._derived_file_failed(error)
+
+    def _begin_write(self) -> BaseException | None:
+        """Why nothing can be written, or None."""
+        if self.error is not None:
+            return self.error
+        if self._health.is_offline:
+            return OSError(f"{self.directory.parent} is offline")
+        if self.leader_epoch > self.epochs.latest:
+            self.epochs.note(self.leader_epoch, self.log_end_offset)
+        return None
+
+    def _begin_append(self) -> BaseException | None:
+        """As `_begin_write`, for records, which make the log larger: a volume with little room takes none."""
+        if self._health.room_bytes <= 0:
+            refusal = self._health.refusal(of_clients=self._is_of_clients)
+            if refusal is not None:
+                return self.error or refusal
+        return self._begin_write()
+
+    def create_segment(self, base_offset: int, now_ms: int) -> Segment:
+        """Make an empty segment that is not part of the log yet. Raises OSError."""
+        self.unsynced.sync_first_name()
+        return Segment.create(
+            self.files,
+            self.directory,
+            base_offset,
+            now_ms=now_ms,
+            index_interval_bytes=self._limits.index_interval_bytes,
+            max_index_bytes=self._limits.max_index_bytes,
+            cache=self.index_cache,
+        )
+
+    def _seal(self, segment: Segment) -> None:
+        """Complete the indexes of a segment that was rolled; what fails now is tried again with the next sync."""
+        if not segment.is_sealed:
+            try:
+                segment.seal()
+            except OSError as error:
+                self._derived_file_failed(error)
+
+    def begin_snapshot(self, pause: Pause = no_pause) -> SnapshotWrite | None:
+        """A producer snapshot that is to be written, None when there is none; `end_snapshot` when it ran."""
+        return self.producer_snapshots.begin(self.synced_offset, pause) if self.takes_writes else None
+
+    def end_snapshot(self, write: SnapshotWrite) -> None:
+        """Take note of a producer snapshot that was written, or was not: then a start has more to replay."""
+        self.producer_snapshots.end(write)
+        if write.error is not None and not write.is_abandoned:
+            self._derived_file_failed(write.error)
+
+    def _write_last_snapshot(self) -> None:
+        """Have the producers on disk as of the log end, where all of it is. Raises OSError unless the disk is full."""
+        snapshots = self.producer_snapshots
+        if snapshots.writing is not None:
+            self.end_snapshot(snapshots.writing)  # the broker stops: nobody was told of its end any more
+        snapshots.take(self.log_end_offset, self.producers)
+        write = self.begin_snapshot()
+        if write is not None:
+            write.run()
+            self.end_snapshot(write)
+        if self.error is not None:
+            raise OSError(f"{self.name} has failed: {self.error}")
+
+    def _write_failed(self, error: OSError) -> None:
+        logger.log(level_of(error), "%s: append failed: %s", self.name, error)
+        if is_full(error):
+            self._health.mark_full(error)
+        elif not is_passing(error):
+            self.fail(error)
+
+    def _derived_file_failed(self, error: OSError) -> None:
+        """An index or snapshot could not be written: the records are safe, the file is written again or rebuilt
+        later.
+        """
+        logger.log(level_of(error, logging.WARNING), "%s: %s", self.name, error)
+        if is_full(error):
+            self._health.mark_full(error)
+        elif not is_passing(error):
+            self.fail(error)
+
+    # -- syncing
+
+    def begin_sync(self) -> SyncTicket | None:
+        """What a sync has to cover now, or None when all is on disk already, or the log has failed.
+
+        Raises:
+            RuntimeError: the last ticket was neither ended, postponed nor failed.
+        """
+        if self.error is not None:
+            return None
+        active = self.segment_list.active
+        return self.unsynced.begin(
+            self.segment_list, End(self.log_end_offset, active.base_offset, active.size_bytes), self._seal
+        )
+
+    def end_sync(self, ticket: SyncTicket) -> None:
+        """Publish a ticket that ran: synced offset, recovery point and, in `sync`, the high watermark."""
+        if ticket is not self.unsynced.ticket:
+            return  # the log failed in the meantime: nothing more is believed
+        # It never goes back to the base of a segment that was rolled meanwhile: a start looks at that one's indexes
+        # from anywhere inside of it, and what the cleaner was told to be below stays below.
+        self.recovery_point = max(self.recovery_point, self.unsynced.end(ticket))
+        self.synced_offset = ticket.end.offset
+        if self._is_synced_before_shown:
+            self._raise_high_watermark(ticket.end)
+
+    def postpone_sync(self, ticket: SyncTicket) -> None:
+        """Take back a ticket that met NotOpened: nothing of it counts, and the next one covers it all."""
+        if ticket is self.unsynced.ticket:
+            self.unsynced.postpone(ticket)
+
+    def fail(self, error: BaseException) -> None:
+        """A sync or a write failed for good: nothing is written or synced from now on, the directory is told."""
+        if self.error is not None:
+            return
+        self.error = error
+        self.unsynced.ticket = None
+        logger.error("%s: no more writes until restart: %s", self.name, error)
+        self._health.mark_offline(error if isinstance(error, OSError) else OSError(str(error)))
+
+    def _raise_high_watermark(self, place: End) -> None:
+        if place.offset > self.high_watermark:
+            self.high_watermark = place.offset
+            self.reader.high_watermark = place
+
+    # -- leader epochs
+
+    def start_leader_epoch(self, epoch: int) -> None:
+        """Lead with `epoch` from the log end on; `leader-epoch-checkpoint` has it with the first sync of a record."""
+        self.leader_epoch = max(self.leader_epoch, epoch)
+        self.epochs.note(self.leader_epoch, self.log_end_offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) as OffsetForLeaderEpoch answers; (-1, -1) when unknown."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """Leader epoch under which `offset` was written, -1 when unknown."""
+        return self.epochs.epoch_for(offset)
+
+    # -- segments change
+
+    def put_in_place(self, old: Sequence[Segment], new: Segment) -> None:
+        """The cleaner wrote `new` for neighbours below the high watermark (segment_swap.py)."""
+        self.segment_list.replace(old, new)
+        for segment in old:
+            segment.is_deleted = True
+            self.forget_segment(segment)
+            self.size_bytes -= segment.size_bytes
+        self.size_bytes += new.size_bytes
+        place = End(*self.reader.high_watermark)
+        if any(place.base_offset == segment.base_offset for segment in old):
+            # It was the end of the last of them, and bytes of it moved.
+            self.reader.high_watermark = End(place.offset, new.base_offset, new.size_bytes)
+
+    def forget_segment(self, segment: Segment) -> None:
+        """A segment was taken out of the list."""
+        self._active_run = None
+        self.unsynced.segment_gone(segment)
+        self.reader.forget_hints()

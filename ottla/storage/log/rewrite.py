@@ -1,0 +1,119 @@
+"""Batches that cannot be stored as they came: what the topic's configuration asks beyond a look at the header.
+
+`message.timestamp.type=LogAppendTime` patches two header fields and the checksum in place. A compacted topic must
+see the keys, `ottla.validate.records` all records, another `compression.type` packs them again: these decode, bounded
+by `ottla.batch.max.decompressed.bytes`. Pure; called by the log's append for topics whose rules are not plain.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.batch import (
+    BatchHeader,
+    CorruptBatch,
+    DecompressedTooLarge,
+    compute_crc,
+    decode_batch,
+    encode_batch,
+    parse_header,
+    set_log_append_time,
+)
+from ottla.protocol.records.record import Record
+from ottla.storage.log.append import NO_TIMESTAMP, BatchRules, RecordError, Refused, too_large
+
+_CRC_POSITION: Final = 17
+_MAX_TIMESTAMP_POSITION: Final = 35
+MAX_TIMESTAMP_MS: Final = (1 << 63) - 1
+MAX_RECORD_ERRORS: Final = 1000
+"""Of one batch in one answer; the refusal says how many more there are."""
+
+
+def rewrite(records: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int) -> tuple[memoryview, BatchHeader]:
+    """The bytes to store and their header. `records` is patched in place where that is enough.
+
+    Raises:
+        Refused: records that do not decode, lack their key, or bear a stamp out of range; nothing was changed then.
+    """
+    repacks = rules.target is not None and rules.target != header.codec
+    if rules.is_compacted or rules.validates_records or repacks:
+        decoded = _decode(records, rules)
+        _check_records(decoded, rules, now_ms)
+        if repacks:
+            records = _repack(decoded, header, rules)
+        elif not rules.is_log_append_time:
+            _correct_max_timestamp(records, header, max(record.timestamp for record in decoded))
+        header = parse_header(records)
+    if rules.is_log_append_time:
+        set_log_append_time(records, now_ms)
+        header = parse_header(records)
+    return records, header
+
+
+def _decode(records: memoryview, rules: BatchRules) -> list[Record]:
+    try:
+        return decode_batch(records, max_decompressed_bytes=rules.max_decompressed_bytes, check_crc=False)
+    except DecompressedTooLarge as error:
+        raise Refused(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
+    except CorruptBatch as error:
+        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+
+
+def _check_records(decoded: Sequence[Record], rules: BatchRules, now_ms: int) -> None:
+    errors: list[RecordError] = []
+    stamps = 0
+    for number, record in enumerate(decoded):
+        if record.offset != number:
+            raise Refused(
+                ErrorCode.INVALID_RECORD, f"record {number} of the batch has the offset delta {record.offset}"
+            )
+        if rules.is_compacted and record.key is None:
+            errors.append(RecordError(number, "a compacted topic takes no record without a key"))
+        elif not rules.is_log_append_time and _is_out_of_range(record.timestamp, rules, now_ms):
+            stamps += 1
+            errors.append(RecordError(number, f"timestamp {record.timestamp} is out of range"))
+    oldest_ms = min((record.timestamp for record in decoded), default=0)
+    newest_ms = max((record.timestamp for record in decoded), default=0)
+    if oldest_ms < -MAX_TIMESTAMP_MS - 1 or newest_ms > MAX_TIMESTAMP_MS or newest_ms - oldest_ms > MAX_TIMESTAMP_MS:
+        # Deltas can say so; the batch that the records would be packed into cannot.
+        raise Refused(ErrorCode.INVALID_TIMESTAMP, f"the records' timestamps reach from {oldest_ms} to {newest_ms}")
+    if errors:
+        code = ErrorCode.INVALID_TIMESTAMP if stamps else ErrorCode.INVALID_RECORD
+        message = f"{len(errors)} of {len(decoded)} records were refused, the first: {errors[0].message}"
+        raise Refused(code, message, tuple(errors[:MAX_RECORD_ERRORS]))
+
+
+def _correct_max_timestamp(records: memoryview, header: BatchHeader, newest_ms: int) -> None:
+    """Set right what a careless client wrote, as Kafka does: look-ups by time rest on it."""
+    if newest_ms != header.max_timestamp:
+        struct.pack_into(">q", records, _MAX_TIMESTAMP_POSITION, newest_ms)
+        struct.pack_into(">I", records, _CRC_POSITION, compute_crc(records))
+
+
+def _is_out_of_range(timestamp: int, rules: BatchRules, now_ms: int) -> bool:
+    if timestamp == NO_TIMESTAMP:
+        return False
+    return now_ms - timestamp > rules.before_max_ms or timestamp - now_ms > rules.after_max_ms
+
+
+def _repack(decoded: Sequence[Record], header: BatchHeader, rules: BatchRules) -> memoryview:
+    assert rules.target is not None
+    batch = encode_batch(
+        decoded,
+        base_offset=0,
+        compression=rules.target,
+        level=rules.level,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )
+    if len(batch) > rules.max_message_bytes:
+        raise too_large(len(batch), rules.max_message_bytes)
+    if len(batch) > rules.segment_bytes:
+        raise Refused(
+            ErrorCode.RECORD_LIST_TOO_LARGE, f"packed anew the batch has {len(batch)} bytes: more than segment.bytes"
+        )
+    return memoryview(batch)

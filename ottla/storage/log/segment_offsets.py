@@ -1,0 +1,44 @@
+"""Where segments begin, and when they were last written: how ListOffsets 0 looks for offsets by time.
+
+Clients before Kafka 0.10.1 had no time index to ask. Each segment offers its base offset, stamped with the time its
+file was last written, and the log's end offers itself, stamped with now; the answer are those not later than the time
+that was asked for, newest first. Kafka's UnifiedLog.legacyFetchOffsetsBefore.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ottla.storage.log.log import Log
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+
+
+def offsets_before(log: Log, timestamp_ms: int, most: int, *, end_offset: int, now_ms: int) -> list[int]:
+    """At most `most` offsets, newest first, of segments last written at `timestamp_ms` or before; the log's end is one.
+
+    Args:
+        timestamp_ms: or LATEST for all of them, EARLIEST for the first one.
+        end_offset: what readers may see; offsets beyond it become this one.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    segments = log.segments
+    begins = [(max(segment.base_offset, log.log_start_offset), segment) for segment in segments]
+    if timestamp_ms == EARLIEST:
+        offsets = [begins[0][0]]
+    else:
+        offsets = [
+            offset
+            for offset, segment in begins
+            if timestamp_ms == LATEST or log.files.modified_ms(segment.path) <= timestamp_ms
+        ]
+        if segments[-1].size_bytes and (timestamp_ms == LATEST or now_ms <= timestamp_ms):
+            offsets.append(log.log_end_offset)
+    descending = sorted(offsets, reverse=True)[: max(most, 0)]
+    if descending and descending[0] > end_offset:
+        return [end_offset, *(offset for offset in descending if offset <= end_offset)]
+    return descending

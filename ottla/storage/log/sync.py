@@ -1,0 +1,225 @@
+"""One group sync of one log: what it covers, and running it in a thread.
+
+`Log.begin_sync` takes a ticket on the owner's thread, `SyncTicket.run` blocks in any thread while appends go on,
+`Log.end_sync` publishes on the owner's thread. A ticket covers every byte below its end: the `.log` files with
+unsynced bytes (several after a roll), what a roll finished (both indexes), a new leader epoch,
+the directory if names were added or taken back, and what a new partition consists of besides (`founding`). The active
+segment's indexes are not covered: recovery makes them anew. A failed sync is never tried again: the kernel may have
+marked the lost pages clean (decisions.md 4). One that did not begin, for want of a descriptor, is no failed one:
+`Log.postpone_sync` takes the ticket back, and the next one covers it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ottla.storage.files.disk_errors import is_full
+from ottla.storage.files.files import Files, NotOpened
+from ottla.storage.log.leader_epochs import LeaderEpochs
+from ottla.storage.log.log_reader import End
+from ottla.storage.segment.segment import Segment
+from ottla.storage.segment.segment_list import SegmentList
+
+logger = logging.getLogger(__name__)
+
+
+class SyncTicket:
+    """A sync to be run once.
+
+    Attributes:
+        end: the place up to which everything is on disk after `Log.end_sync`.
+    """
+
+    __slots__ = ("_steps", "directory_changes", "dirty", "end", "finished", "is_abandoned")
+
+    def __init__(
+        self,
+        end: End,
+        *,
+        dirty: Sequence[tuple[Segment, int, int]],
+        finished: Sequence[Segment],
+        directory_changes: int,
+        steps: Sequence[Callable[[], None]],
+    ) -> None:
+        self.end = end
+        self.dirty = dirty
+        self.finished = finished
+        self.directory_changes = directory_changes
+        self.is_abandoned = False
+        """The log is gone (its topic was deleted): what is left to do does not matter, nor whether it works."""
+        self._steps = steps
+
+    @property
+    def end_offset(self) -> int:
+        """Everything below it is covered."""
+        return self.end.offset
+
+    def segments(self) -> set[Segment]:
+        """Those whose files it has in hand."""
+        return {*(segment for segment, _, _ in self.dirty), *self.finished}
+
+    def run(self) -> None:
+        """Block until everything that the ticket covers is on disk. May run in any thread, beside appends.
+
+        Raises:
+            NotOpened: something could not be opened and was not synced; the caller hands the ticket to
+                `Log.postpone_sync`.
+            OSError: the sync failed; the caller hands it to `Log.fail`.
+        """
+        for step in self._steps:
+            try:
+                step()
+            except (OSError, ValueError):  # ValueError: a closed file
+                if self.is_abandoned:
+                    return
+                raise
+
+
+class UnsyncedState:
+    """What of one log is not on disk yet, besides the bytes that its segments count themselves. Owned by the log."""
+
+    __slots__ = (
+        "_directory",
+        "_directory_changes",
+        "_directory_synced",
+        "_epochs",
+        "_files",
+        "_is_first_name_unsynced",
+        "_names_error",
+        "_unfinished",
+        "founding",
+        "ticket",
+    )
+
+    def __init__(self, files: Files, directory: Path, epochs: LeaderEpochs, *, has_unsynced_names: bool) -> None:
+        self._files = files
+        self._epochs = epochs
+        self._is_first_name_unsynced = has_unsynced_names
+        self._directory = directory
+        self._directory_changes = int(has_unsynced_names)
+        self._directory_synced = 0
+        self._names_error: OSError | None = None
+        self._unfinished: list[Segment] = []
+        self.founding: Callable[[], None] | None = None
+        """Brings to the disk that the partition is there at all; part of the first ticket."""
+        self.ticket: SyncTicket | None = None
+
+    def name_changed(self) -> None:
+        """A file was made in the log's directory, or unlinked by a failed append."""
+        self._directory_changes += 1
+
+    def sync_names(self) -> None:
+        """Bring the names in the log's directory to the disk; any thread may. Raises OSError, and from then on: who
+        tried again, in another thread, would not be told of what the first sync lost.
+        """
+        if self._names_error is not None:
+            raise OSError(self._names_error.errno, self._names_error.strerror, str(self._directory))
+        try:
+            self._files.sync_directory(self._directory)
+        except OSError as error:
+            if not isinstance(error, NotOpened):
+                self._names_error = error
+            raise
+
+    def sync_first_name(self) -> None:
+        """To be called before another segment is made. Without the name of the first a start would take the second for
+        the beginning of the log, as if retention had deleted what was lost. Raises OSError.
+        """
+        if self._is_first_name_unsynced:
+            if not self._directory_synced:
+                self.sync_names()
+            self._is_first_name_unsynced = False
+
+    def rolled(self, segment: Segment) -> None:
+        """A segment takes no more records; the recovery point stays before it until its indexes are on disk, too."""
+        self._unfinished.append(segment)
+
+    def segment_gone(self, segment: Segment) -> None:
+        """A segment was deleted: nothing of it matters any more."""
+        if segment in self._unfinished:
+            self._unfinished.remove(segment)
+
+    def begin(self, segments: SegmentList, end: End, seal: Callable[[Segment], None]) -> SyncTicket | None:
+        """A ticket for all that is not on disk, None when there is nothing. `seal` tries again to complete the indexes.
+
+        Raises:
+            RuntimeError: the last ticket was neither ended nor failed; two could end in the wrong order.
+        """
+        if self.ticket is not None:
+            raise RuntimeError(f"{self._directory}: a sync is running already")
+        dirty = _dirty(segments)
+        steps: list[Callable[[], None]] = [segment.file.fdatasync for segment, _, _ in dirty]
+        finished = []
+        for segment in self._unfinished:
+            seal(segment)
+            if segment.is_sealed:
+                finished.append(segment)
+                steps += [segment.offset_index.sync, segment.time_index.sync]
+        if self._directory_changes != self._directory_synced:
+            steps.append(self.sync_names)
+        if self._epochs.first_unwritten_offset is not None:
+            steps.append(self._write_epochs)
+        if not steps:
+            return None
+        if self.founding is not None:
+            steps.append(self.founding)
+        self.ticket = SyncTicket(
+            end,
+            dirty=dirty,
+            finished=finished,
+            directory_changes=self._directory_changes,
+            steps=steps,
+        )
+        return self.ticket
+
+    def end(self, ticket: SyncTicket) -> int:
+        """Take note of a ticket that ran; the recovery point that follows from it."""
+        self.ticket = None
+        self.founding = None  # it was in this ticket if not in one before
+        for segment, size_bytes, cuts in ticket.dirty:
+            if segment.cuts == cuts:
+                segment.synced_bytes = size_bytes
+        for segment in ticket.finished:
+            self.segment_gone(segment)
+        self._directory_synced = ticket.directory_changes
+        unwritten = self._epochs.first_unwritten_offset
+        holding = [segment.base_offset for segment in self._unfinished] + ([] if unwritten is None else [unwritten])
+        return min([ticket.end.offset, *holding])
+
+    def postpone(self, ticket: SyncTicket) -> None:
+        """Take back a ticket that met NotOpened. What of it was synced is synced once more with the next one."""
+        self.ticket = None
+
+    def _write_epochs(self) -> None:
+        """The records are on disk already, and a start finds their epoch in them: a full disk may keep the file as it
+        is, and the recovery point before them, until the next ticket.
+        """
+        try:
+            self._epochs.write()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            logger.warning("%s: the leader epochs are written later: %s", self._directory, error)
+
+    def abandon(self) -> None:
+        """The log is closed: a sync that runs may find its files gone."""
+        if self.ticket is not None:
+            self.ticket.is_abandoned = True
+            self.ticket = None
+
+
+def _dirty(segments: SegmentList) -> list[tuple[Segment, int, int]]:
+    """Segments with unsynced bytes, oldest first: all at the end of the list, where the active one may still be
+    empty.
+    """
+    dirty: list[tuple[Segment, int, int]] = []
+    for slot in range(len(segments) - 1, -1, -1):
+        segment = segments[slot]
+        if segment.synced_bytes < segment.size_bytes:
+            dirty.append((segment, segment.size_bytes, segment.cuts))
+        elif segment.size_bytes:
+            break
+    dirty.reverse()
+    return dirty

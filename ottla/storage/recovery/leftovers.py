@@ -1,0 +1,111 @@
+"""What a stop in the middle of something leaves in a partition's directory, and its tidying before a log is opened.
+
+- `.deleted` files were on their way out, `.cleaned` ones and `.tmp` ones were never finished: unlinked.
+- `.swap` files are complete and about to replace the segments whose offsets they cover: the replacement is finished,
+  unless a `.cleaned` file at the same offset or before says that the set of them was not complete (Kafka's
+  LogLoader).
+- Index files without their `.log` are of no use: unlinked.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ottla.protocol.records.batch import CorruptBatch
+from ottla.storage.files.files import Files
+from ottla.storage.formats import layout
+from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, walk
+
+logger = logging.getLogger(__name__)
+
+_SEGMENT_SUFFIXES = (layout.LOG_SUFFIX, layout.INDEX_SUFFIX, layout.TIME_INDEX_SUFFIX, layout.TXN_INDEX_SUFFIX)
+_UNDER_WAY = (layout.DELETED_SUFFIX, layout.CLEANED_SUFFIX, layout.SWAP_SUFFIX, layout.TEMPORARY_SUFFIX)
+
+
+@dataclass(slots=True)
+class Contents:
+    """What lies in a partition's directory: base offsets of its segments and of those with a `.txnindex`, offsets of
+    its snapshots, ascending.
+
+    `has_changed`: names were changed by the tidying and are not durable yet.
+    """
+
+    bases: list[int] = field(default_factory=list)
+    snapshots: list[int] = field(default_factory=list)
+    transaction_indexes: list[int] = field(default_factory=list)
+    has_changed: bool = False
+
+
+def tidy(files: Files, directory: Path) -> Contents:
+    """Finish or undo what was under way; what is there then. Raises OSError."""
+    names = files.list_directory(directory)
+    contents = Contents()
+    if any(name.endswith(_UNDER_WAY) for name in names):
+        contents.has_changed = True
+        unfinished = _unlink_unfinished(files, directory, names)
+        _finish_swaps(files, directory, unfinished)
+        names = files.list_directory(directory)
+    parsed = [(name, found) for name in names if (found := layout.parse_offset_file(name)) is not None]
+    contents.bases = sorted(found.offset for _, found in parsed if found.suffix == layout.LOG_SUFFIX)
+    contents.snapshots = sorted(found.offset for _, found in parsed if found.suffix == layout.SNAPSHOT_SUFFIX)
+    logs = set(contents.bases)
+    for name, found in parsed:
+        if found.suffix in _SEGMENT_SUFFIXES and found.offset not in logs:
+            logger.warning("%s/%s: an index without its log, removed", directory, name)
+            files.unlink(directory / name)
+            contents.has_changed = True
+        elif found.suffix == layout.TXN_INDEX_SUFFIX:
+            contents.transaction_indexes.append(found.offset)
+    contents.transaction_indexes.sort()
+    return contents
+
+
+def _unlink_unfinished(files: Files, directory: Path, names: list[str]) -> int | None:
+    """Unlink what was on its way out or never finished; the lowest offset of a `.cleaned` file."""
+    lowest: int | None = None
+    for name in names:
+        if name.endswith(layout.CLEANED_SUFFIX):
+            found = layout.parse_offset_file(name)
+            if found is not None:
+                lowest = found.offset if lowest is None else min(lowest, found.offset)
+        if name.endswith((layout.DELETED_SUFFIX, layout.CLEANED_SUFFIX, layout.TEMPORARY_SUFFIX)):
+            files.unlink(directory / name)
+    return lowest
+
+
+def _finish_swaps(files: Files, directory: Path, unfinished: int | None) -> None:
+    swaps: dict[int, list[str]] = {}
+    for name in files.list_directory(directory):
+        found = layout.parse_offset_file(name)
+        if found is None or not name.endswith(layout.SWAP_SUFFIX):
+            continue
+        if unfinished is not None and found.offset >= unfinished:
+            files.unlink(directory / name)
+        else:
+            swaps.setdefault(found.offset, []).append(name)
+    for base_offset, names in sorted(swaps.items()):
+        if layout.offset_file_name(base_offset, layout.LOG_SUFFIX + layout.SWAP_SUFFIX) in names:
+            _remove_replaced(files, directory, base_offset)
+            # Without it a crash may keep the renames and lose the unlinks: segments that overlap.
+            files.sync_directory(directory)
+        for name in names:
+            files.rename(directory / name, directory / name.removesuffix(layout.SWAP_SUFFIX))
+
+
+def _remove_replaced(files: Files, directory: Path, base_offset: int) -> None:
+    """Unlink the segments whose offsets the swap file at `base_offset` covers."""
+    last_offset = base_offset
+    file = files.open(layout.log_file(directory, base_offset, layout.SWAP_SUFFIX))
+    try:
+        for _, header in walk(file.pread, 0, file.size(), SEQUENTIAL_CHUNK_BYTES):
+            last_offset = header.last_offset
+    except CorruptBatch as error:
+        logger.warning("%s: %s", file.path, error)
+    finally:
+        file.close()
+    for name in files.list_directory(directory):
+        found = layout.parse_offset_file(name)
+        if found is not None and found.suffix in _SEGMENT_SUFFIXES and base_offset <= found.offset <= last_offset:
+            files.unlink(directory / name)

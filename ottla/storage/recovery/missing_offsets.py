@@ -1,0 +1,81 @@
+"""Where in a log missing offsets are the cleaner's work, and from where on they are a loss.
+
+The cleaner leaves offsets missing, at the end of a segment too. A power cut can leave just that: the end of a segment
+is gone that was not synced yet, and the next one, or its snapshot of producers, is there. What tells them apart is
+where they lie. A cleaning ends below the recovery point, and has it on disk (`recovery-point-offset-checkpoint`) before
+its first swap. So
+
+    offsets         0 .......... recovery point .......... log end
+    missing ones    cleaned      lost: the log ends before them, and is what it was before they were written
+
+Taken for a loss, what was cleaned would take all that follows with it. So where nobody can tell, a compacted log may
+miss any offset, as in Kafka: after a clean stop, in a directory that Kafka left (it has no such order) until a start
+has recovered all of it, and where a log was cleaned and its recovery point is lost.
+
+And beyond the recovery point, too, batches may show themselves that the cleaner was there (`cleaned_before`): Kafka,
+killed while it cleaned our directory, leaves an old one, and so does who puts back a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from ottla.protocol.records.batch import MAGIC, CorruptBatch
+from ottla.storage.formats.layout import MAX_OFFSET
+from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, walk
+
+if TYPE_CHECKING:
+    from ottla.storage.files.files import File
+
+ANYWHERE: Final = MAX_OFFSET
+"""Offsets may be missing wherever."""
+
+
+def gaps_before(
+    *, may_be_cleaned: bool, clean_offset: int | None, recovery_point: int | None, keeps_order: bool
+) -> int:
+    """Below which offset missing ones are the cleaner's work; 0 where it has never been.
+
+    Args:
+        may_be_cleaned: whether the topic is compacted, or was.
+        clean_offset, recovery_point: the log's rows in the two checkpoints, None without one.
+        keeps_order: whether who had the log last has kept to the order above, and was stopped by a crash.
+    """
+    if not may_be_cleaned:
+        return 0
+    if not keeps_order or (recovery_point is None and clean_offset is not None):
+        return ANYWHERE
+    return max(recovery_point or 0, clean_offset or 0)
+
+
+def cleaned_before(segments: Iterable[tuple[int, File, int]]) -> int:
+    """Below which offset missing ones are the cleaner's work by what the batches themselves show; 0 where they show
+    nothing. A cleaning goes from the first segment on and leaves none out.
+
+    Appends leave out no offset within a file, and what a power cut took from within it is no batch. A flipped bit in a
+    batch's offset would look like a gap before it, but then the next batch, or the next segment, does not go on from
+    there. (Messages of old formats have other offsets in front, and show nothing.)
+
+    Args:
+        segments: base offset, `.log` and how many bytes of it count, in order.
+
+    Raises OSError.
+    """
+    shown = 0
+    expected, behind_gap = -1, -1
+    for base_offset, file, size_bytes in segments:
+        if base_offset == expected:
+            shown = max(shown, behind_gap)
+        expected, behind_gap = base_offset, -1
+        try:
+            for _, header in walk(file.pread, 0, size_bytes, SEQUENTIAL_CHUNK_BYTES):
+                if header.magic != MAGIC:
+                    return shown
+                if header.base_offset == expected:
+                    shown = max(shown, behind_gap)
+                behind_gap = header.base_offset if header.base_offset > expected else -1
+                expected = header.next_offset
+        except CorruptBatch:
+            return shown
+    return shown

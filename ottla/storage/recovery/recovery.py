@@ -1,0 +1,381 @@
+"""Opening a log: what is trusted, what is looked at again, what is cut and what is kept aside (decisions.md 7).
+
+After a clean stop nothing is scanned: the indexes say where the last batches lie, and they must fit. Without the
+clean marker everything from the recovery point on is unsure. There
+
+recovery_scan.py looks at every batch and cuts, keeps aside, writes again and syncs. All of it may be interrupted and
+done again. Only then are leader epochs and producers loaded and the log served.
+
+No log ends before what its checkpoints say that it had reached: `lost_end.py`. What a log start frees goes with
+retention, as in life: nothing here unlinks a segment because a small file says so.
+
+What holds nothing unsure needs no sync here: names that may not be durable yet (an empty segment's) go with the log's
+first group sync, as in life.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+from ottla.config.topic import TopicConfig
+from ottla.protocol.records.batch import CorruptBatch
+from ottla.storage.errors import StorageError
+from ottla.storage.files.disk_errors import is_full
+from ottla.storage.files.files import Files
+from ottla.storage.files.health import DirectoryHealth, IndependentDirectory
+from ottla.storage.formats import layout
+from ottla.storage.formats.checkpoint import BrokenFile
+from ottla.storage.formats.leader_epoch_checkpoint import EpochEntry, read_leader_epochs
+from ottla.storage.index.index_cache import IndexCache
+from ottla.storage.log.append_plan import RollLimits
+from ottla.storage.log.epoch_runs import EpochRuns
+from ottla.storage.log.leader_epochs import LeaderEpochs
+from ottla.storage.log.log import Log
+from ottla.storage.log.recovery_report import RecoveryReport
+from ottla.storage.producers.producer_recovery import load_producers, remove_stray_snapshots, scan_transactions
+from ottla.storage.producers.transactions import NONE_OPEN, LogTransactions, TransactionReplay, load_transactions
+from ottla.storage.recovery import leftovers
+from ottla.storage.recovery.lost_end import is_possible, leave_gap, require_possible
+from ottla.storage.recovery.recovery_scan import Progress, RecoveryScan, first_unsure
+from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, walk
+from ottla.storage.segment.segment import Segment
+from ottla.storage.tools.missing_files import begins_late
+
+__all__ = ["Progress", "RecoveryReport", "open_log"]
+
+logger = logging.getLogger(__name__)
+
+
+def open_log(
+    files: Files,
+    directory: Path,
+    *,
+    topic: str,
+    partition: int,
+    topic_id: UUID,
+    config: TopicConfig,
+    now_ms: int,
+    was_clean: bool = True,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    high_watermark: int = 0,
+    reached: int | None = None,
+    indexed_offset: int = 0,
+    gaps_before: int = 0,
+    is_log_start_certain: bool = True,
+    knows_log_starts: bool = False,
+    producer_id_expiration_ms: int | None = None,
+    health: DirectoryHealth | None = None,
+    index_cache: IndexCache | None = None,
+    progress: Progress | None = None,
+) -> Log:
+    """Open the log in `directory` (which exists; a new one is empty and gets its first segment).
+
+    Args:
+        directory: `<log.dirs entry>/<topic>-<partition>`.
+        was_clean: the clean-shutdown marker was there: nothing is scanned.
+        recovery_point, log_start_offset, high_watermark: from the checkpoints, 0 where they name nothing.
+        reached: the offset that the log had come to, which a repair knows better than the checkpoints; they say it
+            where it is None. It is dropped where it is no log's, for which a start refuses.
+        indexed_offset: up to where the index files of the segment that it lies in are known to be on disk, 0 for
+            unknown; they are made anew from there on.
+        gaps_before: offsets below it may be missing (`missing_offsets.py`), whatever the topic says now.
+        is_log_start_certain: `log_start_offset` is what was once written, by its file's checksum.
+        knows_log_starts: whether a log start is on disk before a segment below it is unlinked: true of ours, but not of
+            a metadata log, which begins where its snapshot says when it was rebuilt.
+        producer_id_expiration_ms: `producer.id.expiration.ms`; None takes the broker's.
+        health: of the directory in `log.dirs`; is told about a full or failing disk.
+        index_cache: bounds the memory of sealed segments' indexes, for all logs together.
+        progress: called now and then while scanning.
+
+    Raises:
+        StorageError: the checkpoints cannot be true of this log; nothing was freed or lost.
+        OSError: the directory cannot be read or repaired; it is for the manager to call it offline.
+    """
+    opening = _Opening(files, directory, config, now_ms, index_cache, RecoveryReport(was_clean=was_clean))
+    contents = leftovers.tidy(files, directory)
+    bases = contents.bases
+    scanned = bases[first_unsure(bases, recovery_point) :] if not was_clean else []
+    segments = [opening.segment(base, sealed=base != bases[-1], is_scanned=base in scanned) for base in bases]
+    end_offset = _trusted_end(opening, segments) if was_clean else None
+    if end_offset is None and segments:
+        scan = RecoveryScan(
+            files,
+            directory,
+            segments,
+            config=config,
+            now_ms=now_ms,
+            report=opening.report,
+            recovery_point=recovery_point if not was_clean else segments[-1].base_offset,
+            indexed_offset=indexed_offset if not was_clean else 0,
+            high_watermark=high_watermark,
+            gaps_before=gaps_before,
+            progress=progress,
+        )
+        end_offset = scan.run()
+        opening.scanned_epochs = scan.epochs.entries()
+    if not segments or end_offset is None:
+        segments[:] = [opening.create(log_start_offset)]
+        end_offset = log_start_offset
+    if reached is None:
+        reached = max(recovery_point, high_watermark, end_offset)
+    else:
+        known = (reached, log_start_offset)
+        reached = max([end_offset, *(offset for offset in known if is_possible(end_offset, offset))])
+        log_start_offset = min(log_start_offset, reached)
+    next_offset = max(reached, log_start_offset)
+    try:
+        _require_sense(opening, end_offset, reached, log_start_offset, is_certain=is_log_start_certain)
+    except StorageError:
+        for segment in segments:
+            segment.abandon()
+        raise
+    _report_late_beginning(opening, segments[0].base_offset, log_start_offset, is_known=knows_log_starts)
+    log_start_offset = max(log_start_offset, segments[0].base_offset)
+    epochs = _load_epochs(opening, segments, end_offset)
+    expiration_ms = (
+        config.broker.producer_id_expiration_ms if producer_id_expiration_ms is None else producer_id_expiration_ms
+    )
+    snapshot_count = len(contents.snapshots)
+    producers, snapshot_offset, replayed = load_producers(
+        files,
+        directory,
+        segments,
+        log_end_offset=end_offset,
+        expiration_ms=expiration_ms,
+        now_ms=now_ms,
+        snapshots=contents.snapshots,
+    )
+    transactions = _load_transactions(opening, segments, contents.transaction_indexes, end_offset, replayed)
+    if end_offset < next_offset:
+        _report_lost_end(opening, end_offset, next_offset, log_start_offset, recovery_point)
+        if was_clean:
+            segments[-1].rebuild_indexes(seal=False)  # they may speak of what is gone
+        # Snapshots and `.txnindex` files of what is gone do not come back below an end that has passed them.
+        files.sync_directory(directory)
+        leave_gap(segments, end_offset, next_offset, max(epochs.latest, 0), opening.create)
+        end_offset = next_offset
+    if was_clean:
+        remove_stray_snapshots(files, directory, contents.snapshots, [segment.base_offset for segment in segments])
+    else:
+        # Which of the snapshots are on disk nobody knows: all of them stay, and before segments go one is written.
+        snapshot_offset = -1
+    if contents.has_changed or len(contents.snapshots) != snapshot_count:
+        # Before anything is appended: what was removed here must not come back and speak for other records.
+        files.sync_directory(directory)
+    elif not was_clean and segments[-1].base_offset >= recovery_point:
+        opening.report.has_unsynced_names = True
+    return Log(
+        files,
+        directory,
+        topic=topic,
+        partition=partition,
+        topic_id=topic_id,
+        config=config,
+        segments=segments,
+        epochs=epochs,
+        producers=producers,
+        transactions=transactions,
+        log_start_offset=log_start_offset,
+        log_end_offset=end_offset,
+        health=health or IndependentDirectory(),
+        index_cache=index_cache,
+        report=opening.report,
+        snapshot_offset=snapshot_offset,
+    )
+
+
+class _Opening:
+    """What every step of opening one log needs."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        config: TopicConfig,
+        now_ms: int,
+        index_cache: IndexCache | None,
+        report: RecoveryReport,
+    ) -> None:
+        self.files = files
+        self.directory = directory
+        self.config = config
+        self.now_ms = now_ms
+        self.report = report
+        self.scanned_epochs: Sequence[EpochEntry] = ()
+        self._limits = RollLimits(config)
+        self._index_cache = index_cache
+
+    def segment(self, base_offset: int, *, sealed: bool, is_scanned: bool) -> Segment:
+        """Open a segment. Indexes that are missing are made anew, unless it `is_scanned`, which does so."""
+        segment, index_lost = Segment.open(
+            self.files,
+            self.directory,
+            base_offset,
+            sealed=sealed,
+            is_unsure=is_scanned,
+            now_ms=self.now_ms,
+            index_interval_bytes=self._limits.index_interval_bytes,
+            max_index_bytes=self._limits.max_index_bytes,
+            cache=self._index_cache,
+        )
+        if index_lost:
+            self.report.rebuilt_indexes += 1
+        if index_lost and not is_scanned:
+            try:
+                segment.rebuild_indexes(seal=sealed)
+            except CorruptBatch as error:
+                logger.warning("%s: %s: its indexes are made up to there", segment.path, error)
+        return segment
+
+    def create(self, base_offset: int) -> Segment:
+        """Make an empty segment."""
+        segment = Segment.create(
+            self.files,
+            self.directory,
+            base_offset,
+            now_ms=self.now_ms,
+            index_interval_bytes=self._limits.index_interval_bytes,
+            max_index_bytes=self._limits.max_index_bytes,
+            cache=self._index_cache,
+        )
+        self.report.has_unsynced_names = True
+        return segment
+
+
+def _trusted_end(opening: _Opening, segments: list[Segment]) -> int | None:
+    """The log end after a clean stop, None when the files do not bear the marker out."""
+    if not segments:
+        return None
+    try:
+        return segments[-1].restore_index_state()
+    except CorruptBatch as error:
+        logger.warning("%s: stopped cleanly, yet %s", opening.directory, error)
+        return None
+
+
+def _require_sense(
+    opening: _Opening, end_offset: int, reached: int, log_start_offset: int, *, is_certain: bool
+) -> None:
+    """A log start beyond everything that the log is known to have held: after a crash in `page-cache` records that
+    were deleted may have been lost, too. Anywhere else it is a wrong one, which would hide all. And no log has come
+    where none can. Raises StorageError.
+    """
+    require_possible(opening.directory, end_offset, max(reached, log_start_offset))
+    may_be = not opening.report.was_clean and (is_certain or opening.config.ottla_acks_all != "sync")
+    if log_start_offset <= reached or may_be:
+        return
+    root = opening.directory.parent
+    raise StorageError(
+        f"{root / layout.LOG_START_OFFSET_CHECKPOINT_FILE}: {opening.directory.name} is said to begin at offset"
+        f" {log_start_offset}, and its log ends at {end_offset}; stop the broker and run"
+        f" `ottla log verify --repair {root}`"
+    )
+
+
+def _report_late_beginning(opening: _Opening, first_base_offset: int, log_start_offset: int, *, is_known: bool) -> None:
+    """Say that the first segments are gone; after a crash only where the log start `is_known` to be written in time."""
+    if opening.report.was_clean:
+        is_late = begins_late(opening.files, opening.directory, first_base_offset, log_start_offset)
+    else:
+        is_late = is_known and first_base_offset > log_start_offset
+    if is_late:
+        logger.error(
+            "%s: the log began at offset %d when it was stopped, and its first segment begins at %d: the files before"
+            " it are gone, and so are their records",
+            opening.directory,
+            log_start_offset,
+            first_base_offset,
+        )
+
+
+def _report_lost_end(
+    opening: _Opening, end_offset: int, next_offset: int, log_start_offset: int, recovery_point: int
+) -> None:
+    """What is gone, and that its offsets are not given out again."""
+    report = opening.report
+    report.gap = end_offset, next_offset
+    is_promised = report.was_clean or opening.config.ottla_acks_all == "sync" or end_offset < recovery_point
+    first = max(end_offset, log_start_offset)
+    if first >= next_offset:
+        logger.warning(
+            "%s: the log ends at offset %d; what is missing before its log start %d was deleted: it begins there",
+            opening.directory,
+            end_offset,
+            log_start_offset,
+        )
+        return
+    report.lost_below_high_watermark = is_promised
+    logger.log(
+        logging.ERROR if is_promised else logging.WARNING,
+        "%s: the log ends at offset %d, and had reached %d when that was last written down: %s are gone, offsets %d to"
+        " %d; the next record gets offset %d, in a new leader epoch",
+        opening.directory,
+        end_offset,
+        next_offset,
+        "records that were acknowledged" if is_promised else "records that were not synced",
+        first,
+        next_offset - 1,
+        next_offset,
+    )
+
+
+def _load_epochs(opening: _Opening, segments: list[Segment], end_offset: int) -> LeaderEpochs:
+    """The checkpoint's epochs, those found in scanned batches, nothing beyond the log end."""
+    try:
+        entries = read_leader_epochs(opening.files, opening.directory)
+    except BrokenFile as error:
+        logger.warning("%s; the epochs are taken from the batches", error)
+        entries = []
+        opening.scanned_epochs = _epochs_of_batches(segments)
+    epochs = LeaderEpochs(opening.files, opening.directory, entries)
+    epochs.forget_from(end_offset + 1)
+    for entry in opening.scanned_epochs:
+        epochs.note(entry.epoch, entry.start_offset)
+    try:
+        epochs.write()
+    except OSError as error:
+        if not is_full(error):  # a broker without room for a file must start, or nobody could make some
+            raise
+        logger.warning("%s: the leader epochs are written later: %s", opening.directory, error)
+    return epochs
+
+
+def _epochs_of_batches(segments: list[Segment]) -> list[EpochEntry]:
+    runs = EpochRuns()
+    for segment in segments:
+        for _, header in walk(segment.file.pread, 0, segment.size_bytes, SEQUENTIAL_CHUNK_BYTES):
+            runs.note(header)
+    return runs.entries()
+
+
+def _load_transactions(
+    opening: _Opening, segments: list[Segment], indexes: list[int], end_offset: int, replayed: TransactionReplay
+) -> LogTransactions:
+    bases = [segment.base_offset for segment in segments]
+    for base_offset in indexes:
+        if base_offset not in bases:  # its segment ends the log no more; another one may begin there
+            opening.files.unlink(layout.txn_index_file(opening.directory, base_offset))
+    transactions = load_transactions(
+        opening.files,
+        opening.directory,
+        bases,
+        indexes,
+        log_end_offset=end_offset,
+        replayed=replayed,
+        scan=partial(scan_transactions, segments),
+    )
+    if transactions.first_open_offset < NONE_OPEN:
+        producer_id = min(replayed.open_offsets, key=lambda one: replayed.open_offsets[one])
+        logger.warning(
+            "%s: a transaction of producer %d is open since offset %d: readers of committed records get nothing from"
+            " there on, until Apache Kafka is started on this directory and ends it",
+            opening.directory,
+            producer_id,
+            transactions.first_open_offset,
+        )
+    return transactions

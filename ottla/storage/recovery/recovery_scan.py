@@ -1,0 +1,292 @@
+"""The walk over everything past the recovery point of one log, after a stop without the clean marker.
+
+1. Every batch is walked, its order and checksum are checked, the indexes are made anew; in the segment that holds the
+   recovery point only from where its index files are known to be on disk;
+2. a torn tail, with no sound batch behind it, is cut; not so below the checkpointed high watermark, where it is damage;
+3. a bad batch with sound ones behind it ends the log; the rest goes to `<base>.log.corrupt-<ms>`, following segments
+   with it, and one log line names the offsets. Unsynced pages that were written out of order look just like damage:
+   the file cannot tell. The same where offsets are missing that the cleaner has not taken (`missing_offsets.py`);
+4. what stays is written again, the same bytes, and synced: after a failed sync Linux may call lost pages clean.
+
+What lies below the recovery point is on disk, names included, and is neither written nor synced. The active segment's
+indexes are not synced, as in life. Called by `recovery.open_log` only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from ottla.config.topic import TopicConfig
+from ottla.protocol.records.batch import BatchHeader
+from ottla.storage.files.files import Files, write_all
+from ottla.storage.formats import layout
+from ottla.storage.log.epoch_runs import EpochRuns
+from ottla.storage.log.recovery_report import RecoveryReport
+from ottla.storage.recovery.missing_offsets import ANYWHERE, cleaned_before
+from ottla.storage.segment.damage import Soundness, examine, sound_batch_behind
+from ottla.storage.segment.segment import Segment
+from ottla.storage.segment.soundness import ENDLESS
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], None]
+"""Called with (bytes looked at, bytes to look at) of the log that is being recovered. What it raises ends the work,
+which may be done again."""
+
+COPY_BYTES: Final = 1024 * 1024
+SYNC_BYTES: Final = 64 * 1024 * 1024
+"""So much is written again before it is synced: what waits for the disk, and nobody can interrupt, stays bounded."""
+
+
+def first_unsure(bases: Sequence[int], recovery_point: int) -> int:
+    """The slot of the segment that was active when the recovery point was taken, 0 when there is none.
+
+    Its indexes, and its length after a failed append that was taken back, may never have been synced.
+    """
+    return max([slot for slot, base in enumerate(bases) if base < recovery_point], default=0)
+
+
+def unsure_bytes(files: Files, directory: Path, recovery_point: int) -> int:
+    """How much a recovery of the log in `directory` may have to look at, by the sizes of its files. Raises OSError."""
+    parsed = (layout.parse_offset_file(name) for name in files.list_directory(directory))
+    bases = sorted(found.offset for found in parsed if found is not None and found.suffix == layout.LOG_SUFFIX)
+    unsure = bases[first_unsure(bases, recovery_point) :]
+    return sum(files.size(layout.log_file(directory, base)) for base in unsure)
+
+
+def remove_segment(files: Files, segment: Segment) -> None:
+    """Close a segment and unlink its files. Raises OSError."""
+    paths = segment.paths()
+    segment.abandon()
+    for path in paths:
+        files.unlink(path)
+
+
+class RecoveryScan:
+    """See the module. `segments` is cut where the log has to end; `epochs` are those of the batches that were seen."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        segments: list[Segment],
+        *,
+        config: TopicConfig,
+        now_ms: int,
+        report: RecoveryReport,
+        recovery_point: int,
+        indexed_offset: int,
+        high_watermark: int,
+        gaps_before: int,
+        progress: Progress | None,
+    ) -> None:
+        self.epochs = EpochRuns()
+        self._files = files
+        self._directory = directory
+        self._segments = segments
+        self._config = config
+        self._now_ms = now_ms
+        self._report = report
+        self._recovery_point = recovery_point
+        self._indexed_offset = min(indexed_offset, recovery_point)
+        self._high_watermark = high_watermark
+        self._progress = progress
+        self._may_be_cleaned = gaps_before > 0 or "compact" in config.cleanup_policy
+        self._gaps_before = max(gaps_before, recovery_point)
+        self._done_bytes = 0
+        self._all_bytes = 0
+        self._has_changed_names = False
+        self._must_sync_indexes = False
+
+    def run(self) -> int:
+        """Check, cut, keep aside, write again, sync; the log end offset."""
+        segments = self._segments
+        first = slot = first_unsure([segment.base_offset for segment in segments], self._recovery_point)
+        if self._may_be_cleaned:
+            self._look_for_cleaning(segments[slot:])
+        self._all_bytes = sum(segment.size_bytes for segment in segments[slot:])
+        next_offset = segments[slot].base_offset
+        while slot < len(segments):
+            segment = segments[slot]
+            if segment.base_offset > next_offset and segment.base_offset > self._gaps_before:
+                self._end_before(slot, next_offset)
+                break
+            found = self._examine(slot, max(next_offset, segment.base_offset), is_first=slot == first)
+            next_offset = found.next_offset
+            if found.problem is not None:
+                self._end_segment(slot, found)
+                break
+            self._write_again(segment, found)
+            slot += 1
+        for segment in segments[:-1]:
+            if not segment.is_sealed:
+                segment.seal()
+                segment.sync()
+        if self._must_sync_indexes:
+            # The checkpoint vouches for what was there and is not any more.
+            segments[min(first, len(segments) - 1)].sync()
+        segments[-1].prepare_to_append()
+        if self._has_changed_names or any(
+            segment.size_bytes and segment.base_offset >= self._recovery_point for segment in segments
+        ):
+            self._files.sync_directory(self._directory)
+        return next_offset
+
+    def _look_for_cleaning(self, segments: Sequence[Segment]) -> None:
+        """Offsets may be missing as far as the batches show that the cleaner took them."""
+        if self._gaps_before == ANYWHERE:
+            return
+        shown = cleaned_before((segment.base_offset, segment.file, segment.size_bytes) for segment in segments)
+        if shown > self._gaps_before:
+            logger.warning(
+                "%s: cleaned up to offset %d at least, beyond the recovery point %d, which is an old one",
+                self._directory,
+                shown,
+                self._recovery_point,
+            )
+            self._gaps_before = shown
+
+    def _examine(self, slot: int, next_offset: int, *, is_first: bool) -> Soundness:
+        segment = self._segments[slot]
+        is_last = slot + 1 == len(self._segments)
+        start = segment.keep_indexes(self._indexed_offset) if is_first else None
+        if start is None:
+            segment.begin_rebuild()
+            position = 0
+            self._must_sync_indexes |= is_first and segment.base_offset < self._indexed_offset
+        else:
+            position, next_offset = start
+            self._all_bytes -= position
+        self._report.scanned_segments += 1
+
+        def visit(position: int, header: BatchHeader) -> None:
+            segment.index(header, position)
+            self.epochs.note(header)
+
+        return examine(
+            segment.file,
+            segment.size_bytes,
+            next_offset=next_offset,
+            check_from_offset=self._recovery_point,
+            before_offset=None if is_last else self._segments[slot + 1].base_offset,
+            gaps_before=self._gaps_before,
+            visit=visit,
+            progress=self._advance,
+            start=position,
+        )
+
+    def _advance(self, size_bytes: int) -> None:
+        self._report.scanned_bytes += size_bytes
+        self._count(size_bytes)
+
+    def _count(self, size_bytes: int) -> None:
+        """Every byte counts twice: looked at, and on disk again."""
+        self._done_bytes += size_bytes
+        if self._progress is not None:
+            self._progress(self._done_bytes // 2, self._all_bytes)
+
+    def _end_before(self, slot: int, next_offset: int) -> None:
+        """The log ends with a segment that does not reach up to the next one, which is at `slot`."""
+        base_offset = self._segments[slot].base_offset
+        problem = f"no batch between offset {next_offset} and {base_offset}"
+        if next_offset < self._high_watermark or self._has_sound_batch(slot, next_offset):
+            self._end_log(slot, next_offset, problem)
+            return
+        logger.warning("%s: the log ends at offset %d (%s, and none behind)", self._directory, next_offset, problem)
+        self._remove_from(slot)
+
+    def _end_segment(self, slot: int, found: Soundness) -> None:
+        """The log ends inside a segment: cut a torn tail, or keep the rest aside."""
+        segment = self._segments[slot]
+        torn_bytes = segment.size_bytes - found.end
+        behind = sound_batch_behind(segment.file, found.end, segment.size_bytes, least_offset=found.next_offset)
+        is_torn = behind is None and not self._has_sound_batch(slot + 1, found.next_offset)
+        if is_torn and found.next_offset >= self._high_watermark:
+            logger.warning(
+                "%s: torn tail of %d bytes cut, the log ends at offset %d (%s)",
+                segment.path,
+                torn_bytes,
+                found.next_offset,
+                found.problem,
+            )
+            self._report.truncated_bytes += torn_bytes
+            self._remove_from(slot + 1)
+        else:
+            self._keep_aside(segment, found)
+            self._end_log(slot + 1, found.next_offset, found.problem or "")
+        segment.truncate(found.end, found.next_offset)
+        self._write_again(segment, found)
+
+    def _has_sound_batch(self, slot: int, least_offset: int) -> bool:
+        return any(
+            sound_batch_behind(segment.file, -1, segment.size_bytes, least_offset=least_offset) is not None
+            for segment in self._segments[slot:]
+        )
+
+    def _remove_from(self, slot: int) -> None:
+        """Unlink all segments from `slot` on."""
+        for segment in self._segments[slot:]:
+            remove_segment(self._files, segment)
+            self._has_changed_names = True
+        del self._segments[slot:]
+
+    def _keep_aside(self, segment: Segment, found: Soundness) -> None:
+        """Copy what follows the last sound batch, synced before the segment is cut."""
+        name = f"{segment.path.name}.corrupt-{self._now_ms}"
+        copy = self._files.open(segment.path.with_name(name), create=True)
+        try:
+            copy.truncate(0)
+            for position in range(found.end, segment.size_bytes, COPY_BYTES):
+                data = segment.file.pread(min(COPY_BYTES, segment.size_bytes - position), position)
+                write_all(copy, [data], position - found.end)
+            copy.fdatasync()
+        finally:
+            copy.close()
+        self._files.sync_directory(self._directory)
+        self._report.kept_aside.append(name)
+
+    def _end_log(self, slot: int, end_offset: int, problem: str) -> None:
+        """Keep aside all segments from `slot` on."""
+        last_known = self._segments[-1].base_offset
+        for segment in self._segments[slot:]:
+            name = f"{segment.path.name}.corrupt-{self._now_ms}"
+            paths = segment.paths()
+            segment.abandon()
+            for path in paths[1:]:
+                self._files.unlink(path)
+            self._files.rename(paths[0], paths[0].with_name(name))
+            self._has_changed_names = True
+            self._report.kept_aside.append(name)
+        del self._segments[slot:]
+        is_promised = self._config.ottla_acks_all == "sync" and end_offset < self._high_watermark
+        logger.log(
+            logging.ERROR if is_promised else logging.WARNING,
+            "%s: unsynced or damaged: the log ends at offset %d, what follows (up to offset %d at least, high watermark"
+            " %d) is kept as %s (%s)",
+            self._directory,
+            end_offset,
+            last_known,
+            self._high_watermark,
+            ", ".join(self._report.kept_aside),
+            problem,
+        )
+
+    def _write_again(self, segment: Segment, found: Soundness) -> None:
+        """Make the pages of the unsure region dirty again, with the same bytes, and sync them."""
+        self._count(found.checked_from - found.start)
+        is_cut = segment.synced_bytes != segment.size_bytes
+        for first in range(found.checked_from, found.end, SYNC_BYTES):
+            end = min(first + SYNC_BYTES, found.end)
+            for position in range(first, end, COPY_BYTES):
+                data = segment.file.pread(min(COPY_BYTES, end - position), position)
+                write_all(segment.file, [data], position)
+            segment.file.fdatasync()
+            is_cut = False
+            self._count(end - first)
+        if is_cut:
+            segment.file.fdatasync()
+        segment.synced_bytes = segment.size_bytes
+        segment.sound.add(found.checked_from, ENDLESS)

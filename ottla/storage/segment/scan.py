@@ -1,0 +1,119 @@
+"""Walking the batches of a `.log` by their headers; a message of format v0 or v1 counts as a batch (`formats.py`).
+
+A reader is `File.pread`, which may wait for the disk, or `nowait(file)`, which raises NotResident instead. Mapped
+memory is never read here: a page that the disk lost would be SIGBUS (decisions.md 11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch
+from ottla.protocol.records.formats import header_of_whole, hides_offsets, parse_any_header
+from ottla.storage.files.files import File
+
+Reader = Callable[[int, int], bytes | bytearray | memoryview]
+"""(length, position) -> exactly `length` bytes, or fewer at the end of the file."""
+
+LOOKUP_CHUNK_BYTES: Final = 8 * 1024
+"""One read of it covers the default index interval, and little is wasted on large batches."""
+SEQUENTIAL_CHUNK_BYTES: Final = 1024 * 1024
+
+
+class NotResident(Exception):
+    """The bytes are not in memory: a thread has to read them."""
+
+
+def nowait(file: File) -> Reader:
+    """A reader that never waits for a disk."""
+
+    def read(length: int, position: int) -> bytes | bytearray:
+        data = file.pread_nowait(length, position)
+        if data is None:
+            raise NotResident
+        return data
+
+    return read
+
+
+def walk(
+    read: Reader, position: int, limit: int, chunk_bytes: int = LOOKUP_CHUNK_BYTES
+) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each batch that begins at or after `position`, where one begins, and ends by `limit`.
+
+    A compressed message of an old format has its last offset as base offset too: `with_inner_offsets` knows better.
+
+    Raises:
+        CorruptBatch: what stands at a batch's place is none, or is cut off by `limit`; `position` says where.
+    """
+    chunk: bytes | bytearray | memoryview = b""
+    chunk_position = position
+    while position < limit:
+        inside = position - chunk_position
+        if inside + HEADER_BYTES > len(chunk):
+            chunk = read(min(chunk_bytes, limit - position), position)
+            chunk_position, inside = position, 0
+        try:
+            header = parse_any_header(chunk, inside)
+        except CorruptBatch as error:
+            raise _no_batch(chunk, inside, position, error) from None
+        end = position + header.batch_length + 12
+        if end > limit:
+            raise CorruptBatch(
+                f"at position {position}: a batch of {header.size_bytes} bytes, {limit - position} remain"
+            )
+        yield position, header
+        position = end
+
+
+def _no_batch(chunk: bytes | bytearray | memoryview, inside: int, position: int, error: CorruptBatch) -> CorruptBatch:
+    """What is wrong with the bytes at `position`. Zeros are what a file system leaves where it kept a file's length and
+    not its content: said so, and not by what a header of zeros would mean.
+    """
+    header = chunk[inside : inside + HEADER_BYTES]
+    problem = "zeros where a batch was expected" if header and not any(header) else str(error)
+    return CorruptBatch(f"at position {position}: {problem}")
+
+
+def with_inner_offsets(read: Reader, position: int, header: BatchHeader) -> BatchHeader:
+    """The header of a compressed message with the offsets and the count of what is inside; any other as it is.
+
+    One that cannot be opened stays as it is too: readers will see.
+    """
+    if not hides_offsets(header):
+        return header
+    try:
+        return header_of_whole(read(header.size_bytes, position), header)
+    except CorruptBatch:
+        return header
+
+
+def batches(read: Reader, position: int, limit: int) -> Iterator[tuple[int, BatchHeader, bytes]]:
+    """(position, header, bytes) of each batch, as `walk` finds them, for who goes through all of a segment.
+
+    Raises:
+        CorruptBatch: as `walk`.
+    """
+    chunk = b""
+    chunk_position = position
+    while position < limit:
+        inside = position - chunk_position
+        wanted = HEADER_BYTES
+        while True:
+            if inside + wanted > len(chunk):
+                chunk = bytes(read(min(max(SEQUENTIAL_CHUNK_BYTES, wanted), limit - position), position))
+                chunk_position, inside = position, 0
+            try:
+                header = parse_any_header(chunk, inside)
+            except CorruptBatch as error:
+                raise _no_batch(chunk, inside, position, error) from None
+            if inside + header.size_bytes <= len(chunk):
+                break
+            if header.size_bytes > limit - position or wanted == header.size_bytes:
+                raise CorruptBatch(
+                    f"at position {position}: a batch of {header.size_bytes} bytes, {limit - position} remain"
+                )
+            wanted = header.size_bytes
+        yield position, header, chunk[inside : inside + header.size_bytes]
+        position += header.size_bytes

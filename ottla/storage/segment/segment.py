@@ -1,0 +1,466 @@
+"""A segment: one `.log` with its two sparse indexes, all named by the offset of the first record they may hold.
+
+    00000000000000368769.log        record batches, one behind the other, nothing between
+    00000000000000368769.index      see offset_index.py
+    00000000000000368769.timeindex  see time_index.py
+
+`size_bytes` is how much of the `.log` counts: after a failed append there may be bytes behind it, which nobody
+reads. The last segment of a log is active, the others are sealed and never change. Indexes can be rebuilt from the
+`.log` at any time, so that a damaged or missing one is repaired where it is met. Kafka's LogSegment. Look-ups may run
+in a thread; everything else belongs to the log's owner.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from bisect import bisect_right
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+from ottla.protocol.records.batch import BatchHeader, CorruptBatch
+from ottla.storage.files.files import File, Files
+from ottla.storage.formats import layout
+from ottla.storage.index.index_cache import IndexCache
+from ottla.storage.index.offset_index import OffsetIndex
+from ottla.storage.index.sparse_index import CorruptIndex
+from ottla.storage.index.time_index import NO_TIMESTAMP, TimeIndex
+from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, NotResident, walk
+from ottla.storage.segment.soundness import ENDLESS, SoundRanges
+
+INDEX_ENTRIES_BEHIND: Final = 256
+"""Entries of an index that may wait in memory for being written (docs/decisions: index files)."""
+UNKNOWN: Final = -2
+"""A timestamp that was not looked up yet."""
+
+
+class Segment:
+    """See the module. Made by `create` or `open`."""
+
+    __slots__ = (
+        "_files",
+        "_guard",
+        "_largest_timestamp_ms",
+        "_offset_of_largest_timestamp",
+        "base_offset",
+        "created_ms",
+        "cuts",
+        "file",
+        "first_timestamp_ms",
+        "free_slots",
+        "index_interval_bytes",
+        "indexed_position",
+        "is_deleted",
+        "offset_index",
+        "path",
+        "size_bytes",
+        "sound",
+        "synced_bytes",
+        "time_index",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        path: Path,
+        file: File,
+        offset_index: OffsetIndex,
+        time_index: TimeIndex,
+        *,
+        base_offset: int,
+        created_ms: int,
+        index_interval_bytes: int,
+    ) -> None:
+        self._files = files
+        self._guard = threading.RLock()
+        self.path = path
+        self.file = file
+        self.offset_index = offset_index
+        self.time_index = time_index
+        self.base_offset = base_offset
+        self.created_ms = created_ms
+        self.index_interval_bytes = index_interval_bytes
+        self.size_bytes = 0
+        self.sound = SoundRanges(0)
+        """Which bytes of the `.log` readers get without a look at them."""
+        self.synced_bytes = 0
+        """Length of the file that is known to be on disk; -1 when it is not even known that nothing lies behind it."""
+        self.cuts = 0
+        """How often the file was shortened: a sync that began before does not count."""
+        self.indexed_position = 0
+        """Start of the batch that was indexed last; 0 when none was."""
+        self.first_timestamp_ms = UNKNOWN
+        """Largest timestamp of the first batch: what rolling by time counts from."""
+        self._largest_timestamp_ms = NO_TIMESTAMP
+        self._offset_of_largest_timestamp = base_offset
+        self.is_deleted = False
+        self.free_slots = (0, 0)
+        """Entries that the offset index and the time index of the active segment still take before it rolls."""
+
+    @classmethod
+    def create(
+        cls,
+        files: Files,
+        directory: Path,
+        base_offset: int,
+        *,
+        now_ms: int,
+        index_interval_bytes: int,
+        max_index_bytes: int,
+        cache: IndexCache | None = None,
+        suffix: str = "",
+    ) -> Self:
+        """An empty segment; what an earlier attempt left under its names is cut. `suffix` (`.cleaned`) ends the names
+        of one that is not part of its log yet. Raises OSError, with nothing left open.
+        """
+        path = layout.log_file(directory, base_offset, suffix)
+        file = files.open(path, create=True)
+        try:
+            if file.size():
+                file.truncate(0)
+            offset_path = layout.offset_index_file(directory, base_offset, suffix)
+            offsets = OffsetIndex.create(files, offset_path, base_offset, max_bytes=max_index_bytes, cache=cache)
+            try:
+                time_path = layout.time_index_file(directory, base_offset, suffix)
+                times = TimeIndex.create(files, time_path, base_offset, max_bytes=max_index_bytes, cache=cache)
+            except OSError:
+                offsets.abandon()
+                raise
+        except OSError:
+            file.close()
+            raise
+        segment = cls(
+            files,
+            path,
+            file,
+            offsets,
+            times,
+            base_offset=base_offset,
+            created_ms=now_ms,
+            index_interval_bytes=index_interval_bytes,
+        )
+        segment.first_timestamp_ms = NO_TIMESTAMP
+        segment.count_free_slots()
+        return segment
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        directory: Path,
+        base_offset: int,
+        *,
+        sealed: bool,
+        is_unsure: bool = False,
+        now_ms: int,
+        index_interval_bytes: int,
+        max_index_bytes: int,
+        cache: IndexCache | None = None,
+    ) -> tuple[Self, bool]:
+        """The segment in existing files, and whether its indexes had to be made anew and are empty yet.
+
+        The indexes of a sealed one are loaded, and repaired, when they are first used; those of one that `is_unsure`
+        by `keep_indexes` or `begin_rebuild`, which comes next.
+        """
+        path = layout.log_file(directory, base_offset)
+        file = files.open(path, writable=True)
+        offset_path = layout.offset_index_file(directory, base_offset)
+        time_path = layout.time_index_file(directory, base_offset)
+        index_lost = False
+        try:
+            offsets = OffsetIndex.open(
+                files,
+                offset_path,
+                base_offset,
+                sealed=sealed,
+                is_unsure=is_unsure,
+                max_bytes=max_index_bytes,
+                cache=cache,
+            )
+        except (FileNotFoundError, CorruptIndex):
+            offsets = OffsetIndex.create(files, offset_path, base_offset, max_bytes=max_index_bytes, cache=cache)
+            index_lost = True
+        try:
+            times = TimeIndex.open(
+                files,
+                time_path,
+                base_offset,
+                sealed=sealed,
+                is_unsure=is_unsure,
+                max_bytes=max_index_bytes,
+                cache=cache,
+            )
+        except (FileNotFoundError, CorruptIndex):
+            times = TimeIndex.create(files, time_path, base_offset, max_bytes=max_index_bytes, cache=cache)
+            index_lost = True
+        segment = cls(
+            files,
+            path,
+            file,
+            offsets,
+            times,
+            base_offset=base_offset,
+            created_ms=now_ms,
+            index_interval_bytes=index_interval_bytes,
+        )
+        segment.size_bytes = segment.synced_bytes = file.size()
+        segment.sound = SoundRanges(segment.size_bytes)
+        segment._largest_timestamp_ms = UNKNOWN
+        return segment, index_lost
+
+    # -- looking up
+
+    def floor(self, offset: int) -> int:
+        """Position from which to look for the batch that contains `offset`."""
+        try:
+            return self._sound(self.offset_index.lookup(offset).position)
+        except CorruptIndex:
+            self._rebuild_up_to_damage()
+            return self.offset_index.lookup(offset).position
+
+    def floor_by_position(self, position: int) -> int:
+        """The last position at or below `position` at which a batch is known to begin."""
+        try:
+            positions = self.offset_index.entries().values
+        except CorruptIndex:
+            self._rebuild_up_to_damage()
+            positions = self.offset_index.entries().values
+        slot = bisect_right(positions, position) - 1
+        return positions[slot] if slot >= 0 else 0
+
+    def _rebuild_up_to_damage(self) -> None:
+        """`rebuild_indexes` for a reader: what lies before a batch that is none is found, and the reader meets that."""
+        with suppress(CorruptBatch):
+            self.rebuild_indexes(seal=self.offset_index.is_sealed)
+
+    def require_loaded(self) -> None:
+        """Raise NotResident when a look-up would first have to load the offset index."""
+        if not self.offset_index.is_loaded:
+            raise NotResident
+
+    def floor_by_timestamp(self, timestamp_ms: int) -> int:
+        """Offset before whose batch every record is older than `timestamp_ms`."""
+        try:
+            return self.time_index.lookup(timestamp_ms).offset
+        except CorruptIndex:
+            self.rebuild_indexes(seal=self.offset_index.is_sealed)
+            return self.time_index.lookup(timestamp_ms).offset
+
+    def largest_timestamp(self) -> tuple[int, int]:
+        """(largest timestamp in ms or -1, last offset of the first batch that holds it)."""
+        if self._largest_timestamp_ms == UNKNOWN:
+            try:
+                last = self.time_index.last_entry
+            except CorruptIndex:
+                self.rebuild_indexes(seal=self.offset_index.is_sealed)
+                last = self.time_index.last_entry
+            self.set_largest_timestamp(last.timestamp, last.offset)
+        return self._largest_timestamp_ms, self._offset_of_largest_timestamp
+
+    def retention_timestamp_ms(self) -> int:
+        """What retention by time counts from: the largest timestamp, or without one when the file was last written."""
+        largest_ms, _ = self.largest_timestamp()
+        return largest_ms if largest_ms >= 0 else self._files.modified_ms(self.file.path)
+
+    def first_timestamp(self) -> int:
+        """Largest timestamp of the first batch, -1 when there is no batch or no timestamp."""
+        if self.first_timestamp_ms == UNKNOWN:
+            first = next(walk(self.file.pread, 0, self.size_bytes), None)
+            self.first_timestamp_ms = first[1].max_timestamp if first is not None else NO_TIMESTAMP
+        return self.first_timestamp_ms
+
+    def roll_jitter_ms(self, jitter_ms: int) -> int:
+        """What `segment.jitter.ms` takes off this segment's time: the same at every start, another for each log."""
+        return zlib.crc32(str(self.path).encode()) % jitter_ms if jitter_ms > 0 else 0
+
+    def _sound(self, position: int) -> int:
+        if position >= self.size_bytes > 0:
+            raise CorruptIndex(
+                f"{self.offset_index.path}: position {position} lies behind the log's {self.size_bytes} bytes"
+            )
+        return position
+
+    # -- changing
+
+    def set_largest_timestamp(self, timestamp_ms: int, offset: int) -> None:
+        """Remember the largest timestamp so far and the last offset of its batch."""
+        self._largest_timestamp_ms = timestamp_ms
+        self._offset_of_largest_timestamp = offset
+
+    def index(self, header: BatchHeader, position: int) -> None:
+        """Take one batch of the `.log` into the indexes, by Kafka's rule (more than the interval since the last one
+        indexed).
+        """
+        if header.max_timestamp > self._largest_timestamp_ms:
+            self.set_largest_timestamp(header.max_timestamp, header.last_offset)
+        if position - self.indexed_position > self.index_interval_bytes and not self.offset_index.is_full:
+            self.offset_index.append(header.last_offset, position)
+            if not self.time_index.is_full:
+                self.time_index.maybe_append(self._largest_timestamp_ms, self._offset_of_largest_timestamp)
+            self.indexed_position = position
+
+    def begin_rebuild(self) -> None:
+        """Empty the indexes, to be filled by `index` for each batch."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.offset_index.unseal()
+        self.time_index.unseal()
+        self.indexed_position = 0
+        self.set_largest_timestamp(NO_TIMESTAMP, self.base_offset)
+
+    def keep_indexes(self, before_offset: int) -> tuple[int, int] | None:
+        """Keep the entries for batches that end before `before_offset`, and drop the others, in the files too.
+
+        Position and base offset of the batch that was indexed last among them, from which `index` goes on. None when
+        there is none, or the entries are not of this log: they are to be made anew.
+        """
+        if before_offset <= self.base_offset:
+            return None
+        try:
+            self.offset_index.keep_before(before_offset)
+            self.time_index.keep_before(before_offset)
+            last, newest = self.offset_index.last_entry, self.time_index.last_entry
+            if not last.position:
+                return None
+            _, header = next(walk(self.file.pread, last.position, self.size_bytes), (0, None))
+        except (CorruptIndex, CorruptBatch):
+            return None
+        if header is None or header.last_offset != last.offset or newest.offset > last.offset:
+            return None
+        self.indexed_position = last.position
+        self.set_largest_timestamp(newest.timestamp, newest.offset)
+        return last.position, header.base_offset
+
+    def rebuild_indexes(self, *, seal: bool) -> None:
+        """Make both indexes anew from the headers of the batches. Raises CorruptBatch."""
+        with self._guard:
+            self.begin_rebuild()
+            for position, header in walk(self.file.pread, 0, self.size_bytes, SEQUENTIAL_CHUNK_BYTES):
+                try:
+                    self.index(header, position)
+                except ValueError as error:  # offsets that go back, or that no segment with this base can hold
+                    raise CorruptBatch(str(error)) from error
+            if seal:
+                self.seal()
+            else:
+                self.flush_indexes()
+
+    def prepare_to_append(self) -> None:
+        """Learn now, while failing does no harm, what the next append has to know. Raises OSError, CorruptBatch."""
+        self.first_timestamp_ms = UNKNOWN
+        self.first_timestamp()
+        self.count_free_slots()
+
+    def count_free_slots(self) -> None:
+        """Learn how many entries the indexes still take; one place of the time index is kept for the roll."""
+        self.free_slots = (
+            self.offset_index.max_entries - len(self.offset_index),
+            self.time_index.max_entries - 1 - len(self.time_index),
+        )
+
+    def flush_indexes(self) -> None:
+        """Write the entries that the index files lack. Raises OSError; what is missing is written by the next flush."""
+        self.time_index.flush()  # first: up to the last entry of the offset index's file it is complete
+        self.offset_index.flush()
+
+    def sync_written_indexes(self) -> int:
+        """Bring to the disk what the index files hold, beside appends and in any thread; the offset up to which a start
+        may rely on them (`keep_indexes`). Raises OSError, and ValueError when they were closed.
+        """
+        end_offset = self.offset_index.written_end
+        self.offset_index.sync_written()
+        self.time_index.sync_written()
+        return end_offset
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the indexes are complete and take no more entries."""
+        return self.offset_index.is_sealed and self.time_index.is_sealed
+
+    def complete_time_index(self) -> None:
+        """Add the entry that names the segment's largest timestamp, at a roll and a clean stop, as Kafka does."""
+        if not self.time_index.is_sealed:
+            largest_ms, offset = self.largest_timestamp()
+            # A smaller `segment.index.bytes` may have made the index too full for the one entry that must be there.
+            self.time_index.max_entries = max(self.time_index.max_entries, len(self.time_index) + 1)
+            try:
+                self.time_index.maybe_append(largest_ms, offset, at_roll=True)
+            except CorruptIndex:  # entries that were found on disk are not of this log
+                self.rebuild_indexes(seal=False)
+                self.time_index.maybe_append(*self.largest_timestamp(), at_roll=True)
+
+    def seal(self) -> None:
+        """The segment takes no more records: the last time index entry, then both files complete. Raises OSError."""
+        self.complete_time_index()
+        self.offset_index.seal()
+        self.time_index.seal()
+
+    def truncate(self, position: int, offset: int) -> None:
+        """Cut the segment, which becomes the active one: the batch at `position` begins with `offset`. Raises
+        OSError.
+        """
+        self.cut(position)
+        self.size_bytes = position
+        self.sound.add(position, ENDLESS)
+        for index in (self.offset_index, self.time_index):
+            index.unseal()
+            index.truncate_to(offset)
+        self.restore_index_state()
+
+    def cut(self, position: int) -> None:
+        """Shorten the file. The new length is not on the disk before a sync. Raises OSError."""
+        self.synced_bytes = -1
+        self.cuts += 1
+        self.file.truncate(position)
+
+    def restore_index_state(self) -> int:
+        """Learn from the indexes and the batches behind their last entries what appending needs to know; the offset
+        behind them.
+
+        Raises:
+            CorruptBatch: the `.log` does not go on in whole batches.
+        """
+        self._require_sound_index()
+        next_offset = self.base_offset
+        self.indexed_position = self.offset_index.last_entry.position
+        last = self.time_index.last_entry
+        self.set_largest_timestamp(last.timestamp, last.offset)
+        # Up to the batch that was indexed last the time index speaks for all; behind it the headers do.
+        for _, header in walk(self.file.pread, self.indexed_position, self.size_bytes, SEQUENTIAL_CHUNK_BYTES):
+            if header.max_timestamp > self._largest_timestamp_ms:
+                self.set_largest_timestamp(header.max_timestamp, header.last_offset)
+            next_offset = header.next_offset
+        self.prepare_to_append()
+        return next_offset
+
+    def _require_sound_index(self) -> None:
+        """Rebuild the indexes unless the last entry names the batch that stands at its position."""
+        last = self.offset_index.last_entry
+        if last.position:
+            try:
+                at_position = next(walk(self.file.pread, last.position, self.size_bytes), None)
+            except CorruptBatch:
+                at_position = None
+            if at_position is None or at_position[1].last_offset != last.offset:
+                self.rebuild_indexes(seal=False)
+        elif self.size_bytes > self.index_interval_bytes:
+            self.rebuild_indexes(seal=False)  # lost, or a few large batches: cheap to walk either way
+
+    def sync(self) -> None:
+        """Everything of the segment to the disk, indexes included."""
+        self.file.fdatasync()
+        self.offset_index.sync()
+        self.time_index.sync()
+
+    # -- going
+
+    def paths(self) -> list[Path]:
+        """The segment's files as they are named now."""
+        return [self.file.path, self.offset_index.path, self.time_index.path]
+
+    def abandon(self) -> None:
+        """Close and write nothing."""
+        self.offset_index.abandon()
+        self.time_index.abandon()
+        self.file.close()

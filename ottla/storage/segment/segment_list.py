@@ -1,0 +1,64 @@
+"""The segments of one log in order of their base offsets; which one holds an offset is a floor look-up by bisection.
+
+Where Kafka keeps a ConcurrentSkipListMap, two lists are enough: there is one writer, and changes are rare.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from ottla.storage.segment.segment import Segment
+
+
+class SegmentList:
+    """Never empty once a log is open; the last one is active."""
+
+    __slots__ = ("_bases", "_segments")
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._segments = sorted(segments, key=lambda segment: segment.base_offset)
+        self._bases = [segment.base_offset for segment in self._segments]
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __getitem__(self, slot: int) -> Segment:
+        return self._segments[slot]
+
+    def to_list(self) -> list[Segment]:
+        """A copy, oldest first."""
+        return list(self._segments)
+
+    @property
+    def active(self) -> Segment:
+        """The one that takes records."""
+        return self._segments[-1]
+
+    def slot_for(self, offset: int) -> int:
+        """Index of the last segment that begins at or below `offset`; 0 when all begin above it."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def append(self, segment: Segment) -> None:
+        """Add the new active segment."""
+        if self._bases and segment.base_offset <= self._bases[-1]:
+            raise ValueError(f"segment {segment.base_offset} does not come after {self._bases[-1]}")
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+
+    def remove(self, segment: Segment) -> None:
+        """Take a segment out."""
+        slot = self._segments.index(segment)
+        del self._segments[slot]
+        del self._bases[slot]
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put `new` in the place of neighbours, of which the first has its base offset. ValueError otherwise."""
+        slot = self._segments.index(old[0])
+        if self._segments[slot : slot + len(old)] != list(old) or old[0].base_offset != new.base_offset:
+            raise ValueError(f"segment {new.base_offset} cannot take the place of {len(old)} segments")
+        self._segments[slot : slot + len(old)] = [new]
+        self._bases[slot : slot + len(old)] = [new.base_offset]

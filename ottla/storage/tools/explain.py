@@ -1,0 +1,341 @@
+"""How a record is found, told step by step: a look-up that keeps everything it looked at.
+
+`explain_offset` and `explain_timestamp` make the broker's own way through a partition's directory (floor in the list
+of segments, floor in the sparse index, scan of batch headers, the record) and return it as plain data; the command
+line prints it. They read what is on disk and nothing else: read-only, without the directory's lock, so also beside a
+running broker (whose newest batches may be half written, and whose active index may lag behind what it has in memory)
+and for a directory that Apache Kafka has written. Nothing found broken is repaired; it is told.
+
+One remark on names: a segment's file is named by the **first** offset that it may hold. Some old articles say "the last
+offset of the segment before"; that is off by one.
+"""
+
+from __future__ import annotations
+
+import enum
+from bisect import bisect_right
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ottla.protocol.records.batch import BatchHeader, CorruptBatch, Record
+from ottla.protocol.records.formats import HEADER_BYTES_BY_MAGIC, any_crc_matches, decode_any
+from ottla.storage.directories.directory_shapes import segment_of_0_7, words_of_0_7
+from ottla.storage.files.files import File, Files
+from ottla.storage.formats import layout
+from ottla.storage.formats.checkpoint import BrokenFile, read_offsets
+from ottla.storage.index.index_reading import OFFSET_ENTRY, TIME_ENTRY, IndexStep, floor_entry
+from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, walk, with_inner_offsets
+
+MAX_SCANNED_KEPT: Final = 100
+"""Batches of a scan that are kept to be shown; the count goes on."""
+MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
+"""Largest batch whose records are decoded here."""
+
+
+class Ending(enum.StrEnum):
+    """How a look-up ends."""
+
+    FOUND = "found"
+    FOUND_LATER = "found later"
+    """The offset itself is gone (compaction, a control record); the next one is what a consumer gets."""
+    OUT_OF_RANGE = "out of range"
+    AT_LOG_END = "at log end"
+    NOTHING_SO_LATE = "nothing so late"
+    BROKEN = "broken"
+
+
+class SegmentStep(NamedTuple):
+    """Which segment: the one with the greatest base offset at or below the offset that is looked for."""
+
+    base_offsets: tuple[int, ...]
+    slot: int
+    path: Path
+    size_bytes: int
+
+    @property
+    def base_offset(self) -> int:
+        """Base offset of the chosen segment."""
+        return self.base_offsets[self.slot]
+
+
+class SegmentTimestamp(NamedTuple):
+    """A segment that a look-up by time has asked for its largest timestamp (ms, -1 for none)."""
+
+    base_offset: int
+    largest_timestamp: int
+    is_late_enough: bool
+
+
+class ScannedBatch(NamedTuple):
+    """A batch header that a scan looked at."""
+
+    position: int
+    header: BatchHeader
+    is_wanted: bool
+
+
+class ScanStep(NamedTuple):
+    """Batch headers from `start_position` on until one reaches what is looked for.
+
+    `batches` are the first `MAX_SCANNED_KEPT` of `headers_read`; the one that ended the scan is always the last.
+    """
+
+    start_position: int
+    end_position: int
+    headers_read: int
+    batches: tuple[ScannedBatch, ...]
+
+
+class BatchStep(NamedTuple):
+    """The batch that holds the record: where, its header as bytes and as numbers, and whether its checksum is right."""
+
+    position: int
+    raw_header: bytes
+    header: BatchHeader
+    is_crc_right: bool
+
+
+class RecordStep(NamedTuple):
+    """The record, the `number`-th of its batch (from 0)."""
+
+    number: int
+    record: Record
+
+
+class Explanation(NamedTuple):
+    """A look-up, step by step. Steps that were not reached are None; `reason` says how it ended, in a line for
+    people.
+    """
+
+    topic: str
+    partition: int
+    directory: Path
+    offset: int | None
+    timestamp: int | None
+    log_start_offset: int | None
+    timestamps: tuple[SegmentTimestamp, ...]
+    segment: SegmentStep | None
+    time_index: IndexStep | None
+    offset_index: IndexStep | None
+    scan: ScanStep | None
+    batch: BatchStep | None
+    record: RecordStep | None
+    ending: Ending
+    reason: str
+
+
+class NoSuchPartition(ValueError):
+    """There is no directory of that partition, or it holds no segment. One line for people."""
+
+
+def explain_offset(files: Files, log_directory: Path, topic: str, partition: int, offset: int) -> Explanation:
+    """The look-up of an offset in `log_directory`/`topic`-`partition`. Raises NoSuchPartition, OSError."""
+    looking = _Looking(files, log_directory, topic, partition)
+    first, log_start = looking.base_offsets[0], looking.log_start_offset or 0
+    told = looking.start(offset=offset)
+    if offset < max(first, log_start):
+        why = (
+            f"the first segment begins at {first}"
+            if first >= log_start
+            else f"the log starts at {log_start} (log-start-offset-checkpoint)"
+        )
+        return told._replace(ending=Ending.OUT_OF_RANGE, reason=f"offset {offset} is gone: {why}")
+    slot = bisect_right(looking.base_offsets, offset) - 1
+    while True:
+        told = looking.with_position(told, slot, offset)
+        told = looking.with_search(
+            told, lambda header: header.last_offset >= offset, lambda record: record.offset >= offset
+        )
+        # Only after compaction can a segment end before the next one begins.
+        if told.ending is not Ending.AT_LOG_END or slot + 1 == len(looking.base_offsets):
+            break
+        slot += 1
+    return _beyond_the_end(told, offset) if told.ending is Ending.AT_LOG_END else told
+
+
+def explain_timestamp(files: Files, log_directory: Path, topic: str, partition: int, timestamp: int) -> Explanation:
+    """The look-up of the first record stamped `timestamp` (ms) or later. Raises NoSuchPartition, OSError."""
+    looking = _Looking(files, log_directory, topic, partition)
+    told = looking.start(timestamp=timestamp)
+    start = looking.log_start_offset or 0
+    asked: list[SegmentTimestamp] = []
+    for slot, base_offset in enumerate(looking.base_offsets):
+        if slot + 1 < len(looking.base_offsets) and looking.base_offsets[slot + 1] <= start:
+            continue
+        largest = looking.largest_timestamp(slot)
+        asked.append(SegmentTimestamp(base_offset, largest, largest >= timestamp))
+        told = told._replace(timestamps=tuple(asked))
+        if largest < timestamp:
+            continue
+        time_index = looking.floor_by_timestamp(slot, timestamp)
+        found = base_offset + time_index.value if time_index.slot is not None else base_offset
+        told = looking.with_position(told._replace(time_index=time_index), slot, max(found, start))
+        told = looking.with_search(
+            told,
+            lambda header: header.max_timestamp >= timestamp and header.last_offset >= start,
+            lambda record: record.timestamp >= timestamp and record.offset >= start,
+        )
+        if told.ending is not Ending.AT_LOG_END:
+            return told
+    return told._replace(ending=Ending.NOTHING_SO_LATE, reason="no record is stamped so late")
+
+
+class _Looking:
+    """The partition's files while one look-up goes through them."""
+
+    def __init__(self, files: Files, log_directory: Path, topic: str, partition: int) -> None:
+        self.files = files
+        self.topic = topic
+        self.partition = partition
+        self.directory = log_directory / layout.partition_directory_name(topic, partition)
+        if not files.is_directory(self.directory):
+            raise NoSuchPartition(f"{self.directory} is not there")
+        names = map(layout.parse_offset_file, files.list_directory(self.directory))
+        self.base_offsets = sorted(name.offset for name in names if name and name.suffix == layout.LOG_SUFFIX)
+        if not self.base_offsets:
+            segment = segment_of_0_7(files, self.directory)
+            if segment is not None:
+                raise NoSuchPartition(words_of_0_7(self.directory / segment))
+            raise NoSuchPartition(f"{self.directory} holds no segment (no .log file)")
+        self.log_start_offset = self._log_start_offset(log_directory)
+
+    def _log_start_offset(self, log_directory: Path) -> int | None:
+        try:
+            offsets = read_offsets(self.files, log_directory / layout.LOG_START_OFFSET_CHECKPOINT_FILE)
+        except BrokenFile:
+            return None
+        return offsets.get(layout.TopicPartition(self.topic, self.partition))
+
+    def start(self, *, offset: int | None = None, timestamp: int | None = None) -> Explanation:
+        return Explanation(
+            topic=self.topic,
+            partition=self.partition,
+            directory=self.directory,
+            offset=offset,
+            timestamp=timestamp,
+            log_start_offset=self.log_start_offset,
+            timestamps=(),
+            segment=None,
+            time_index=None,
+            offset_index=None,
+            scan=None,
+            batch=None,
+            record=None,
+            ending=Ending.BROKEN,
+            reason="",
+        )
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    def with_position(self, told: Explanation, slot: int, offset: int) -> Explanation:
+        """The segment, and the entry of its index."""
+        base_offset = self.base_offsets[slot]
+        path = layout.log_file(self.directory, base_offset)
+        size = self.files.size(path)
+        index = floor_entry(
+            self.files,
+            layout.offset_index_file(self.directory, base_offset),
+            base_offset,
+            OFFSET_ENTRY,
+            offset - base_offset,
+        )
+        if index.slot is not None and index.value >= size:
+            problem = f"entry {index.slot} points to byte {index.value}, the .log has {size}"
+            index = index._replace(slot=None, value=0, problem=problem)
+        segment = SegmentStep(tuple(self.base_offsets), slot, path, size)
+        return told._replace(segment=segment, offset_index=index)
+
+    def with_search(
+        self, told: Explanation, wants_batch: Callable[[BatchHeader], bool], wants_record: Callable[[Record], bool]
+    ) -> Explanation:
+        """Headers from the index's position on; the first wanted batch that still has a wanted record ends the scan."""
+        segment = told.segment
+        assert segment is not None
+        assert told.offset_index is not None
+        start = end = told.offset_index.value if told.offset_index.slot is not None else 0
+        kept: list[ScannedBatch] = []
+        headers_read = 0
+        told = told._replace(ending=Ending.AT_LOG_END, reason="the segment ends")
+        file = self.files.open(segment.path)
+        try:
+            for position, outer in walk(file.pread, start, segment.size_bytes):
+                header = with_inner_offsets(file.pread, position, outer)
+                headers_read, end = headers_read + 1, position + header.size_bytes
+                if wants_batch(header):
+                    told = _with_record(told, file, position, header, wants_record)
+                if len(kept) == MAX_SCANNED_KEPT:
+                    kept.pop()
+                kept.append(ScannedBatch(position, header, told.ending is not Ending.AT_LOG_END))
+                if kept[-1].is_wanted:
+                    break
+        except CorruptBatch as error:
+            told = told._replace(ending=Ending.BROKEN, reason=f"{segment.path.name}: {error}")
+        finally:
+            file.close()
+        return told._replace(scan=ScanStep(start, end, headers_read, tuple(kept)))
+
+    def floor_by_timestamp(self, slot: int, timestamp: int) -> IndexStep:
+        base_offset = self.base_offsets[slot]
+        path = layout.time_index_file(self.directory, base_offset)
+        return floor_entry(self.files, path, base_offset, TIME_ENTRY, timestamp)
+
+    def largest_timestamp(self, slot: int) -> int:
+        """The last entry of the time index, or a later timestamp in the batches behind the last indexed position."""
+        base_offset = self.base_offsets[slot]
+        path = layout.log_file(self.directory, base_offset)
+        size = self.files.size(path)
+        times = self.floor_by_timestamp(slot, layout.MAX_OFFSET)
+        largest = times.key if times.slot is not None else -1
+        offsets = floor_entry(
+            self.files, layout.offset_index_file(self.directory, base_offset), base_offset, OFFSET_ENTRY, (1 << 31) - 1
+        )
+        start = offsets.value if offsets.slot is not None and times.slot is not None and offsets.value < size else 0
+        file = self.files.open(path)
+        try:
+            for _, header in walk(file.pread, start, size, SEQUENTIAL_CHUNK_BYTES):
+                largest = max(largest, header.max_timestamp)
+        except CorruptBatch:
+            pass  # told by the scan, if the look-up comes here
+        finally:
+            file.close()
+        return largest
+
+
+def _with_record(
+    told: Explanation, file: File, position: int, header: BatchHeader, wants_record: Callable[[Record], bool]
+) -> Explanation:
+    """The batch, decoded, and its first wanted record; `told` as it was when it holds none any more (compaction)."""
+    if header.size_bytes > MAX_BATCH_BYTES:
+        reason = f"the batch has {header.size_bytes} bytes, more than is decoded here ({MAX_BATCH_BYTES})"
+        return told._replace(ending=Ending.BROKEN, reason=reason)
+    data = file.pread(header.size_bytes, position)
+    batch = BatchStep(position, data[: HEADER_BYTES_BY_MAGIC[header.magic]], header, any_crc_matches(data, header))
+    try:
+        records = decode_any(data)
+    except CorruptBatch as error:
+        return told._replace(batch=batch, ending=Ending.BROKEN, reason=f"the batch at byte {position}: {error}")
+    for number, record in enumerate(records):
+        if wants_record(record):
+            ending, reason = _ending(told, header, record)
+            return told._replace(batch=batch, record=RecordStep(number, record), ending=ending, reason=reason)
+    return told
+
+
+def _ending(told: Explanation, header: BatchHeader, record: Record) -> tuple[Ending, str]:
+    if told.offset is not None and record.offset != told.offset:
+        return Ending.FOUND_LATER, (
+            f"no record has offset {told.offset} (any more); a consumer gets the next one, {record.offset}"
+        )
+    return Ending.FOUND, "a control record: consumers do not see it" if header.is_control else ""
+
+
+def _beyond_the_end(told: Explanation, offset: int) -> Explanation:
+    assert told.segment is not None
+    assert told.scan is not None
+    batches = told.scan.batches
+    end = batches[-1].header.next_offset if batches else told.segment.base_offset
+    if offset == end:
+        return told._replace(reason=f"{offset} is the log end offset: the next record will get it")
+    reason = f"offset {offset} lies behind the log end offset {end}"
+    return told._replace(ending=Ending.OUT_OF_RANGE, reason=reason)

@@ -1,0 +1,174 @@
+"""What should lie in a directory and does not, and the other way round: metadata, folders and checkpoints compared.
+
+    a folder that the metadata does not know     its topic was deleted while the disk was away, or somebody put it here
+    a partition without a folder                 somebody took it away; or a crash came before it was made
+    a log that begins behind what was deleted    somebody took its first segments away, or a crash came while retention
+                                                 freed them: then `.deleted` files are still there
+    no `log-start-offset-checkpoint`             somebody took it away: what DeleteRecords had deleted, nobody knows
+
+Only what can be known is said, by `verify.py` and by a start. The metadata's PartitionRecords name a directory for each
+replica (KIP-858), so that partitions in another one of `log.dirs`, or of other brokers, are not missed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.storage.formats import layout
+from ottla.storage.formats.checkpoint import BrokenFile
+from ottla.storage.formats.leader_epoch_checkpoint import read_leader_epochs
+from ottla.storage.formats.meta_properties import read_meta_properties
+from ottla.storage.formats.partition_metadata import read_partition_metadata
+from ottla.storage.tools.verify_findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from ottla.storage.files.files import Files
+    from ottla.storage.formats.layout import TopicPartition
+    from ottla.storage.tools.metadata_topics import MetadataTopics
+
+_RESERVED_DIRECTORY_IDS = 100
+"""Kafka's DirectoryId: ids below this number stand for no directory in particular (unassigned, lost, migrating)."""
+
+
+def strays(
+    files: Files,
+    told: MetadataTopics,
+    directory: Path,
+    present: Collection[TopicPartition],
+    *,
+    was_clean: bool,
+) -> Iterator[Finding]:
+    """Folders of partitions that the metadata does not know. One of another topic id is `Verification`'s to tell.
+
+    As `missing`, it looks once more before it speaks: a running broker makes and deletes topics meanwhile.
+    """
+    for one in sorted(present):
+        if one.topic == layout.CLUSTER_METADATA_TOPIC:
+            continue
+        topic_id = told.ids.get(one.topic)
+        is_known = topic_id is not None and one.partition in told.partitions.get(topic_id, {})
+        if is_known or not files.is_directory(directory / str(one)):
+            continue
+        if not was_clean and _is_deleted(files, directory / str(one), told):
+            words = "its topic was deleted, and the stop came first: the next start removes it"
+            yield Finding(Severity.NOTE, directory / str(one), words)
+        else:
+            words = (
+                "the metadata knows no such partition: the next start sets it aside as -stray and does not serve it;"
+                " remove it if nobody misses it (docs/cli.md says how its records can be served)"
+            )
+            yield Finding(Severity.NOTE, directory / str(one), words)
+
+
+def _is_deleted(files: Files, path: Path, told: MetadataTopics) -> bool:
+    try:
+        return read_partition_metadata(files, path) in told.removed
+    except BrokenFile:
+        return False
+
+
+def missing(
+    files: Files,
+    told: MetadataTopics,
+    directory: Path,
+    present: Collection[TopicPartition],
+    checkpoints: Mapping[str, Mapping[TopicPartition, int]],
+) -> Iterator[tuple[TopicPartition, Finding]]:
+    """Partitions that the metadata has here and that have no folder: damage where a checkpoint knows of records."""
+    try:
+        owner = read_meta_properties(files, directory)
+    except BrokenFile:
+        owner = None
+    if owner is None:
+        return
+    for topic, topic_id in sorted(told.ids.items()):
+        for partition, place in sorted(told.partitions.get(topic_id, {}).items()):
+            one = layout.TopicPartition(topic, partition)
+            if one in present or owner.node_id not in place.replicas:
+                continue
+            said = place.directories.get(owner.node_id)
+            if said is not None and said.int >= _RESERVED_DIRECTORY_IDS and said != owner.directory_id:
+                continue
+            if files.is_directory(directory / str(one)):
+                continue
+            rows = (layout.RECOVERY_POINT_CHECKPOINT_FILE, layout.REPLICATION_OFFSET_CHECKPOINT_FILE)
+            reached = max(checkpoints[name].get(one, 0) for name in rows)
+            if reached:
+                words = (
+                    f"its folder is not here, and the log had reached offset {reached}: put it back before the broker"
+                    " is started, which would make it anew, empty"
+                )
+                yield one, Finding(Severity.DAMAGE, directory / str(one), words)
+            else:
+                words = (
+                    "its folder is not here, and no checkpoint knows of records in it: the next start makes it, empty"
+                )
+                yield one, Finding(Severity.NOTE, directory / str(one), words)
+
+
+def begins_late(files: Files, path: Path, first_base_offset: int, log_start_offset: int) -> bool:
+    """Whether a log that was stopped cleanly lacks its first segments: it begins behind its log start, and its leader
+    epochs, which deletion takes along, begin before its first segment.
+
+    Apache Kafka writes no log start for a log that begins with its first segment; ours is always written.
+    """
+    if first_base_offset <= log_start_offset:
+        return False
+    try:
+        epochs = read_leader_epochs(files, path)
+    except BrokenFile:
+        return False
+    return bool(epochs) and epochs[0].start_offset < first_base_offset
+
+
+def has_freed(files: Files, path: Path, first_base_offset: int) -> bool:
+    """Whether segments before the first one are on their way out: retention freed them, and a crash came before their
+    log's start was written down, which it is before the first of them is unlinked. Raises OSError.
+    """
+    parsed = (
+        layout.parse_offset_file(name)
+        for name in files.list_directory(path)
+        if name.endswith(layout.LOG_SUFFIX + layout.DELETED_SUFFIX)
+    )
+    return any(found is not None and found.offset < first_base_offset for found in parsed)
+
+
+def freed_starts(
+    files: Files, root: Path, partitions: Iterable[TopicPartition], starts: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Where logs begin whose first segments retention was freeing when the broker died, as far as `starts`, which was
+    written down, says less. To be written before a start tidies the traces of it away. Raises OSError.
+    """
+    freed = {}
+    for one in partitions:
+        path = root / layout.partition_directory_name(*one)
+        # One that the cleaner was putting in its place begins where those began that it has freed.
+        names = (name.removesuffix(layout.SWAP_SUFFIX) for name in files.list_directory(path))
+        parsed = map(layout.parse_offset_file, names)
+        bases = [found.offset for found in parsed if found is not None and found.suffix == layout.LOG_SUFFIX]
+        first = min(bases, default=0)
+        if first > starts.get(one, 0) and has_freed(files, path, first):
+            freed[one] = first
+    return freed
+
+
+def has_lost_starts(files: Files, directory: Path, *, is_ours: bool) -> bool:
+    """Whether `log-start-offset-checkpoint` was there once. Ours is written before `ottla.format` is; Kafka of KRaft
+    makes it before it opens a log.
+    """
+    if files.exists(directory / layout.LOG_START_OFFSET_CHECKPOINT_FILE):
+        return False
+    if is_ours:
+        return True
+    try:
+        owner = read_meta_properties(files, directory)
+    except BrokenFile:
+        return False
+    return (
+        owner is not None
+        and owner.version == 1
+        and files.exists(directory / layout.RECOVERY_POINT_CHECKPOINT_FILE)
+        and files.exists(directory / layout.CLEAN_SHUTDOWN_FILE)
+    )

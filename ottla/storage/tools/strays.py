@@ -1,0 +1,102 @@
+"""`-stray` directories: what a start or a repair has set aside, why nobody serves it, and removing it by hand.
+
+A start sets aside what lies under a partition's name and belongs to no partition that the metadata knows. It never
+removes one, because what is unknown may be somebody's only copy. This module says of each what can be known: whose it
+was by its `partition.metadata`, how much lies in it, and what the metadata says of its topic now.
+
+A directory that is removed gets the name of a deleted one first: what a crash leaves of it, the next start removes.
+Called by the command line only, which holds the log directory's lock while it removes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.storage.directories.delayed_removal import remove_tree
+from ottla.storage.formats.checkpoint import BrokenFile
+from ottla.storage.formats.layout import (
+    CLUSTER_METADATA_TOPIC,
+    DirectoryKind,
+    TopicPartition,
+    delete_directory_name,
+    parse_partition_directory,
+)
+from ottla.storage.formats.partition_metadata import read_partition_metadata
+from ottla.storage.tools.metadata_topics import MetadataTopics, metadata_topics
+
+if TYPE_CHECKING:
+    from ottla.storage.files.files import Files
+
+
+class StrayReason(Enum):
+    """What the metadata says of the topic of a stray directory."""
+
+    DELETED = "its topic was deleted"
+    OTHER_TOPIC = "a topic of this name is there, with another id"
+    SAME_TOPIC = "its topic is there: it is a second directory of a partition, or of one that the topic has not"
+    NAME_ONLY = "it says no topic id, and a topic of this name is there"
+    UNKNOWN = "the metadata does not know its topic"
+    NO_METADATA = "no metadata log is here that could be asked: --also names the log directory that has it"
+    METADATA_LOG = "the metadata log as it was before a repair"
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """A stray directory. `newest_ms`: when a file in it was last written to, None where there is none."""
+
+    path: Path
+    topic_partition: TopicPartition
+    topic_id: UUID | None
+    size_bytes: int
+    newest_ms: int | None
+    reason: StrayReason
+
+
+def find_strays(files: Files, directory: Path, others: Sequence[Path] = ()) -> Iterator[Stray]:
+    """The stray directories in a log directory, by name. `others`: where the metadata log may be. Raises OSError."""
+    told = next((one for place in (directory, *others) if (one := metadata_topics(files, place)) is not None), None)
+    for name in sorted(files.list_subdirectories(directory)):
+        parsed = parse_partition_directory(name)
+        if parsed is None or parsed.kind is not DirectoryKind.STRAY:
+            continue
+        path = directory / name
+        try:
+            topic_id = read_partition_metadata(files, path)
+        except BrokenFile:
+            topic_id = None
+        names = [one for one in files.list_directory(path) if not files.is_directory(path / one)]
+        yield Stray(
+            path,
+            parsed.topic_partition,
+            topic_id,
+            sum(files.size(path / one) for one in names),
+            max((files.modified_ms(path / one) for one in names), default=None),
+            _reason(told, parsed.topic_partition.topic, topic_id),
+        )
+
+
+def _reason(told: MetadataTopics | None, topic: str, topic_id: UUID | None) -> StrayReason:
+    if topic == CLUSTER_METADATA_TOPIC:
+        return StrayReason.METADATA_LOG
+    if told is None:
+        return StrayReason.NO_METADATA
+    if topic_id is None:
+        return StrayReason.NAME_ONLY if topic in told.ids else StrayReason.UNKNOWN
+    if topic_id in told.removed:
+        return StrayReason.DELETED
+    if topic_id in told.ids.values():
+        return StrayReason.SAME_TOPIC
+    return StrayReason.OTHER_TOPIC if topic in told.ids else StrayReason.UNKNOWN
+
+
+def remove_stray(files: Files, stray: Stray) -> None:
+    """Remove a stray directory for good. Raises OSError; the next start removes what is left of it then."""
+    doomed = stray.path.with_name(delete_directory_name(*stray.topic_partition))
+    files.rename(stray.path, doomed)
+    files.sync_directory(doomed.parent)
+    remove_tree(files, doomed)

@@ -1,0 +1,158 @@
+"""The entries of a segment's two indexes against its batches, which come in one after the other.
+
+An entry of the offset index must point to where a batch begins, and name the last offset of that batch or of one that
+follows before the next entry (Kafka before 4.0 makes one entry for several batches that a follower appends at once). Of
+a message of format v0 or v1 it may name any offset inside: Kafka before 0.11 named the first one.
+An entry of the time index must name the largest timestamp up to the batch that its offset lies in, which is the first
+that has it (of several messages v0 or v1 that are appended at once and have one time, Kafka may name the last).
+
+Only the first findings of an index are told one by one: it is made anew as a whole, and one lost batch may move all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ottla.protocol.records.batch import MAGIC, BatchHeader
+from ottla.storage.files.files import Files
+from ottla.storage.index.index_reading import OFFSET_ENTRY, TIME_ENTRY, read_index
+from ottla.storage.index.time_index import NO_TIMESTAMP
+
+MAX_TOLD: Final = 5
+"""Findings of one index that are told one by one."""
+
+
+class IndexProblem(NamedTuple):
+    """What is wrong with an index file, and with which of its bytes."""
+
+    path: Path
+    position: int | None
+    problem: str
+
+
+class _IndexCheck:
+    def __init__(self, path: Path, entry_bytes: int, problem: str) -> None:
+        self.path = path
+        self._entry_bytes = entry_bytes
+        self._told: list[IndexProblem] = []
+        self._more = 0
+        if problem:
+            self._told.append(IndexProblem(path, None, problem))
+
+    def problems(self) -> Iterator[IndexProblem]:
+        """All that was found; after `end`."""
+        yield from self._told
+        if self._more:
+            yield IndexProblem(self.path, None, f"{self._more} more entries are wrong")
+
+    def _wrong(self, number: int, problem: str) -> None:
+        if len(self._told) < MAX_TOLD:
+            self._told.append(IndexProblem(self.path, number * self._entry_bytes, f"entry {number} {problem}"))
+        else:
+            self._more += 1
+
+
+class OffsetIndexCheck(_IndexCheck):
+    """The offset index of a segment: call `batch` for each batch in order, `hole` where none can be read, `end`."""
+
+    def __init__(self, files: Files, path: Path, base_offset: int) -> None:
+        stored = read_index(files, path, OFFSET_ENTRY)
+        super().__init__(path, OFFSET_ENTRY.size, stored.problem)
+        self._rows = stored.rows if not stored.problem else ()
+        self._base_offset = base_offset
+        self._next = 0
+        self._open: int | None = None
+
+    def batch(self, position: int, header: BatchHeader) -> None:
+        """The next batch."""
+        self._skip_to(position)
+        if self._next < len(self._rows) and self._rows[self._next][1] == position:
+            self._close()
+            self._open = self._next
+            self._next += 1
+        if self._open is not None:
+            offset = self._base_offset + self._rows[self._open][0]
+            is_old = header.magic < MAGIC
+            if header.last_offset == offset or (is_old and header.base_offset <= offset <= header.last_offset):
+                self._open = None
+            elif header.last_offset > offset:
+                self._close()
+
+    def hole(self, end: int) -> None:
+        """Up to `end` nothing can be read: entries that point there cannot be judged."""
+        self._open = None
+        while self._next < len(self._rows) and self._rows[self._next][1] < end:
+            self._next += 1
+
+    def end(self, size_bytes: int) -> None:
+        """The segment ends here."""
+        self._close()
+        while self._next < len(self._rows):
+            self._wrong(self._next, f"points to byte {self._rows[self._next][1]}, the .log ends at {size_bytes}")
+            self._next += 1
+
+    def _skip_to(self, position: int) -> None:
+        while self._next < len(self._rows) and self._rows[self._next][1] < position:
+            self._wrong(self._next, f"points to byte {self._rows[self._next][1]}, where no batch begins")
+            self._next += 1
+
+    def _close(self) -> None:
+        if self._open is not None:
+            relative, position = self._rows[self._open]
+            offset = self._base_offset + relative
+            self._wrong(self._open, f"names offset {offset}, with which no batch from byte {position} on ends")
+            self._open = None
+
+
+class TimeIndexCheck(_IndexCheck):
+    """The time index of a segment; called as `OffsetIndexCheck` is. After a hole timestamps cannot be judged."""
+
+    def __init__(self, files: Files, path: Path, base_offset: int) -> None:
+        stored = read_index(files, path, TIME_ENTRY)
+        super().__init__(path, TIME_ENTRY.size, stored.problem)
+        self._rows = stored.rows if not stored.problem else ()
+        self._base_offset = base_offset
+        self._next = 0
+        self._largest_timestamp = -1
+        self._is_blind = False
+
+    def batch(self, header: BatchHeader) -> None:
+        """The next batch."""
+        before, self._largest_timestamp = self._largest_timestamp, max(self._largest_timestamp, header.max_timestamp)
+        while self._next < len(self._rows):
+            timestamp, relative = self._rows[self._next]
+            offset = self._base_offset + relative
+            if offset > header.last_offset:
+                return
+            self._possible(timestamp, relative)
+            if timestamp != self._largest_timestamp and not self._is_blind:
+                self._wrong(
+                    self._next,
+                    f"says that {timestamp} is the largest timestamp up to offset {offset}, "
+                    f"the batches say {self._largest_timestamp}",
+                )
+            elif header.base_offset <= offset and timestamp <= before and header.magic == MAGIC and not self._is_blind:
+                words = f"says that {timestamp} was first reached at offset {offset}, a batch before that has it"
+                self._wrong(self._next, words)
+            self._next += 1
+
+    def hole(self) -> None:
+        """What cannot be read may have held the largest timestamp."""
+        self._is_blind = True
+
+    def end(self, next_offset: int) -> None:
+        """The segment ends before `next_offset`."""
+        while self._next < len(self._rows):
+            # Entries may also name the base offset of a segment without records: Kafka writes one at a roll.
+            timestamp, relative = self._rows[self._next]
+            self._possible(timestamp, relative)
+            if self._base_offset + relative >= next_offset and timestamp >= 0 and not self._is_blind:
+                offset = self._base_offset + relative
+                self._wrong(self._next, f"names offset {offset}, the segment ends before {next_offset}")
+            self._next += 1
+
+    def _possible(self, timestamp: int, relative: int) -> None:
+        if relative < 0 or timestamp < NO_TIMESTAMP:
+            self._wrong(self._next, f"no entry: timestamp {timestamp}, relative offset {relative}")

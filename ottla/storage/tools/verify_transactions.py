@@ -1,0 +1,115 @@
+"""`.txnindex` files against the markers in the batches: does each say which transactions were aborted?
+
+One that does not say so lets readers of committed records see what was aborted. An index may know more than the
+batches: Kafka's cleaner removes aborted records and their markers, retention the beginning of a transaction. Where
+batches cannot be read nothing is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from ottla.protocol.records.batch import BatchHeader
+from ottla.storage.files.files import Files
+from ottla.storage.formats import layout
+from ottla.storage.producers.transactions import (
+    AbortedTransaction,
+    CorruptTransactionIndex,
+    TransactionReplay,
+    parse_transaction_index,
+)
+from ottla.storage.tools.verify_findings import Finding, Promises
+
+MAX_TOLD: Final = 5
+"""Transactions of one index that are told one by one."""
+
+
+class TransactionCheck:
+    """Call `batch` for each sound batch in order, `hole` where one cannot be read, `end`."""
+
+    def __init__(self, files: Files, directory: Path, promises: Promises, bases: list[int], indexes: list[int]) -> None:
+        self._files = files
+        self._directory = directory
+        self._promises = promises
+        self._bases = bases
+        self._indexes = indexes
+        self._replay = TransactionReplay()
+        self._first_offset: int | None = None
+        self._is_blind = False
+
+    def batch(self, header: BatchHeader, read: Callable[[], bytes]) -> None:
+        """The next sound batch; `read` gives its bytes."""
+        if self._first_offset is None:
+            self._first_offset = header.base_offset
+        self._replay.note(header, read)
+
+    def hole(self) -> None:
+        """What cannot be read may have been a marker."""
+        self._is_blind = True
+
+    def end(self, log_end_offset: int) -> Iterator[Finding]:
+        """The log ends."""
+        for slot, base_offset in enumerate(self._bases):
+            end_offset = self._bases[slot + 1] if slot + 1 < len(self._bases) else log_end_offset
+            expected = {
+                (one.producer_id, one.last_offset): one
+                for one in self._replay.aborted
+                if base_offset <= one.last_offset < end_offset
+            }
+            if base_offset in self._indexes or (expected and not self._is_blind):
+                yield from self._index(base_offset, end_offset, expected)
+
+    def _index(
+        self, base_offset: int, end_offset: int, expected: dict[tuple[int, int], AbortedTransaction]
+    ) -> Iterator[Finding]:
+        path = layout.txn_index_file(self._directory, base_offset)
+        severity = self._promises.severity_at(end_offset - 1)
+        try:
+            data = self._files.read_bytes(path) if base_offset in self._indexes else b""
+            told = {
+                (one.producer_id, one.last_offset): one
+                for one in parse_transaction_index(data, base_offset, end_offset)
+            }
+        except FileNotFoundError:
+            return  # a running broker has replaced it meanwhile
+        except CorruptTransactionIndex as error:
+            yield Finding(severity, path, f"{error} (the broker makes it anew)")
+            return
+        if self._is_blind:
+            return
+        problems = [*self._not_told(expected, told), *self._not_there(expected, told)]
+        for offset, problem in problems[:MAX_TOLD]:
+            yield Finding(severity, path, problem, offset=offset)
+        if len(problems) > MAX_TOLD:
+            yield Finding(severity, path, f"{len(problems) - MAX_TOLD} more transactions are wrong")
+
+    def _not_told(
+        self,
+        expected: dict[tuple[int, int], AbortedTransaction],
+        told: dict[tuple[int, int], AbortedTransaction],
+    ) -> Iterator[tuple[int, str]]:
+        for key, one in expected.items():
+            known = told.get(key)
+            if known is None or known.first_offset > one.first_offset:
+                words = "readers of committed records would get its records"
+                yield one.first_offset, f"it does not say that {_name(one)} was aborted: {words}"
+
+    def _not_there(
+        self,
+        expected: dict[tuple[int, int], AbortedTransaction],
+        told: dict[tuple[int, int], AbortedTransaction],
+    ) -> Iterator[tuple[int, str]]:
+        first_offset = self._first_offset
+        if self._promises.allows_gaps is not False or first_offset is None:
+            return
+        for key, one in told.items():
+            if one.first_offset >= first_offset and (
+                key not in expected or expected[key].first_offset != one.first_offset
+            ):
+                yield one.first_offset, f"it says that {_name(one)} was aborted, the log says otherwise"
+
+
+def _name(one: AbortedTransaction) -> str:
+    return f"the transaction of producer {one.producer_id} from offset {one.first_offset} to {one.last_offset}"

@@ -1,0 +1,173 @@
+"""What a start finds, founds, refuses and raises: the metadata log, the registration, leader epochs, ids, features."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from kit.nodes import DATA, ask, start_node
+from kit.topics import codes, create, record_names
+
+from ottla.broker.catalog.catalog import NewTopic
+from ottla.broker.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
+from ottla.broker.metadata.image import MetadataError
+from ottla.broker.metadata.reading import METADATA_DIRECTORY
+from ottla.broker.metadata.scan import scan_log
+from ottla.protocol.api.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.stored.metadata import (
+    BeginTransactionRecord,
+    PartitionChangeRecord,
+    TopicRecord,
+)
+from ottla.storage.errors import StorageError
+
+METADATA = DATA / METADATA_DIRECTORY
+
+
+def test_a_new_directory_is_founded_as_kafka_formats_one() -> None:
+    node, files, _ = start_node()
+    names = {path.removeprefix("/data/") for path in files.synced_state()}
+    assert {
+        "bootstrap.checkpoint",
+        "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint",
+        "__cluster_metadata-0/quorum-state",
+        "__cluster_metadata-0/partition.metadata",
+        "__cluster_metadata-0/leader-epoch-checkpoint",
+        "__cluster_metadata-0/00000000000000000000.log",
+    } <= names
+    assert b"topic_id: AAAAAAAAAAAAAAAAAAAAAQ" in files.read_bytes(METADATA / "partition.metadata")
+    assert record_names(files) == [
+        [],
+        ["FeatureLevelRecord"] * 2 + ["RegisterBrokerRecord", "BrokerRegistrationChangeRecord"],
+    ]
+    assert node.catalog.finalized_features() == (4, {"metadata.version": 27, "group.version": 1})
+
+
+def test_the_broker_epoch_is_the_offset_of_the_registration() -> None:
+    node, files, clock = start_node()
+    assert node.catalog.node_epoch == 3
+    assert node.catalog.image.brokers[1].broker_epoch == 3
+    node.stop()
+    end_offset = node.catalog.image.end_offset
+    again, _, _ = start_node(files, clock)
+    assert again.catalog.node_epoch == end_offset + 1
+
+
+def test_each_run_is_a_raft_epoch_that_begins_with_a_leader_change() -> None:
+    node, files, clock = start_node()
+    node.stop()
+    start_node(files, clock)
+    epochs = [(header.partition_leader_epoch, header.is_control) for header, _ in scan_log(files, METADATA, 0)]
+    assert epochs == [(1, True), (1, False), (1, False), (2, True), (2, False)]
+    assert b'"leaderEpoch":2' in files.read_bytes(METADATA / "quorum-state")
+
+
+def test_every_run_registers_with_an_incarnation_of_its_own_and_the_directories() -> None:
+    node, files, clock = start_node()
+    first = node.catalog.image.brokers[1]
+    assert first.log_dirs == [directory.id for directory in node.log_manager.directories]
+    assert first.fenced is False
+    node.stop()
+    assert node.catalog.image.brokers[1].fenced is True
+    again, _, _ = start_node(files, clock)
+    assert again.catalog.image.brokers[1].incarnation_id != first.incarnation_id
+
+
+def test_partitions_without_a_metadata_log_refuse_to_start() -> None:
+    node, files, clock = start_node()
+    create(node, NewTopic("orders"))
+    node.stop()
+    for path in list(files.written_state()):
+        if "__cluster_metadata" in path:
+            files.unlink(Path(path))
+    with pytest.raises(StorageError, match="orders-0 is there"):
+        start_node(files, clock)
+    assert files.exists(DATA / "orders-0")
+
+
+def test_a_damaged_metadata_log_refuses_to_start_in_one_line_and_changes_nothing() -> None:
+    node, files, clock = start_node()
+    create(node, NewTopic("orders"))
+    node.stop()
+    log = METADATA / "00000000000000000000.log"
+    content = bytearray(files.read_bytes(log))
+    content[150] ^= 0xFF
+    files.write_atomically(log, bytes(content))
+    with pytest.raises(MetadataError) as caught:
+        start_node(files, clock)
+    assert "\n" not in str(caught.value)
+    assert "damaged at byte" in str(caught.value)
+    assert files.read_bytes(log) == bytes(content)
+    assert files.exists(DATA / "orders-0")
+
+
+def test_a_transaction_that_a_stopped_controller_left_open_is_aborted() -> None:
+    node, files, clock = start_node()
+    node.catalog._journal.append_now([BeginTransactionRecord(), TopicRecord(name="t", topic_id=UUID(int=500))])
+    again, _, _ = start_node(files.crash(random.Random(1)), clock)
+    assert again.catalog.topics == {}
+    assert again.catalog.node_epoch == again.catalog.image.brokers[1].broker_epoch
+    assert codes(create(again, NewTopic("t"))) == [ErrorCode.NONE]
+
+
+def test_the_metadata_of_a_larger_cluster_is_refused() -> None:
+    node, files, clock = start_node()
+    create(node, NewTopic("t"))
+    topic_id = node.catalog.topics["t"].id
+    node.catalog._journal.append_now([PartitionChangeRecord(partition_id=0, topic_id=topic_id, replicas=[1, 2])])
+    node.stop()
+    with pytest.raises(MetadataError, match=r"brokers \[1, 2\]"):
+        start_node(files, clock)
+
+
+def test_a_clean_restart_keeps_leader_epochs_and_an_unclean_one_raises_each_by_one() -> None:
+    node, files, clock = start_node()
+    create(node, NewTopic("t", partitions=2))
+    node.stop()
+    node, _, _ = start_node(files, clock)
+    assert [partition.leader_epoch for partition in node.catalog.topics["t"].partitions if partition] == [0, 0]
+    survivor = files.crash(random.Random(1))
+    node, _, _ = start_node(survivor, clock)
+    assert [partition.leader_epoch for partition in node.catalog.topics["t"].partitions if partition] == [1, 1]
+    log = node.catalog.topics["t"].partitions[1]
+    assert log is not None
+    assert log.log.leader_epoch == 1
+    durable = survivor.crash(random.Random(2))
+    node, _, _ = start_node(durable, clock)
+    assert node.catalog.image.topics["t"].partitions[0].leader_epoch == 2
+
+
+def test_a_wanted_cluster_id_is_taken_and_kept_and_another_one_is_refused() -> None:
+    node, files, clock = start_node(ottla_cluster_id="MkU3OEVBNTcwNTJENDM2Qk")
+    assert node.catalog.cluster_id == "MkU3OEVBNTcwNTJENDM2Qk"
+    node.stop()
+    again, _, _ = start_node(files, clock)
+    assert again.catalog.cluster_id == "MkU3OEVBNTcwNTJENDM2Qk"
+    again.stop()
+    with pytest.raises(StorageError, match="another-one"):
+        start_node(files, clock, ottla_cluster_id="another-one")
+
+
+def test_a_directory_of_an_earlier_version_gets_the_features_that_this_one_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.delitem(INITIAL_LEVELS, "group.version")
+        earlier.delitem(SUPPORTED_FEATURES, "group.version")
+        node, files, clock = start_node()
+        assert node.catalog.finalized_features()[1] == {"metadata.version": 27}
+        node.stop()
+    again, _, _ = start_node(files, clock)
+    assert again.catalog.finalized_features()[1] == {"metadata.version": 27, "group.version": 1}
+
+
+def test_a_feature_that_was_taken_back_stays_so() -> None:
+    node, files, clock = start_node()
+    wish = UpdateFeaturesRequest.FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=2)
+    answer = ask(node, UpdateFeaturesRequest(feature_updates=[wish]), 1)
+    assert isinstance(answer, UpdateFeaturesResponse)
+    assert answer.error_code == ErrorCode.NONE
+    node.stop()
+    again, _, _ = start_node(files, clock)
+    assert again.catalog.finalized_features()[1] == {"metadata.version": 27}

@@ -1,0 +1,195 @@
+"""Wide requests in parts: what is asked of the handlers, in how many turns, and that the answer is the same."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kit.exchange import batch, produce_request
+from kit.fuzz.life import Life
+from kit.fuzz.requests import SERVED
+from kit.fuzz.wide import all_lists, frame_of
+
+from ottla.broker.api import HANDLERS
+from ottla.broker.requests import parts
+from ottla.broker.requests.parts import ELEMENTS_PER_PART, splits
+from ottla.protocol.api import REGISTRY, ApiKey
+from ottla.protocol.api.create_topics import CreateTopicsRequest
+from ottla.protocol.api.list_offsets import ListOffsetsRequest
+from ottla.protocol.api.offset_fetch import OffsetFetchRequest
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
+from ottla.protocol.headers import decode_request_header, encode_request_header
+from ottla.protocol.message import Request, decode, encode
+from ottla.protocol.plan import plan_message
+
+PROPERTIES = {
+    "CREATE_TOPICS v7 topics.assignments",
+    "CREATE_TOPICS v7 topics.assignments.broker_ids",
+    "CREATE_TOPICS v7 topics.configs",
+    "DESCRIBE_CONFIGS v4 resources.configuration_keys",
+    "ALTER_CONFIGS v2 resources.configs",
+    "CREATE_PARTITIONS v3 topics.assignments",
+    "CREATE_PARTITIONS v3 topics.assignments.broker_ids",
+    "INCREMENTAL_ALTER_CONFIGS v1 resources.configs",
+    "ALTER_PARTITION_REASSIGNMENTS v1 topics.partitions.replicas",
+    "ALTER_CLIENT_QUOTAS v1 entries.entity",
+    "ALTER_CLIENT_QUOTAS v1 entries.ops",
+}
+"""Lists of one thing's properties: they mean something together only, and cost little each."""
+Topic, Partition = ListOffsetsRequest.ListOffsetsTopic, ListOffsetsRequest.ListOffsetsPartition
+
+
+@pytest.fixture
+def life() -> Iterator[Life]:
+    with Life(with_kio=False) as one:
+        yield one
+
+
+def ask(life: Life, request: Request, version: int) -> Any:
+    body = encode_request_header(request.message_key, version, 7, "wide") + encode(request, version)
+    told = life.step({"line": 0, "send": struct.pack(">i", len(body)) + body})
+    for _ in range(200):
+        if told:
+            return told[0]
+        told = life.step({"wait_ms": 1})
+    raise AssertionError("no answer")
+
+
+def offsets_of(*topics: tuple[str, int]) -> ListOffsetsRequest:
+    return ListOffsetsRequest(
+        replica_id=-1,
+        topics=[
+            Topic(name=name, partitions=[Partition(partition_index=index, timestamp=-1) for index in range(count)])
+            for name, count in topics
+        ],
+    )
+
+
+def asked_of(monkeypatch: pytest.MonkeyPatch, key: ApiKey) -> list[Any]:
+    """The requests that the handler is given from now on."""
+    seen: list[Any] = []
+    handle = HANDLERS[key]
+
+    def noting(request: Any, context: Any) -> Any:
+        seen.append(request)
+        return handle(request, context)
+
+    monkeypatch.setitem(HANDLERS, key, noting)
+    return seen
+
+
+@pytest.mark.parametrize("shape", [(("plain", 2),), (("plain", 7), ("old", 3), ("none", 11), ("compacted", 1))])
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_the_joined_answer_is_the_answer(
+    shape: tuple[tuple[str, int], ...], most: int, monkeypatch: pytest.MonkeyPatch, life: Life
+) -> None:
+    life._ask(produce_request("plain", batch(3)), 8)
+    whole = ask(life, offsets_of(*shape), 7)
+    monkeypatch.setattr(parts, "ELEMENTS_PER_PART", most)
+    assert ask(life, offsets_of(*shape), 7) == whole
+
+
+def test_a_list_inside_of_a_list_inside_of_a_list_is_joined_again(monkeypatch: pytest.MonkeyPatch, life: Life) -> None:
+    group = OffsetFetchRequest.OffsetFetchRequestGroup
+    topics = OffsetFetchRequest.OffsetFetchRequestTopics
+    request = OffsetFetchRequest(
+        groups=[
+            group(
+                group_id=name,
+                topics=[
+                    topics(name="plain", partition_indexes=list(range(9))),
+                    topics(name="a", partition_indexes=[1]),
+                ],
+            )
+            for name in ("witness", "g")
+        ]
+    )
+    whole = ask(life, request, 8)
+    assert len(whole.groups[0].topics[0].partitions) == 9
+    for most in (1, 2, 4):
+        monkeypatch.setattr(parts, "ELEMENTS_PER_PART", most)
+        assert ask(life, request, 8) == whole
+
+
+def test_each_part_is_bounded_and_others_are_served_between_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = asked_of(monkeypatch, ApiKey.LIST_OFFSETS)
+    with Life(with_kio=False) as life:
+        body = encode_request_header(2, 7, 1, "wide") + encode(offsets_of(("plain", 2600), ("old", 1)), 7)
+        assert life.step({"line": 0, "send": struct.pack(">i", len(body)) + body}) == []
+        rounds = 0
+        while len(seen) < 7:
+            before = len(seen)
+            life.node.run_due()
+            rounds += 1
+            assert len(seen) <= before + 1
+            life.check_witness()
+        assert rounds >= 7
+        weights = [sum(1 + len(topic.partitions) for topic in request.topics) for request in seen]
+        assert max(weights) <= ELEMENTS_PER_PART + 1
+        assert sum(len(topic.partitions) for request in seen for topic in request.topics) == 2601
+
+
+def test_a_connection_that_ends_ends_its_wide_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = asked_of(monkeypatch, ApiKey.LIST_OFFSETS)
+    with Life(with_kio=False) as life:
+        body = encode_request_header(2, 7, 1, "wide") + encode(offsets_of(("plain", 5000)), 7)
+        life.step({"line": 0, "send": struct.pack(">i", len(body)) + body})
+        life.node.run_due()
+        life.step({"line": 0, "drop": True})
+        before = len(seen)
+        for _ in range(20):
+            life.step({"wait_ms": 1})
+        assert len(seen) == before
+
+
+def test_what_is_changed_in_parts_is_changed(monkeypatch: pytest.MonkeyPatch, life: Life) -> None:
+    monkeypatch.setattr(parts, "ELEMENTS_PER_PART", 3)
+    topics = [
+        CreateTopicsRequest.CreatableTopic(
+            name=f"t{number}", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+        )
+        for number in range(10)
+    ]
+    answer = ask(life, CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == [(f"t{number}", 0) for number in range(10)]
+    assert all(f"t{number}" in life.node.catalog.topics for number in range(10))
+
+
+def test_the_lists_that_are_split_are_there_and_so_are_those_of_the_answers() -> None:
+    for key, ways in parts._WIDE.items():
+        api = REGISTRY[key]
+        for way in ways:
+            for message, path in ((api.request, way.asked), (api.response, way.answered)):
+                found = False
+                for version in range(api.min_version, api.max_version + 1):
+                    plan = plan_message(message, version)
+                    for name in path:
+                        field = next((each for each in (*plan.fields, *plan.tagged) if each.name == name), None)
+                        if field is None or not field.is_array:
+                            break
+                        if field.struct is not None:
+                            plan = field.struct
+                    else:
+                        found = True
+                assert found, f"{api.name}: {path}"
+
+
+@pytest.mark.parametrize("key", SERVED, ids=lambda key: key.name)
+def test_a_list_that_is_not_split_may_have_fewer_elements(key: ApiKey) -> None:
+    whole = {
+        str(wide).rpartition(",")[0]
+        for wide in all_lists((key,))
+        if not wide.is_distinct and not _is_split(wide.key, wide)
+    }
+    assert not whole or REGISTRY[key].request.max_elements == MAX_ELEMENTS_IN_ONE_PIECE or whole <= PROPERTIES, whole
+
+
+def _is_split(key: ApiKey, wide: Any) -> bool:
+    frame = frame_of(wide, random.Random(1), 2_000)
+    assert frame is not None
+    api = REGISTRY[key]
+    _, position = decode_request_header(memoryview(frame)[4:])
+    return splits(decode(api.request, memoryview(frame)[4:], wide.version, position)) is not None

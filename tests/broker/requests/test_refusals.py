@@ -1,0 +1,50 @@
+"""Every API that has a handler can be refused as a whole, at every version, whatever was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import Phase, given, settings
+from kit.wire_values import messages
+
+from ottla.broker.api import HANDLERS
+from ottla.broker.requests.refusals import refusal
+from ottla.protocol.api import REGISTRY, Api, ApiKey
+from ottla.protocol.api.produce import ProduceRequest
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Request, Response, Struct, decode, encode
+
+
+def codes_in(struct: Struct) -> Iterator[int]:
+    """Every `error_code` in a response, however deep; those of the top only where the version has them set."""
+    for field in struct.fields():
+        value = getattr(struct, field.name)
+        if field.name == "error_code" and (value or not isinstance(struct, Response)):
+            yield value
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, Struct):
+                yield from codes_in(item)
+
+
+CASES = [
+    pytest.param(api, version, id=f"{api.name}-v{version}")
+    for api in REGISTRY.values()
+    if api.key in HANDLERS and api.key != ApiKey.API_VERSIONS
+    for version in range(api.min_version, api.max_version + 1)
+]
+
+
+@pytest.mark.parametrize(("api", "version"), CASES)
+def test_a_refusal_says_its_code_wherever_something_was_asked(api: Api, version: int) -> None:
+    @settings(max_examples=5, phases=[Phase.generate])
+    @given(request=messages(api.request, version))
+    def check(request: Request) -> None:
+        if isinstance(request, ProduceRequest):
+            request.acks = -1
+        answer = refusal(request, version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no")
+        assert answer is not None
+        arrived = decode(api.response, encode(answer, version), version)
+        assert set(codes_in(arrived)) <= {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+
+    check()

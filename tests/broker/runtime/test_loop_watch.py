@@ -1,0 +1,45 @@
+"""How late the loop comes, by a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.broker.runtime.loop_watch import INTERVAL_S, LoopWatch
+from ottla.broker.runtime.metrics import Histogram
+
+
+class Loop:
+    """`call_later` of a loop whose time stands still."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.planned: list[tuple[float, Callable[[], None]]] = []
+        self.cancelled = 0
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Loop:
+        self.planned.append((self.now_s + delay_s, callback))
+        return self
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+    def run_late(self, late_s: float) -> None:
+        due_s, callback = self.planned.pop()
+        self.now_s = due_s + late_s
+        callback()
+
+
+def test_each_look_is_a_sample_of_how_late_it_came_and_plans_the_next() -> None:
+    loop, lag = Loop(), Histogram()
+    LoopWatch(lag, loop.call_later, now_s=lambda: loop.now_s)
+    for late_s in (0.0, 0.25, 0.001):
+        loop.run_late(late_s)
+    assert lag.count == 3
+    assert 249_000 <= lag.max_us <= 251_000
+    assert loop.planned[0][0] == loop.now_s + INTERVAL_S
+
+
+def test_a_stopped_watch_asks_no_more() -> None:
+    loop = Loop()
+    LoopWatch(Histogram(), loop.call_later, now_s=lambda: loop.now_s).stop()
+    assert loop.cancelled == 1

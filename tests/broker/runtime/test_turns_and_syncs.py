@@ -1,0 +1,433 @@
+"""Decisions 2, 3 and 9: one append per log and turn, what acknowledgements wait for, and what may be seen when."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import random
+import weakref
+from collections.abc import Sequence
+
+import pytest
+from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
+from kit.nodes import start_node
+
+from ottla.broker.node import Node
+from ottla.broker.runtime.disk import POSTPONED_MS
+from ottla.protocol.api.api_versions import ApiVersionsRequest
+from ottla.protocol.api.fetch import FetchResponse
+from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.protocol.api.produce import ProduceResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.storage.log.append import AppendEntry, AppendResult
+from ottla.storage.log.log import Log
+from ottla.storage.log.sync import SyncTicket
+
+
+def appends_of(node: Node, topic: str, index: int = 0) -> list[int]:
+    """How many batches each append call to the partition's log takes from now on."""
+    log = node.catalog.topics[topic].partitions[index].log
+    counts: list[int] = []
+    original = log.append_batches
+
+    def counting(entries: Sequence[AppendEntry], now_ms: int) -> object:
+        counts.append(len(entries))
+        return original(entries, now_ms)
+
+    log.append_batches = counting  # type: ignore[method-assign]  # a spy
+    return counts
+
+
+def first(response: object) -> ProduceResponse.PartitionProduceResponse:
+    assert isinstance(response, ProduceResponse)
+    return response.responses[0].partition_responses[0]
+
+
+def latest(topic: str) -> ListOffsetsRequest:
+    partition = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    return ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[partition])]
+    )
+
+
+def offset_of(response: object) -> int:
+    assert isinstance(response, ListOffsetsResponse)
+    return response.topics[0].partitions[0].offset
+
+
+@pytest.fixture
+def node() -> Node:
+    node, _, _ = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "t")
+    return node
+
+
+@pytest.fixture
+def synced_node() -> Node:
+    node, _, _ = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    return node
+
+
+def test_the_batches_of_one_turn_reach_the_log_in_one_call(node: Node) -> None:
+    counts = appends_of(node, "t")
+    clients = [Exchange(node) for _ in range(4)]
+    for client in clients:
+        for _ in range(5):
+            client.send(produce_request("t", batch(2)), 9)
+    assert counts == []
+    node.turn.end()
+    assert counts == [20]
+    offsets = [first(reply).base_offset for client in clients for _, reply in client.replies()]
+    assert sorted(offsets) == list(range(0, 40, 2))
+    assert all(client.transport.sends == 1 for client in clients)
+
+
+def test_whoever_looks_at_the_log_sees_what_was_produced_before_in_the_same_turn(node: Node) -> None:
+    counts = appends_of(node, "t")
+    client = Exchange(node)
+    client.send(produce_request("t", batch(3)), 9)
+    client.send(latest("t"), 7)
+    client.send(produce_request("t", batch(3)), 9)
+    client.send(fetch_request("t", 3), 12)
+    node.turn.end()
+    replies = [reply for _, reply in client.replies()]
+    assert counts == [1, 1]
+    assert offset_of(replies[1]) == 3
+    fetched = replies[3]
+    assert isinstance(fetched, FetchResponse)
+    assert fetched.responses[0].partitions[0].high_watermark == 6
+
+
+def test_a_refused_batch_does_not_hold_up_the_others_of_its_turn(node: Node) -> None:
+    client = Exchange(node)
+    broken = bytearray(batch(2))
+    broken[-1] ^= 1
+    for records in (batch(2), bytes(broken), batch(2)):
+        client.send(produce_request("t", records), 9)
+    node.turn.end()
+    results = [(first(reply).error_code, first(reply).base_offset) for _, reply in client.replies()]
+    assert results == [(0, 0), (ErrorCode.CORRUPT_MESSAGE, -1), (0, 2)]
+
+
+def test_acks_all_waits_for_the_sync_and_acks_1_does_not(synced_node: Node) -> None:
+    eager, careful = Exchange(synced_node), Exchange(synced_node)
+    eager.send(produce_request("t", batch(), acks=1), 9)
+    careful.send(produce_request("t", batch(), acks=-1), 9)
+    synced_node.turn.end()
+    assert first(eager.reply()).base_offset == 0
+    assert careful.replies() == []
+    synced_node.settle()
+    assert first(careful.reply()).base_offset == 1
+
+
+def test_one_sync_serves_everybody_who_waits(synced_node: Node) -> None:
+    clients = [Exchange(synced_node) for _ in range(10)]
+    syncs = synced_node.metrics.syncs.count
+    for client in clients:
+        client.send(produce_request("t", batch()), 9)
+    synced_node.settle()
+    assert synced_node.metrics.syncs.count == syncs + 1
+    assert sorted(first(client.reply()).base_offset for client in clients) == list(range(10))
+
+
+def test_what_is_not_synced_is_not_seen(synced_node: Node) -> None:
+    client = Exchange(synced_node)
+    client.send(produce_request("t", batch(5), acks=1), 9)
+    synced_node.turn.end()
+    client.replies()
+    client.send(fetch_request("t", 0), 12)
+    synced_node.turn.end()
+    fetched = client.reply()
+    assert isinstance(fetched, FetchResponse)
+    assert (fetched.responses[0].partitions[0].high_watermark, len(fetched.responses[0].partitions[0].records)) == (
+        0,
+        0,
+    )
+    synced_node.settle()
+    fetched = client.ask(fetch_request("t", 0), 12)
+    assert isinstance(fetched, FetchResponse)
+    assert fetched.responses[0].partitions[0].high_watermark == 5
+
+
+def test_latest_awaits_the_sync_of_the_log_end_it_saw(synced_node: Node) -> None:
+    client = Exchange(synced_node)
+    client.send(produce_request("t", batch(5), acks=1), 9)
+    client.send(latest("t"), 7)
+    synced_node.turn.end()
+    assert [correlation_id for correlation_id, _ in client.replies()] == [1]
+    synced_node.settle()
+    assert offset_of(client.reply()) == 5
+
+
+def test_later_requests_start_behind_a_produce_that_waits_and_are_answered_after_it(synced_node: Node) -> None:
+    client = Exchange(synced_node)
+    client.send(produce_request("t", batch()), 9)
+    client.send(ApiVersionsRequest(), 0)
+    synced_node.turn.end()
+    assert client.replies() == []
+    synced_node.settle()
+    assert [correlation_id for correlation_id, _ in client.replies()] == [1, 2]
+
+
+def test_a_sync_that_takes_too_long_times_out_the_request_and_not_the_record() -> None:
+    node, _, clock = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    client = Exchange(node)
+    client.send(produce_request("t", batch(), timeout_ms=1000), 9)
+    client.send(produce_request("t", batch(), timeout_ms=5000), 9)
+    node.turn.end()
+    clock.advance(999)
+    node.run_due()
+    assert client.replies() == []
+    clock.advance(1)
+    node.run_due()
+    assert first(client.reply()).error_code == ErrorCode.REQUEST_TIMED_OUT
+    node.settle()
+    assert first(client.reply()).base_offset == 1
+    assert offset_of(client.ask(latest("t"), 7)) == 2
+
+
+def test_a_failed_sync_is_told_to_all_who_wait_and_is_never_tried_again() -> None:
+    node, files, _ = start_node(ottla_acks_all="sync")
+    make_topic(node, "t", 2)
+    clients = [Exchange(node) for _ in range(2)]
+    for index, client in enumerate(clients):
+        client.send(produce_request("t", batch(), partition=index), 9)
+    node.turn.end()
+    files.fail("fdatasync", "*t-0*", errno.EIO)
+    node.settle()
+    assert [first(client.reply()).error_code for client in clients] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    files.heal()
+    again = clients[0].ask(produce_request("t", batch()), 9)
+    assert first(again).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert node.log_manager.directories[0].is_offline
+    fetched = clients[0].ask(fetch_request("t", 0), 12)
+    assert isinstance(fetched, FetchResponse)
+    assert fetched.responses[0].partitions[0].error_code == 0
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+def test_a_sync_that_cannot_begin_for_want_of_a_descriptor_is_waited_for(code: int) -> None:
+    """The disk has not failed: who waits goes on waiting, logs that need no descriptor are synced all the same."""
+    node, files, clock = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    make_topic(node, "u")
+    client = Exchange(node)
+    client.ask(produce_request("u", batch()), 9)  # its directory's name is on disk now, that of t is not
+    lacking = files.fail("sync_directory", "*", code, times=None)
+    client.send(produce_request("u", batch()), 9)
+    client.send(produce_request("t", batch()), 9)
+    node.turn.end()
+    node.settle()
+    assert [first(reply).base_offset for _, reply in client.replies()] == [1]
+    for _ in range(2):
+        clock.advance(POSTPONED_MS)
+        node.run_due()
+        node.settle()
+    assert client.replies() == []
+    assert node.log_manager.directories[0].is_online
+    files.heal(lacking)
+    clock.advance(POSTPONED_MS)
+    node.run_due()
+    node.settle()
+    assert [first(reply).base_offset for _, reply in client.replies()] == [0]
+    later, _, _ = start_node(files.crash(random.Random(1)))
+    assert offset_of(Exchange(later).ask(latest("t"), 7)) == 1
+
+
+def test_who_waits_for_a_sync_that_could_not_begin_is_served_by_the_next_round() -> None:
+    node, files, _ = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    clients = [Exchange(node) for _ in range(2)]
+    clients[0].send(produce_request("t", batch()), 9)
+    node.turn.end()
+    files.fail("sync_directory", "*", errno.EMFILE)
+    node.settle()
+    assert first(clients[1].ask(produce_request("t", batch()), 9)).base_offset == 1
+    assert first(clients[0].reply()).base_offset == 0
+
+
+def test_who_waits_for_a_sync_that_could_not_begin_hears_of_the_deletion_of_the_topic() -> None:
+    node, files, clock = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    client = Exchange(node)
+    client.send(produce_request("t", batch()), 9)
+    node.turn.end()
+    files.fail("sync_directory", "*/t-0", errno.EMFILE, times=None)
+    node.settle()
+    node.catalog.delete_topics(["t"], lambda _: None)
+    node.settle()
+    assert first(client.reply()).error_code != ErrorCode.NONE
+    clock.advance(POSTPONED_MS)
+    node.run_due()
+    node.settle()
+    assert node.log_manager.directories[0].is_online
+
+
+@pytest.mark.parametrize("call", ["fdatasync", "sync_directory"])
+def test_a_sync_that_failed_for_want_of_memory_is_a_failed_one(call: str) -> None:
+    """Only where nothing was opened nothing was tried."""
+    node, files, _ = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    client = Exchange(node)
+    client.send(produce_request("t", batch()), 9)
+    node.turn.end()
+    files.fail(call, "*/t-0*", errno.ENOMEM)
+    node.settle()
+    assert first(client.reply()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert node.log_manager.directories[0].is_offline
+
+
+def test_a_duplicate_is_answered_no_earlier_than_its_original(synced_node: Node) -> None:
+    client = Exchange(synced_node)
+    records = batch(producer_id=7, producer_epoch=0, base_sequence=0)
+    client.send(produce_request("t", records), 9)
+    client.send(produce_request("t", records), 9)
+    synced_node.turn.end()
+    assert client.replies() == []
+    synced_node.settle()
+    assert [first(reply).base_offset for _, reply in client.replies()] == [0, 0]
+    assert offset_of(client.ask(latest("t"), 7)) == 1
+
+
+def test_flush_messages_holds_the_acknowledgement_until_the_sync() -> None:
+    node, _, _ = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "t", flush_messages="2")
+    client = Exchange(node)
+    client.send(produce_request("t", batch(), acks=1), 9)
+    node.turn.end()
+    assert first(client.reply()).base_offset == 0
+    client.send(produce_request("t", batch(), acks=1), 9)
+    node.turn.end()
+    assert client.replies() == []
+    node.settle()
+    assert first(client.reply()).base_offset == 1
+
+
+def test_flush_ms_syncs_after_its_time_and_nobody_waits_for_it() -> None:
+    node, _, clock = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "t", flush_ms="500")
+    client = Exchange(node)
+    client.send(produce_request("t", batch()), 9)
+    node.turn.end()
+    assert first(client.reply()).base_offset == 0
+    log = node.catalog.topics["t"].partitions[0].log
+    assert log.synced_offset == 0
+    clock.advance(500)
+    node.run_due()
+    node.settle()
+    assert log.synced_offset == 1
+
+
+def test_a_deleted_topic_answers_those_who_wait_on_it() -> None:
+    node, _, _ = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    producer, poller = Exchange(node), Exchange(node)
+    poller.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
+    node.turn.end()
+    node.catalog.delete_topics(["t"], lambda _: None)
+    node.settle()
+    fetched = poller.reply()
+    assert isinstance(fetched, FetchResponse)
+    assert fetched.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    refused = producer.ask(produce_request("t", batch()), 9)
+    assert first(refused).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_what_acks_all_promised_survives_the_loss_of_everything_unsynced() -> None:
+    node, files, _ = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    client = Exchange(node)
+    for _ in range(5):
+        assert first(client.ask(produce_request("t", batch(3)), 9)).error_code == 0
+    client.send(produce_request("t", batch(3), acks=1), 9)
+    node.turn.end()
+    after, _, _ = start_node(files.crash(random.Random(3)))
+    end_offset = offset_of(Exchange(after).ask(latest("t"), 7))
+    assert end_offset in (15, 18)
+
+
+def test_a_bug_in_one_partitions_answers_keeps_no_other_batch_beyond_the_turn() -> None:
+    """Left behind, it would be appended from a receive buffer that holds somebody else's bytes by then."""
+    node, _, _ = start_node()
+    make_topic(node, "t", 2)
+    broken, sound = node.catalog.topics["t"].partitions
+
+    class Broken:
+        def appended(self, index: int, result: AppendResult) -> None:
+            raise ValueError("a bug")
+
+    broken.gather(AppendEntry(memoryview(bytearray(batch())), 9), Broken(), 0)
+    client = Exchange(node)
+    client.send(produce_request("t", batch(), partition=1), 9)
+    client.end_turn()
+    assert sound.log.log_end_offset == 1
+    node.settle()
+    assert first(client.reply()).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("where", ["beginning", "running"])
+def test_a_bug_in_one_logs_sync_leaves_nobody_of_the_round_without_an_answer(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that ended with it would answer no round of the directory any more."""
+    node, _, _ = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    make_topic(node, "u")
+    log = node.catalog.topics["t"].partitions[0].log  # type: ignore[union-attr]
+    begin = type(log).begin_sync
+
+    def bug(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    def with_bug(one: Log) -> SyncTicket | None:
+        if one is log and where == "beginning":
+            bug()
+        ticket = begin(one)
+        if one is log and ticket is not None:
+            ticket._steps = [bug]
+        return ticket
+
+    monkeypatch.setattr(type(log), "begin_sync", with_bug)
+    client = Exchange(node)
+    client.send(produce_request("t", batch(1)), 9)
+    client.send(produce_request("u", batch(1)), 9)
+    node.turn.end()
+    node.settle()
+    answers = [first(reply).error_code for _, reply in client.replies()]
+    assert answers[0] == ErrorCode.KAFKA_STORAGE_ERROR
+    assert len(answers) == 2
+    assert "a bug" in str(log.error)
+
+
+def test_requests_that_wait_leave_no_turn_open_which_would_seem_long_to_those_that_come_later() -> None:
+    node, _, clock = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "t")
+    producer, *consumers = (Exchange(node) for _ in range(3))
+    producer.ask(produce_request("t", batch()), 9)
+    for consumer in consumers:
+        consumer.send(fetch_request("t", 1, max_wait_ms=60_000), 12)
+        if node.turn.has_work:  # as the loop does when it has read all sockets
+            node.turn.end()
+        clock.advance(50)
+    producer.send(produce_request("t", batch()), 9)
+    assert not producer.transport.is_paused
+    node.settle()
+    assert len(producer.replies()) == 1
+    assert [len(consumer.replies()) for consumer in consumers] == [1, 1]
+
+
+def test_a_connection_that_has_ended_is_let_go_of_at_once_with_all_it_remembered(node: Node) -> None:
+    client = Exchange(node)
+    for _ in range(2):
+        client.ask(produce_request("t", batch()), 9)
+        client.ask(fetch_request("t", 0), 12)
+    ended = weakref.ref(client.connection)
+    gc.disable()
+    try:
+        client.connection.connection_lost(None)
+        del client
+        assert ended() is None, gc.get_referrers(ended())
+    finally:
+        gc.enable()

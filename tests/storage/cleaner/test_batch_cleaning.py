@@ -1,0 +1,191 @@
+"""What stays of one batch: its header's fields, its tombstones, and batches without records."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.protocol.records.batch import (
+    HEADER_BYTES,
+    Compression,
+    CorruptBatch,
+    crc_matches,
+    decode_batch,
+    encode_batch,
+    parse_header,
+    set_log_append_time,
+    set_offset_and_epoch,
+)
+from ottla.protocol.records.record import Record
+from ottla.storage.cleaner.batch_cleaning import BatchCleaning, put_keys
+from ottla.storage.cleaner.offset_map import OffsetMap
+
+NOW_MS = 1_700_000_000_000
+RETENTION_MS = 5_000
+
+
+def batch_of(*records: tuple[bytes | None, bytes | None], stamp_ms: int = NOW_MS, **fields: object) -> bytearray:
+    made = [Record(number, stamp_ms + 10 * number, key, value) for number, (key, value) in enumerate(records)]
+    batch = encode_batch(made, **fields)
+    set_offset_and_epoch(batch, 100, 3)
+    return batch
+
+
+def newest(**offsets: int) -> OffsetMap:
+    told = OffsetMap(1 << 16, 0.9, 100)
+    for key, offset in offsets.items():
+        told.put(key.encode(), offset)
+    told.latest_offset = 1000
+    return told
+
+
+def apply(
+    batch: bytes | bytearray, offsets: OffsetMap, *, now_ms: int = NOW_MS, end_offset: int = -1, last: int | None = None
+) -> bytes | bytearray | None:
+    cleaning = BatchCleaning(
+        offsets,
+        now_ms=now_ms,
+        delete_retention_ms=RETENTION_MS,
+        end_offset=end_offset,
+        last_offset_of=lambda _: last,
+        max_decompressed_bytes=1 << 20,
+        pause=lambda: None,
+    )
+    return cleaning.apply(bytes(batch), parse_header(batch))
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+def test_what_a_batch_says_of_itself_stays_whatever_goes_out_of_it(compression: Compression) -> None:
+    batch = batch_of(
+        (b"a", b"1"),
+        (b"b", b"2"),
+        (b"a", b"3"),
+        compression=compression,
+        producer_id=9,
+        producer_epoch=2,
+        base_sequence=5,
+    )
+    kept = apply(batch, newest(a=102, b=500))
+    assert kept is not None
+    header, old = parse_header(kept), parse_header(batch)
+    assert header._replace(batch_length=0, crc=0, record_count=0, base_timestamp=0) == old._replace(
+        batch_length=0, crc=0, record_count=0, base_timestamp=0
+    )
+    assert crc_matches(kept, header)
+    assert decode_batch(kept) == [Record(102, NOW_MS + 20, b"a", b"3")]
+    assert header.base_timestamp == NOW_MS + 20
+
+
+def test_the_largest_timestamp_is_that_of_the_records_that_stay() -> None:
+    kept = apply(batch_of((b"a", b"1"), (b"b", b"2")), newest(a=100, b=500))
+    assert kept is not None
+    assert parse_header(kept).max_timestamp == NOW_MS
+
+
+def test_a_batch_of_which_everything_stays_is_the_same_object() -> None:
+    batch = bytes(batch_of((b"a", b"1"), (b"b", b"2")))
+    assert apply(batch, newest(a=100, b=101)) == batch
+
+
+def test_a_batch_of_which_nothing_stays_goes() -> None:
+    assert apply(batch_of((b"a", b"1")), newest(a=500)) is None
+
+
+def test_records_behind_the_map_stay_whatever_it_says() -> None:
+    offsets = newest(a=500)
+    offsets.latest_offset = 99
+    assert apply(batch_of((b"a", b"1")), offsets) is not None
+
+
+def test_a_record_without_a_key_goes() -> None:
+    kept = apply(batch_of((None, b"1"), (b"b", b"2")), newest(b=101))
+    assert kept is not None
+    assert [record.key for record in decode_batch(kept)] == [b"b"]
+
+
+def test_a_tombstone_gets_its_horizon_first_and_goes_behind_it() -> None:
+    offsets = newest(a=100, b=101)
+    marked = apply(batch_of((b"a", None), (b"b", b"2")), offsets)
+    assert marked is not None
+    header = parse_header(marked)
+    assert header.has_delete_horizon
+    assert header.base_timestamp == NOW_MS + RETENTION_MS
+    assert header.max_timestamp == NOW_MS + 10
+    assert [(record.timestamp, record.value) for record in decode_batch(marked)] == [
+        (NOW_MS, None),
+        (NOW_MS + 10, b"2"),
+    ]
+    assert apply(marked, offsets, now_ms=NOW_MS + RETENTION_MS - 1) == bytes(marked)
+    later = apply(marked, offsets, now_ms=NOW_MS + RETENTION_MS)
+    assert later is not None
+    assert decode_batch(later) == [Record(101, NOW_MS + 10, b"b", b"2")]
+    assert parse_header(later).has_delete_horizon  # as Kafka leaves it
+    assert parse_header(later).base_timestamp == NOW_MS + RETENTION_MS
+
+
+def test_log_append_time_stays_the_time_of_every_record() -> None:
+    batch = batch_of((b"a", b"1"), (b"b", None), (b"c", b"3"))
+    set_log_append_time(batch, NOW_MS + 77)
+    kept = apply(batch, newest(a=500, b=101, c=102))
+    assert kept is not None
+    header = parse_header(kept)
+    assert (header.is_log_append_time, header.max_timestamp) == (True, NOW_MS + 77)
+    assert [record.timestamp for record in decode_batch(kept)] == [NOW_MS + 77] * 2
+
+
+@pytest.mark.parametrize(("last", "end_offset", "stays"), [(101, -1, True), (500, -1, False), (None, 102, True)])
+def test_the_last_batch_of_a_producer_and_of_a_cleaning_outlive_their_records(
+    last: int | None, end_offset: int, stays: bool
+) -> None:
+    batch = batch_of((b"a", b"1"), (b"b", b"2"), producer_id=9, producer_epoch=2, base_sequence=5)
+    kept = apply(batch, newest(a=500, b=500), last=last, end_offset=end_offset)
+    assert (kept is not None) is stays
+    if kept is not None:
+        header = parse_header(kept)
+        assert len(kept) == HEADER_BYTES
+        assert crc_matches(kept, header)
+        assert (header.base_offset, header.last_offset, header.last_sequence) == (100, 101, 6)
+        assert (header.record_count, header.base_timestamp, header.max_timestamp) == (0, -1, NOW_MS + 10)
+        again = bytes(kept)
+        assert apply(again, newest(), last=last, end_offset=end_offset) == again
+        assert apply(again, newest(), last=500) is None
+
+
+@pytest.mark.parametrize("bits", [{"is_control": True}, {"is_transactional": True}])
+def test_transactions_and_markers_are_kept_and_supersede_nothing(bits: dict[str, bool]) -> None:
+    batch = bytes(batch_of((b"a", b"1"), **bits))
+    assert apply(batch, newest(a=500)) == batch
+    offsets = newest()
+    assert put_keys(offsets, batch, parse_header(batch), 0, 1 << 20, lambda: None)
+    assert len(offsets) == 0
+
+
+@pytest.mark.parametrize("bits", [{}, {"is_control": True}])
+def test_damage_is_not_packed_anew(bits: dict[str, bool]) -> None:
+    batch = batch_of((b"a", b"1"), **bits)
+    batch[-3] ^= 1
+    with pytest.raises(CorruptBatch):
+        apply(batch, newest(a=500))
+    with pytest.raises(CorruptBatch):
+        put_keys(newest(), bytes(batch), parse_header(batch), 0, 1 << 20, lambda: None)
+
+
+def test_only_keys_from_the_first_dirty_offset_on_are_put() -> None:
+    offsets = newest()
+    offsets.latest_offset = -1
+    batch = bytes(batch_of((b"a", b"1"), (b"b", b"2")))
+    assert put_keys(offsets, batch, parse_header(batch), 101, 1 << 20, lambda: None)
+    assert (offsets.get(b"a"), offsets.get(b"b"), offsets.latest_offset) == (-1, 101, 101)
+
+
+@pytest.mark.parametrize("length", range(1, 14))
+def test_records_that_do_not_fit_their_batch_are_damage(length: int) -> None:
+    from ottla.storage.cleaner.raw_records import raw_records
+
+    data = bytes(batch_of((b"key", b"value!")))[HEADER_BYTES:]
+    assert len(list(raw_records(data, 1))) == 1
+    with pytest.raises(CorruptBatch):
+        list(raw_records(data[:length], 1))
+    with pytest.raises(CorruptBatch):
+        list(raw_records(data, 2))
+    with pytest.raises(CorruptBatch):
+        list(raw_records(data + b"\0", 1))
