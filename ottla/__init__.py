@@ -1,16 +1,15 @@
 """Ottla: a Kafka broker that you pip install, and the blocking client: `from ottla import Producer, Consumer, Admin`.
 
-The client is imported when one of its names is asked for (PEP 562): `import ottla` alone imports nothing.
+The client is imported when one of its names is asked for (PEP 562): `import ottla` alone imports its version only.
 """
 
 from __future__ import annotations
 
+from ottla.version import __version__
+
 TYPE_CHECKING = False  # as type checkers know it; `typing` itself would be an import
 if TYPE_CHECKING:
     from ottla.client.blocking import Admin, Consumer, Producer
-
-__version__ = "0.1.0.dev0"
-"""Said here only: the package's metadata take it from here. Asking importlib.metadata costs a start 20 ms."""
 
 __all__ = ["Admin", "Consumer", "Producer", "__version__"]
 

@@ -20,7 +20,6 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from ottla import __version__
 from ottla.broker.http_port import HttpPort
 from ottla.broker.net.connections import Connections
 from ottla.broker.net.listening import StartError, bind, explain, shown
@@ -30,6 +29,7 @@ from ottla.broker.runtime.descriptors import LEAST_DESCRIPTORS, RAISED_BY, descr
 from ottla.broker.runtime.loop_watch import LoopWatch
 from ottla.broker.runtime.threads import ThreadStarter
 from ottla.storage.tools.counted import counted
+from ottla.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,6 +14,7 @@ from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
 from ottla.cli.parameters import Option
+from ottla.cli.partitions import choose_partitions
 from ottla.cli.tables import table_lines
 
 if TYPE_CHECKING:
@@ -326,8 +327,6 @@ def delete(group_ids: tuple[str, ...], servers: str, topics: tuple[str, ...]) ->
     async def delete_all(admin: Admin) -> list[str]:
         if not topics:
             return await _delete_groups(admin, group_ids)
-        from ottla.cli.groups_reset import choose_partitions
-
         done: list[str] = []
         for group_id in group_ids:
             committed = (await admin.list_group_offsets({group_id: None}))[group_id]

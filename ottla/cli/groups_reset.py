@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +12,7 @@ from ottla.cli.failures import Failure
 from ottla.cli.groups import NONE, work_on_groups
 from ottla.cli.offset_reset import Reset, ResetTo, plan_reset
 from ottla.cli.parameters import Number
+from ottla.cli.partitions import choose_partitions
 from ottla.cli.show import parse_time
 from ottla.cli.tables import table_lines
 from ottla.storage.tools.counted import counted
@@ -101,20 +101,6 @@ def reset(
 def _row(partition: TopicPartition, reset: Reset) -> tuple[object, ...]:
     committed = NONE if reset.committed is None else f"{reset.committed:,}"
     return (*partition, committed, reset.offset, reset.end - reset.offset, reset.remark)
-
-
-def choose_partitions(topics: Iterable[str]) -> list[Callable[[TopicPartition], bool]]:
-    """What each `TOPIC` or `TOPIC:P,P` means, as a question about a partition. Raises click.BadParameter."""
-    return [_chooser(text) for text in topics]
-
-
-def _chooser(text: str) -> Callable[[TopicPartition], bool]:
-    topic, colon, numbers = text.partition(":")
-    items = numbers.split(",") if colon else []
-    if not topic or not all(item.isdecimal() for item in items):
-        raise click.BadParameter(f"{text!r} is not TOPIC or TOPIC:P,P, such as orders:0,2", param_hint="--topic")
-    chosen = {int(item) for item in items}
-    return lambda one: one.topic == topic and (not chosen or one.partition in chosen)
 
 
 async def _require_no_members(admin: Admin, group_id: str) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import click
 
-from ottla import __version__
 from ottla.cli.lazy import LazyGroup
+from ottla.version import __version__
 
 
 def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:

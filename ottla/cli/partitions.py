@@ -1,15 +1,20 @@
-"""`TOPIC-N` on the command line: a partition by the name of its directory, such as orders-0."""
+"""Partitions on the command line: `TOPIC-N`, the name of a directory such as orders-0, and `TOPIC[:P,P]`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ottla.storage.formats.layout import DirectoryKind, TopicPartition, parse_partition_directory
 
+if TYPE_CHECKING:
+    from ottla import client
+
 DEFAULT_LOG_DIRECTORY = Path("data")
-"""Where `ottla serve` keeps its data unless it is told otherwise."""
+"""Where `ottla serve` keeps its data unless `log.dirs` says otherwise."""
 
 
 def parse_partition(text: str) -> TopicPartition | None:
@@ -31,3 +36,17 @@ def find_partition(text: str, log_directory: Path | None) -> tuple[Path, TopicPa
     path = Path(text)
     partition = require_partition(path.name)
     return log_directory or (path.parent if "/" in text else DEFAULT_LOG_DIRECTORY), partition
+
+
+def choose_partitions(topics: Iterable[str]) -> list[Callable[[client.TopicPartition], bool]]:
+    """What each `TOPIC` or `TOPIC:P,P` means, as a question about a partition. Raises click.BadParameter."""
+    return [_chooser(text) for text in topics]
+
+
+def _chooser(text: str) -> Callable[[client.TopicPartition], bool]:
+    topic, colon, numbers = text.partition(":")
+    items = numbers.split(",") if colon else []
+    if not topic or not all(item.isdecimal() for item in items):
+        raise click.BadParameter(f"{text!r} is not TOPIC or TOPIC:P,P, such as orders:0,2", param_hint="--topic")
+    chosen = {int(item) for item in items}
+    return lambda one: one.topic == topic and (not chosen or one.partition in chosen)

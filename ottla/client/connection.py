@@ -17,7 +17,6 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-import ottla
 from ottla.client.errors import ClientTimeout, ConnectionLost, KafkaError, UnsupportedByBroker
 from ottla.client.metrics import ConnectionMetrics
 from ottla.protocol.api import REGISTRY, ApiKey
@@ -26,13 +25,14 @@ from ottla.protocol.errors import ErrorCode, MalformedMessage
 from ottla.protocol.framing import SIZE_BYTES, frame, frame_size_bytes
 from ottla.protocol.headers import decode_response_header, encode_request_header
 from ottla.protocol.message import Request, Response, decode, encode_buffers
+from ottla.version import __version__
 
 if TYPE_CHECKING:
     from ottla.client.options import ClientOptions
     from ottla.protocol.types import Buffer
 
 SOFTWARE_NAME = "ottla"
-SOFTWARE_VERSION = ottla.__version__.replace("+", "-")
+SOFTWARE_VERSION = __version__.replace("+", "-")
 """The package's version, in the characters that brokers allow (KIP-511)."""
 _HEAD_BYTES = 64 * 1024
 _FIRST_BODY_BYTES = 1024 * 1024

@@ -7,10 +7,7 @@ effect, its declaration says. Here are values that contradict each other.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from ottla.config.broker import BrokerConfig
+from typing import Final, Protocol
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 """As Kafka's controller: more in one request would be one huge batch and a long silence."""
@@ -18,7 +15,20 @@ _GROUPS = "consumer groups cannot be used"
 _TOPICS = "a topic that is created without a number of partitions is refused"
 
 
-def conflicts(config: BrokerConfig) -> Iterator[str]:
+class ComparedKeys(Protocol):
+    """The keys of a `BrokerConfig` that are compared here."""
+
+    message_max_bytes: int
+    socket_request_max_bytes: int
+    log_segment_bytes: int
+    offsets_topic_num_partitions: int
+    num_partitions: int
+    ottla_max_partitions: int
+    max_connections: int
+    values: dict[str, object]
+
+
+def conflicts(config: ComparedKeys) -> Iterator[str]:
     """What of this configuration cannot work, and why."""
     message_bytes = config.message_max_bytes
     if message_bytes > config.socket_request_max_bytes:

@@ -10,7 +10,6 @@ Any OSError (TimeoutError, refused, reset), and BrokerUnavailable when the peer 
 
 from __future__ import annotations
 
-import importlib.metadata
 import socket
 import time
 from collections import deque
@@ -26,6 +25,7 @@ from ottla.protocol.headers import decode_response_header, encode_request_header
 from ottla.protocol.message import Request, Response, decode, encode_buffers
 from ottla.spark.errors import BrokerUnavailable, ProtocolFailure
 from ottla.spark.varints import PADDING_BYTES
+from ottla.version import __version__
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -37,7 +37,7 @@ MAX_RESPONSE_BYTES = 512 * 1024 * 1024
 """Far above what a Fetch asks for, since one batch is returned whole however large it is."""
 
 SOFTWARE_NAME = "ottla-spark"
-SOFTWARE_VERSION = importlib.metadata.version("ottla")
+SOFTWARE_VERSION = __version__.replace("+", "-")
 
 _OLDEST_USED = {ApiKey.PRODUCE: 3, ApiKey.FETCH: 4, ApiKey.LIST_OFFSETS: 1, ApiKey.METADATA: 4}
 """Older ones carry messages of formats before v2, answer with lists of offsets, and in Metadata cannot say that looking

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from http import HTTPStatus
 
-from ottla import __version__
 from ottla.broker.http.server import Page
+from ottla.version import __version__
 
 HTML = "text/html; charset=utf-8"
 

@@ -43,8 +43,8 @@ from ottla.storage.formats.layout import (
     TopicPartition,
 )
 from ottla.storage.formats.log_start_copy import BentRow, LogStartCopy, bent_row, encode_copy, read_copy
+from ottla.storage.formats.lost_starts import freed_starts, has_lost_starts
 from ottla.storage.recovery import missing_offsets
-from ottla.storage.tools.missing_files import freed_starts, has_lost_starts
 
 logger = logging.getLogger(__name__)
 
@@ -226,7 +226,7 @@ class DirectoryCheckpoints:
 
     def keep_freed(self, partitions: Iterable[TopicPartition]) -> None:
         """At a start after a crash: write where logs start that retention was freeing segments of, while it can be seen
-        (`missing_files.py`). What the disk says to that is for the opening of the logs to find out.
+        (`formats/lost_starts.py`). What the disk says to that is for the opening of the logs to find out.
         """
         name = LOG_START_OFFSET_CHECKPOINT_FILE
         try:

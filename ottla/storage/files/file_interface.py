@@ -28,6 +28,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 Buffer = bytes | bytearray | memoryview
+TEMPORARY_SUFFIX: Final = ".tmp"
+"""Ends the name of a file that is being written and takes another's place when it is whole (`write_atomically`)."""
 
 IOV_MAX: Final = 1024
 """Most buffers that one `pwritev` takes (Linux, UIO_MAXIOV)."""

@@ -20,11 +20,20 @@ from typing import TypeVar
 from ottla.storage.files.descriptor_shortage import DescriptorShortage
 from ottla.storage.files.device import Device
 from ottla.storage.files.directory_lock import lock_file
-from ottla.storage.files.file_interface import IOV_MAX, Buffer, File, Files, Lock, NotOpened, PartialWrite, write_all
+from ottla.storage.files.file_interface import (
+    IOV_MAX,
+    TEMPORARY_SUFFIX,
+    Buffer,
+    File,
+    Files,
+    Lock,
+    NotOpened,
+    PartialWrite,
+    write_all,
+)
 from ottla.storage.files.open_files import DEFAULT_MAX_DESCRIPTORS, DEFAULT_MAX_MAPS, OpenFiles
 from ottla.storage.files.os_file import OsFile
 from ottla.storage.files.residency import ResidencyProbe
-from ottla.storage.formats.layout import TEMPORARY_SUFFIX
 
 __all__ = ["IOV_MAX", "Buffer", "File", "Files", "Lock", "NotOpened", "OsFile", "OsFiles", "PartialWrite", "write_all"]
 

@@ -16,15 +16,12 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from ottla.storage.files.device import NOWAIT
+from ottla.storage.files.device import NOWAIT, Device
 from ottla.storage.files.file_interface import Buffer, File, NotOpened
-from ottla.storage.files.open_files import Descriptor, Handle
-from ottla.storage.files.residency import address_of
-
-if TYPE_CHECKING:
-    from ottla.storage.files.files import OsFiles
+from ottla.storage.files.open_files import Descriptor, Handle, OpenFiles
+from ottla.storage.files.residency import ResidencyProbe, address_of
 
 RESIDENT_AHEAD_BYTES: Final = 4 << 20
 RESIDENT_FOR_NS: Final = 500_000_000
@@ -69,10 +66,30 @@ class DropHandle:
             file.forget(handle)
 
 
+class Owner(Protocol):
+    """What a file asks of the `OsFiles` that made it."""
+
+    descriptors: OpenFiles
+    maps: OpenFiles
+    residency: ResidencyProbe
+
+    def open_by_path(self, file: OsFile, flags: int) -> int:
+        """Open what `file` is, under the name that it has now."""
+
+    def map_descriptor(self, path: Path, fd: int, size: int) -> mmap.mmap:
+        """Map the first `size` bytes."""
+
+    def device_of(self, fd: int) -> Device:
+        """What is remembered of the file system that holds `fd`."""
+
+    def closed(self, file: OsFile) -> None:
+        """`file` was closed; renames no longer concern it."""
+
+
 class OsFile(File):
     """A file of `OsFiles`; made by `OsFiles.open`."""
 
-    def __init__(self, files: OsFiles, path: Path, *, writable: bool, derived: bool, create: bool) -> None:
+    def __init__(self, files: Owner, path: Path, *, writable: bool, derived: bool, create: bool) -> None:
         self.path = path
         self._files = files
         self._flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC

@@ -27,6 +27,8 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from ottla.storage.files import file_interface
+
 MAX_OFFSET = (1 << 63) - 1
 
 LOG_SUFFIX = ".log"
@@ -37,7 +39,7 @@ SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
-TEMPORARY_SUFFIX = ".tmp"
+TEMPORARY_SUFFIX = file_interface.TEMPORARY_SUFFIX
 
 DELETE_DIRECTORY_SUFFIX = "-delete"
 STRAY_DIRECTORY_SUFFIX = "-stray"

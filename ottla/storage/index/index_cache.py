@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from ottla.storage.index.sparse_index import SparseIndex
+from typing import Final, Protocol
 
 DEFAULT_CACHE_BYTES: Final = 64 * 1024 * 1024
+
+
+class Unloadable(Protocol):
+    """An index as the cache knows it."""
+
+    def unload(self) -> None:
+        """Forget the entries; they are read again when they are looked at."""
 
 
 class IndexCache:
@@ -21,13 +25,13 @@ class IndexCache:
     def __init__(self, max_bytes: int = DEFAULT_CACHE_BYTES) -> None:
         self.max_bytes = max_bytes
         self.bytes = 0
-        self._loaded: OrderedDict[SparseIndex, int] = OrderedDict()
+        self._loaded: OrderedDict[Unloadable, int] = OrderedDict()
         self._guard = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._loaded)
 
-    def used(self, index: SparseIndex, size_bytes: int) -> None:
+    def used(self, index: Unloadable, size_bytes: int) -> None:
         """`index` was looked at and holds `size_bytes`; others may have to go."""
         with self._guard:
             self.bytes += size_bytes - self._loaded.pop(index, 0)
@@ -37,7 +41,7 @@ class IndexCache:
                 self.bytes -= freed
                 oldest.unload()
 
-    def forget(self, index: SparseIndex) -> None:
+    def forget(self, index: Unloadable) -> None:
         """`index` was closed, or is written again."""
         with self._guard:
             self.bytes -= self._loaded.pop(index, 0)

@@ -341,17 +341,10 @@ class Log(LogState):
         self.move_start(target)
         return self.log_start_offset
 
-    def move_start(self, offset: int) -> None:
-        """Begin at `offset`, unless the log begins later already."""
-        if offset > self.log_start_offset:
-            self.epochs.truncate_from_start(offset)
-            self.log_start_offset = offset
-            self.reader.forget_hints()  # none may name an offset before it
-
     @cached_property
     def retention(self) -> LogRetention:
         """What lets segments go."""
-        return LogRetention(self)
+        return LogRetention(self, self.roll)
 
     # -- the end
 

@@ -19,7 +19,7 @@ from ottla.storage.segment.segment import Segment
 from ottla.storage.segment.segment_list import SegmentList
 from ottla.storage.segment.segment_search import find, quick_cut, whole_batches
 from ottla.storage.segment.slice import EMPTY_SLICE, LogSlice
-from ottla.storage.segment.soundness import read_sound
+from ottla.storage.segment.sound_reading import read_sound
 
 MAX_HINTS: Final = 128
 """Consumers of one partition that may read at different places at once and still skip the index. So many are kept, and

@@ -22,7 +22,7 @@ from ottla.storage.producers.producer_snapshots import Pause, no_pause
 from ottla.storage.segment.segment import Segment
 
 if TYPE_CHECKING:
-    from ottla.storage.log.log import Log
+    from ottla.storage.log.log_state import LogState
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +35,10 @@ class LogRetention:
         is_running: whether steps are under way.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: LogState, roll: Callable[[int], object]) -> None:
+        """`roll` begins a new segment at the time that it is given; it raises KafkaError."""
         self._log = log
+        self._roll = roll
         self.due_unlinks: list[DueUnlink] = []
         self.is_running = False
         self._after: list[Callable[[], None]] = []
@@ -127,7 +129,7 @@ class LogRetention:
             count = 0
         if count == len(segments):
             try:
-                log.roll(now_ms)
+                self._roll(now_ms)
             except KafkaError:
                 count -= 1  # a full disk takes no new segment: the others make room for it
         return log.segment_list[count].base_offset

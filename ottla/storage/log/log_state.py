@@ -301,6 +301,13 @@ class LogState:
             # It was the end of the last of them, and bytes of it moved.
             self.reader.high_watermark = End(place.offset, new.base_offset, new.size_bytes)
 
+    def move_start(self, offset: int) -> None:
+        """Begin at `offset`, unless the log begins later already."""
+        if offset > self.log_start_offset:
+            self.epochs.truncate_from_start(offset)
+            self.log_start_offset = offset
+            self.reader.forget_hints()  # none may name an offset before it
+
     def forget_segment(self, segment: Segment) -> None:
         """A segment was taken out of the list."""
         self._active_run = None

@@ -30,6 +30,7 @@ from ottla.storage.files.health import DirectoryHealth, IndependentDirectory
 from ottla.storage.formats import layout
 from ottla.storage.formats.checkpoint import BrokenFile
 from ottla.storage.formats.leader_epoch_checkpoint import EpochEntry, read_leader_epochs
+from ottla.storage.formats.lost_starts import begins_late
 from ottla.storage.index.index_cache import IndexCache
 from ottla.storage.log.append_plan import RollLimits
 from ottla.storage.log.epoch_runs import EpochRuns
@@ -43,7 +44,6 @@ from ottla.storage.recovery.lost_end import is_possible, leave_gap, require_poss
 from ottla.storage.recovery.recovery_scan import Progress, RecoveryScan, first_unsure
 from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, walk
 from ottla.storage.segment.segment import Segment
-from ottla.storage.tools.missing_files import begins_late
 
 __all__ = ["Progress", "RecoveryReport", "open_log"]
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import struct
 import threading
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import (
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
@@ -24,20 +23,10 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.checksum import crc32c
 from ottla.protocol.records.formats import any_crc_matches, parse_any_header
 
-if TYPE_CHECKING:
-    from ottla.storage.segment.segment import Segment
-
 ENDLESS: Final = 1 << 62
 """End of a range that grows with the file: what this process appends needs no look."""
 MAX_RANGES: Final = 64
 """Ranges that are remembered of a segment. Readers that jump about could leave any number of them."""
-AHEAD: Final = 4
-LEAST_AHEAD_BYTES: Final = 256 << 10
-MOST_AHEAD_BYTES: Final = 8 << 20
-AHEAD_BATCHES: Final = 2_000
-"""How far a look goes beyond what is to be sent, where the bytes are in memory, so that the next reads need no worker:
-so many times its length, within these bounds. A request may be for hundreds of partitions, and its answer waits."""
-_PIECE_BYTES: Final = 2 << 20
 _CRC_FROM: Final = 21
 _ADDING: Final = threading.Lock()
 """One for all segments, of which there are many: ranges are added once for each read of a worker."""
@@ -81,54 +70,6 @@ class SoundRanges:
 
 def _length(one: tuple[int, int]) -> int:
     return one[1] - one[0]
-
-
-def read_sound(segment: Segment, position: int, end: int, before_offset: int | None, limit: int) -> bytes:
-    """The batches between bytes `position`, where one begins, and `end`, up to the first that is not sound. Waits for
-    the disk: for a worker.
-
-    Looks at some of what follows, too, up to byte `limit`, as far as it is in memory.
-
-    Args:
-        before_offset: the next segment's base offset, which no batch may reach; None where none follows.
-
-    Raises:
-        KafkaError: CORRUPT_MESSAGE, the first batch is not sound, or the file is too short for it.
-        OSError: the disk failed, or the segment was deleted.
-    """
-    try:
-        data = segment.file.pread(end - position, position)
-    except ValueError:
-        raise OSError(f"{segment.path}: deleted while it was being read") from None
-    sound_bytes, count, next_offset, problem = sound_batches(data, segment.base_offset, before_offset)
-    if problem is None and len(data) < end - position:
-        problem = "the file ends here"
-    segment.sound.add(position, position + sound_bytes)
-    if problem is None:
-        ahead_bytes = min(max(AHEAD * (end - position), LEAST_AHEAD_BYTES), MOST_AHEAD_BYTES)
-        _look_ahead(segment, end, min(limit, end + ahead_bytes), next_offset, before_offset, AHEAD_BATCHES - count)
-        return data
-    if sound_bytes:
-        return data[:sound_bytes]
-    if len(data) < end - position:
-        problem = f"{problem}; the file has {position + len(data)} bytes, {limit} were stored"
-    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.path}: at position {position}: {problem}")
-
-
-def _look_ahead(
-    segment: Segment, position: int, stop: int, next_offset: int, before_offset: int | None, batches: int
-) -> None:
-    """Look at batches between bytes `position` and `stop` that are in memory; readers will come to them next."""
-    while position < stop and batches > 0 and segment.sound.end_from(position) == position:
-        data = segment.file.pread_nowait(min(stop - position, _PIECE_BYTES), position)
-        if data is None:
-            return
-        sound_bytes, count, next_offset, _ = sound_batches(data, next_offset, before_offset, batches)
-        segment.sound.add(position, position + sound_bytes)
-        if not sound_bytes:  # damage, which the next reader is to meet, or a batch larger than the piece
-            return
-        position += sound_bytes
-        batches -= count
 
 
 def sound_batches(

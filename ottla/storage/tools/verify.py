@@ -25,11 +25,12 @@ from ottla.storage.formats.directory_format import FORMAT_VERSION, read_clean_sh
 from ottla.storage.formats.kafka_uuid import uuid_to_text
 from ottla.storage.formats.layout import DirectoryKind, TopicPartition
 from ottla.storage.formats.log_start_copy import bent_row, read_copy
+from ottla.storage.formats.lost_starts import begins_late, has_freed, has_lost_starts
 from ottla.storage.formats.meta_properties import read_meta_properties
 from ottla.storage.formats.partition_metadata import is_flipped, read_partition_metadata
 from ottla.storage.recovery.missing_offsets import gaps_before
 from ottla.storage.tools.metadata_topics import MetadataTopics, metadata_topics
-from ottla.storage.tools.missing_files import begins_late, has_freed, has_lost_starts, missing, strays
+from ottla.storage.tools.missing_files import missing, strays
 from ottla.storage.tools.verify_findings import Counts, Finding, Progress, Promises, Severity
 from ottla.storage.tools.verify_log import PartitionVerification
 

@@ -41,7 +41,7 @@ from ottla.storage.producers.producer_snapshots import ProducerSnapshots
 from ottla.storage.producers.producer_state import ProducerEntry
 from ottla.storage.recovery import recovery, recovery_scan
 from ottla.storage.recovery.missing_offsets import ANYWHERE
-from ottla.storage.segment import soundness
+from ottla.storage.segment import sound_reading
 
 Patch = Callable[[], Any]
 """Makes a context in which the bug is there. Any: mock's patchers have no common type."""
@@ -302,7 +302,7 @@ def _stored_not_looked_at() -> Any:
     def everything(data: bytes, least_offset: int, *_: object) -> tuple[int, int, int, None]:
         return len(data), 1, least_offset, None
 
-    return mock.patch.object(soundness, "sound_batches", everything)
+    return mock.patch.object(sound_reading, "sound_batches", everything)
 
 
 @_bug("failed append not taken back", "a short write on a full disk leaves its bytes in the segment")

@@ -216,7 +216,7 @@ def test_cold_bytes_are_checked_whoever_wrote_them() -> None:
 
 
 def test_a_look_ahead_waits_for_no_disk_and_is_bounded(files: SimulatedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.storage.segment.soundness.LEAST_AHEAD_BYTES", 5_000)
+    monkeypatch.setattr("ottla.storage.segment.sound_reading.LEAST_AHEAD_BYTES", 5_000)
     log = reopened(files)
     size = len(log.read(0, 1, end_offset=120).read_blocking())
     ((_, end), own) = log.segments[0].sound.ranges

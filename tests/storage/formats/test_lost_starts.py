@@ -1,4 +1,4 @@
-"""What a directory's names say about files that should be there."""
+"""What the names in a directory say about log starts that were lost or not written down."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kit.log_dirs import ONE
 from kit.simulated_files import SimulatedFiles
 
 from ottla.storage.formats.layout import TopicPartition, log_file
-from ottla.storage.tools.missing_files import freed_starts
+from ottla.storage.formats.lost_starts import freed_starts
 
 PARTITION = TopicPartition("orders", 0)
 PLACE = ONE / "orders-0"
@@ -19,7 +19,7 @@ PLACE = ONE / "orders-0"
     ("logs", "freed", "start"),
     [
         (["0.", "5."], [], None),
-        (["5.", "9."], [], None),  # whoever took it has left no trace
+        (["5.", "9."], [], None),  # taken away without a trace
         (["5.", "9."], ["0"], 5),
         (["9."], ["0", "5"], 9),
         (["0.", "9."], ["5"], None),  # the cleaner's

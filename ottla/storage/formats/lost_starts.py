@@ -1,0 +1,87 @@
+"""Traces of log starts that were lost, or never written down: what the names of files and the small files give away.
+
+A log that begins behind its log start has lost its first segments, unless `.deleted` files show that retention was
+freeing them when the broker died. A directory without `log-start-offset-checkpoint` that must have had one has lost it.
+Pure facts: what follows from them is decided where a start or a tool asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.storage.formats import layout
+from ottla.storage.formats.checkpoint import BrokenFile
+from ottla.storage.formats.leader_epoch_checkpoint import read_leader_epochs
+from ottla.storage.formats.meta_properties import read_meta_properties
+
+if TYPE_CHECKING:
+    from ottla.storage.files.files import Files
+    from ottla.storage.formats.layout import TopicPartition
+
+
+def begins_late(files: Files, path: Path, first_base_offset: int, log_start_offset: int) -> bool:
+    """Whether a log that was stopped cleanly lacks its first segments: it begins behind its log start, and its leader
+    epochs, which deletion takes along, begin before its first segment.
+
+    Apache Kafka writes no log start for a log that begins with its first segment; ours is always written.
+    """
+    if first_base_offset <= log_start_offset:
+        return False
+    try:
+        epochs = read_leader_epochs(files, path)
+    except BrokenFile:
+        return False
+    return bool(epochs) and epochs[0].start_offset < first_base_offset
+
+
+def has_freed(files: Files, path: Path, first_base_offset: int) -> bool:
+    """Whether segments before the first one are on their way out: retention freed them, and a crash came before their
+    log's start was written down, which it is before the first of them is unlinked. Raises OSError.
+    """
+    parsed = (
+        layout.parse_offset_file(name)
+        for name in files.list_directory(path)
+        if name.endswith(layout.LOG_SUFFIX + layout.DELETED_SUFFIX)
+    )
+    return any(found is not None and found.offset < first_base_offset for found in parsed)
+
+
+def freed_starts(
+    files: Files, root: Path, partitions: Iterable[TopicPartition], starts: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Where logs begin whose first segments retention was freeing when the broker died, as far as `starts`, which was
+    written down, says less. To be written before a start tidies the traces of it away. Raises OSError.
+    """
+    freed = {}
+    for one in partitions:
+        path = root / layout.partition_directory_name(*one)
+        # One that the cleaner was putting in its place begins where those began that it has freed.
+        names = (name.removesuffix(layout.SWAP_SUFFIX) for name in files.list_directory(path))
+        parsed = map(layout.parse_offset_file, names)
+        bases = [found.offset for found in parsed if found is not None and found.suffix == layout.LOG_SUFFIX]
+        first = min(bases, default=0)
+        if first > starts.get(one, 0) and has_freed(files, path, first):
+            freed[one] = first
+    return freed
+
+
+def has_lost_starts(files: Files, directory: Path, *, is_ours: bool) -> bool:
+    """Whether `log-start-offset-checkpoint` was there once. Ours is written before `ottla.format` is; Kafka of KRaft
+    makes it before it opens a log.
+    """
+    if files.exists(directory / layout.LOG_START_OFFSET_CHECKPOINT_FILE):
+        return False
+    if is_ours:
+        return True
+    try:
+        owner = read_meta_properties(files, directory)
+    except BrokenFile:
+        return False
+    return (
+        owner is not None
+        and owner.version == 1
+        and files.exists(directory / layout.RECOVERY_POINT_CHECKPOINT_FILE)
+        and files.exists(directory / layout.CLEAN_SHUTDOWN_FILE)
+    )
