@@ -8,7 +8,7 @@
         async for record in consumer:
             print(record.offset, record.value)
 
-Options have Kafka's names with underscores for dots. docs/client.md tells them all.
+Options have Kafka's names with underscores for dots. docs/client-options.md lists them all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What docs/client.md says of order, against a real broker."""
+"""The promises of docs/ordering.md, against a real broker."""
 
 from __future__ import annotations
 

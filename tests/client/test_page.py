@@ -1,4 +1,4 @@
-"""docs/client.md cannot drift: its blocks run in order against a broker, its tables are the declarations'."""
+"""The pages of the client: their blocks run in order against a broker, their tables are written from the declarations."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "client.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", PAGE, re.DOTALL)
+PAGES = {name: (ROOT / "docs" / name).read_text() for name in ("client.md", "consumer-groups.md", "client-options.md")}
+BLOCKS = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", "".join(PAGES.values()), re.DOTALL)
+OPTIONS = PAGES["client-options.md"]
 
 
-def test_the_blocks_of_the_page_print_what_it_says(own_broker):
-    assert len(BLOCKS) >= 6
+def test_the_blocks_of_the_pages_print_what_they_say(own_broker):
+    assert len(BLOCKS) >= 9
     for code, printed in BLOCKS:
         program = code.replace("localhost:9092", own_broker.bootstrap)
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
@@ -24,7 +25,7 @@ def test_the_tables_of_options_are_those_of_the_declarations():
     """If this fails: scripts/client-options."""
     script = ROOT / "scripts" / "client-options"
     made = subprocess.run([sys.executable, str(script), "--print"], capture_output=True, text=True, check=True).stdout
-    assert made == PAGE
+    assert made == OPTIONS
 
 
 def test_every_metric_is_on_the_page():
@@ -36,15 +37,15 @@ def test_every_metric_is_on_the_page():
         *ConsumerMetrics(0).snapshot(0, {}),
         *GroupMetrics(0).snapshot(0),
     ]
-    rows = PAGE[PAGE.index("| client | names |") :].split("\n\n")[0]
-    told = set()
+    rows = OPTIONS[OPTIONS.index("| client | names |") :].split("\n\n")[0]
+    shown = set()
     for group in re.split(r", ", rows.replace("|", ",")):
         first, *endings = re.findall(r"`([^`]+)`", group) or [""]
-        told.add(first)
+        shown.add(first)
         stem = first
         for ending in endings:
             while stem and stem + ending not in names:
                 stem = stem.rpartition("-")[0]
-            told.add(stem + ending)
+            shown.add(stem + ending)
             stem = first
-    assert set(names) <= told
+    assert set(names) <= shown

@@ -1,6 +1,6 @@
 """Real clients of other times against the broker: what they write is read by those of today, and the other way round.
 
-Which releases, and what they were seen to do: docs/compatibility.md.
+Which releases, and what they were seen to do: docs/tested-clients.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/storage-format.md cannot drift: its worked bytes are made again here, by the code that writes the files."""
+"""The worked bytes of docs/storage-format.md and docs/internal-topics.md, written here by the code that writes the files."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ from ottla.storage.index.time_index import TimeIndex
 from ottla.storage.producers.producer_state import ProducerStates, advance
 from ottla.storage.producers.transactions import AbortedTransaction, encode_transaction_index
 
-PAGE = Path(__file__).parents[3] / "docs" / "storage-format.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGES = "".join((DOCS / name).read_text() for name in ("storage-format.md", "internal-topics.md"))
 TOPIC_ID: UUID = uuid_from_text("4kCDYg5FQ4Cl4NjE0pOq6w")
 
 
 def block(name: str) -> str:
-    found = re.search(rf"```(?:hex|text) {re.escape(name)}\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert found, f"the page has no block named {name}"
+    found = re.search(rf"```(?:hex|text) {re.escape(name)}\n(.*?)```", PAGES, re.DOTALL)
+    assert found, f"the pages have no block named {name}"
     return found[1]
 
 
