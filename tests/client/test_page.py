@@ -1,4 +1,4 @@
-"""The pages of the client: their blocks run in order against a broker, their tables are written from the declarations."""
+"""The pages of the client: their blocks run in order against a broker; their tables match the declarations."""
 
 from __future__ import annotations
 

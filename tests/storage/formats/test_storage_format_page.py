@@ -1,4 +1,4 @@
-"""The worked bytes of docs/storage-format.md and docs/internal-topics.md, written here by the code that writes the files."""
+"""The worked bytes of docs/storage-format.md and docs/internal-topics.md, written by the code that writes the files."""
 
 from __future__ import annotations
 
