@@ -19,21 +19,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.groups.classic_answers import (
-    NO_MEMBER_ID,
-    Leaver,
-    LeaveResult,
-    join_refused,
-    leavers,
-    left,
-    sync_refused,
-)
+from ottla.broker.groups.classic_answers import NO_MEMBER_ID, Leaver, LeaveResult, leavers, left
 from ottla.broker.groups.classic_member import ClassicMember, ProtocolMetadata, Wait
 from ottla.broker.groups.classic_rebalance import Awaited, RebalancingGroup, Step, random_id
 from ottla.broker.groups.classic_stored import LOG, NEVER_IDLE_MS, ClassicState
 from ottla.broker.groups.effects import Caller, Effects, Now, Waiter
 from ottla.protocol.api.heartbeat import HeartbeatResponse
+from ottla.protocol.api.join_group import join_refused
 from ottla.protocol.api.leave_group import LeaveGroupResponse
+from ottla.protocol.api.sync_group import sync_refused
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.tools.counted import counted
 

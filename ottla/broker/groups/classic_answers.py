@@ -10,18 +10,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse, join_refused
 from ottla.protocol.api.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from ottla.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse, sync_refused
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.broker.groups.settings import GroupSettings
 
 NO_MEMBER_ID = ""
-NO_LEADER = ""
-FIRST_NULL_PROTOCOL_VERSION = 7
-"""From this version of JoinGroup on no protocol is null; before it is the empty string."""
 FIRST_BATCHED_LEAVE_VERSION = 3
 FIRST_SYNC_WITH_PROTOCOL_VERSION = 5
 
@@ -39,22 +36,6 @@ class LeaveResult(NamedTuple):
 
     leaver: Leaver
     code: ErrorCode
-
-
-def join_refused(api_version: int, member_id: str, code: ErrorCode) -> JoinGroupResponse:
-    """A JoinGroup that led to nothing."""
-    return JoinGroupResponse(
-        error_code=code,
-        protocol_name=None if api_version >= FIRST_NULL_PROTOCOL_VERSION else "",
-        leader=NO_LEADER,
-        member_id=member_id,
-        members=[],
-    )
-
-
-def sync_refused(code: ErrorCode) -> SyncGroupResponse:
-    """A SyncGroup that led to nothing."""
-    return SyncGroupResponse(error_code=code, assignment=b"")
 
 
 def leavers(request: LeaveGroupRequest, api_version: int) -> list[Leaver]:

@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.broker.groups.classic_answers import NO_MEMBER_ID, LeaveResult, join_refused, leavers, left, sync_refused
+from ottla.broker.groups.classic_answers import NO_MEMBER_ID, LeaveResult, leavers, left
 from ottla.broker.groups.consumer_member import NOT_GIVEN, ConsumerMember, MemberState
 from ottla.broker.groups.member_timers import Limit
 from ottla.broker.groups.partitions import count
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse
-from ottla.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse, join_refused
+from ottla.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse, sync_refused
 from ottla.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     ConsumerProtocolAssignment,

@@ -23,7 +23,6 @@ from ottla.broker.fast.produce_path import learn_form
 from ottla.broker.requests import profiles
 from ottla.broker.requests.context import Context
 from ottla.broker.requests.parts import handle_in_parts, splits
-from ottla.broker.requests.refusals import refusal
 from ottla.broker.runtime.pending import Pending
 from ottla.broker.runtime.slot import CloseConnection, Slot
 from ottla.protocol.api import REGISTRY, Api, ApiKey
@@ -214,7 +213,7 @@ class RequestDispatcher:
             code, message = ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR.message
             name, version = served.api.name, context.api_version
             LOG.error("bug: %s v%d of client %r failed", name, version, context.client_id, exc_info=error)
-        response = refusal(request, context.api_version, code, message)
+        response = served.api.refused(request, context.api_version, code, message)
         if response is None:
             raise CloseConnection(f"{served.api.name} failed and can have no answer: {code.name}: {message}")
         return response

@@ -5,6 +5,7 @@ Versions: 1 is flexible.
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Bool, Float64, Int16, Int32, NullableString, String
 
@@ -53,3 +54,22 @@ class AlterClientQuotasResponse(Response, key=49, versions="0-1", flexible="1+")
 
     throttle_time_ms: Int32 = 0
     entries: list[EntryData]
+
+
+def refused(
+    request: AlterClientQuotasRequest, version: int, code: ErrorCode, message: str
+) -> AlterClientQuotasResponse:
+    """Refuse every entry of the request."""
+    return AlterClientQuotasResponse(
+        entries=[
+            AlterClientQuotasResponse.EntryData(
+                error_code=code,
+                error_message=message,
+                entity=[
+                    AlterClientQuotasResponse.EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
+                    for part in entry.entity
+                ],
+            )
+            for entry in request.entries
+        ]
+    )

@@ -7,6 +7,7 @@ Versions: 2 is flexible.
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Bool, Int8, Int16, Int32, NullableString, String
 
@@ -44,3 +45,18 @@ class AlterConfigsResponse(Response, key=33, versions="0-2", flexible="2+"):
 
     throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResourceResponse]
+
+
+def refused(request: AlterConfigsRequest, version: int, code: ErrorCode, message: str) -> AlterConfigsResponse:
+    """Refuse every resource of the request."""
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResponse.AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )

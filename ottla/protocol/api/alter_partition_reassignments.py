@@ -5,6 +5,7 @@ Versions: 1 can forbid that the number of replicas changes (KIP-860).
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Bool, Int16, Int32, NullableString, String
 
@@ -50,3 +51,10 @@ class AlterPartitionReassignmentsResponse(Response, key=45, versions="0-1", flex
     error_code: Int16 = 0
     error_message: NullableString = None
     responses: list[ReassignableTopicResponse]
+
+
+def refused(
+    request: AlterPartitionReassignmentsRequest, version: int, code: ErrorCode, message: str
+) -> AlterPartitionReassignmentsResponse:
+    """Refuse the request."""
+    return AlterPartitionReassignmentsResponse(error_code=code, error_message=message, responses=[])

@@ -6,6 +6,7 @@ Versions: 2 is flexible. Version 0 ended with Apache Kafka 4.0.
 from __future__ import annotations
 
 from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Int16, Int32, String
 
@@ -47,3 +48,24 @@ class AlterReplicaLogDirsResponse(Response, key=34, versions="1-2", flexible="2+
 
     throttle_time_ms: Int32 = 0
     results: list[AlterReplicaLogDirTopicResult]
+
+
+def refused(
+    request: AlterReplicaLogDirsRequest, version: int, code: ErrorCode, message: str
+) -> AlterReplicaLogDirsResponse:
+    """Refuse every partition of the request."""
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(
+                topic_name=topic.name,
+                partitions=[
+                    AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult(
+                        partition_index=index, error_code=code
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for directory in request.dirs
+            for topic in directory.topics
+        ]
+    )

@@ -10,6 +10,7 @@ begin at version 0 (KAFKA-17011: in a version 3 response such features are left 
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since, tagged
 from ottla.protocol.types import Bool, Int16, Int32, Int64, String
 
@@ -52,3 +53,7 @@ class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):
     finalized_features_epoch: Int64 = tagged(1, "3+", default=-1, ignorable=True)
     finalized_features: list[FinalizedFeatureKey] = tagged(2, "3+", factory=list, ignorable=True)
     zk_migration_ready: Bool = tagged(3, "3+", default=False, ignorable=True)
+
+
+def refused(request: ApiVersionsRequest, version: int, code: ErrorCode, message: str) -> None:
+    """None, the connection is closed: without the list a client cannot go on, and only a bug gets here."""

@@ -7,6 +7,7 @@ Versions: 1 tells of each member which protocol it speaks (KIP-1099).
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Bool, Int8, Int16, Int32, NullableString, String, Uuid
 
@@ -66,3 +67,24 @@ class ConsumerGroupDescribeResponse(Response, key=69, versions="0-1", flexible="
 
     throttle_time_ms: Int32 = 0
     groups: list[DescribedGroup]
+
+
+def refused(
+    request: ConsumerGroupDescribeRequest, version: int, code: ErrorCode, message: str
+) -> ConsumerGroupDescribeResponse:
+    """Refuse every group of the request."""
+    return ConsumerGroupDescribeResponse(
+        groups=[
+            ConsumerGroupDescribeResponse.DescribedGroup(
+                error_code=code,
+                error_message=message,
+                group_id=group_id,
+                group_state="",
+                group_epoch=0,
+                assignment_epoch=0,
+                assignor_name="",
+                members=[],
+            )
+            for group_id in request.group_ids
+        ]
+    )

@@ -10,6 +10,7 @@ Versions: 1 has the regular expression, and member ids that clients choose thems
 from __future__ import annotations
 
 from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Int16, Int32, NullableString, String, Uuid
 
@@ -58,3 +59,12 @@ class ConsumerGroupHeartbeatResponse(Response, key=68, versions="0-1", flexible=
     member_epoch: Int32
     heartbeat_interval_ms: Int32
     assignment: Assignment | None = None
+
+
+def refused(
+    request: ConsumerGroupHeartbeatRequest, version: int, code: ErrorCode, message: str
+) -> ConsumerGroupHeartbeatResponse:
+    """Refuse the request."""
+    return ConsumerGroupHeartbeatResponse(
+        error_code=code, error_message=message, member_epoch=0, heartbeat_interval_ms=0
+    )

@@ -6,6 +6,7 @@ Versions: 1 has pattern types (KIP-290), 2 is flexible, 3 has the resource type 
 from __future__ import annotations
 
 from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Int8, Int16, Int32, NullableString, String
 
@@ -38,3 +39,9 @@ class CreateAclsResponse(Response, key=30, versions="0-3", flexible="2+"):
 
     throttle_time_ms: Int32 = 0
     results: list[AclCreationResult]
+
+
+def refused(request: CreateAclsRequest, version: int, code: ErrorCode, message: str) -> CreateAclsResponse:
+    """Refuse every ACL of the request."""
+    one = CreateAclsResponse.AclCreationResult(error_code=code, error_message=message)
+    return CreateAclsResponse(results=[one] * len(request.creations))

@@ -5,6 +5,7 @@ Versions: 2 is flexible · 3 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599).
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Bool, Int16, Int32, NullableString, String
 
@@ -41,3 +42,15 @@ class CreatePartitionsResponse(Response, key=37, versions="0-3", flexible="2+"):
 
     throttle_time_ms: Int32 = 0
     results: list[CreatePartitionsTopicResult]
+
+
+def refused(request: CreatePartitionsRequest, version: int, code: ErrorCode, message: str) -> CreatePartitionsResponse:
+    """Refuse every topic of the request."""
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsResponse.CreatePartitionsTopicResult(
+                name=topic.name, error_code=code, error_message=message
+            )
+            for topic in request.topics
+        ]
+    )

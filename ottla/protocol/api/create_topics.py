@@ -10,6 +10,7 @@ the configuration (KIP-525) · 6 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599) 
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since, tagged
 from ottla.protocol.types import ZERO_UUID, Bool, Int8, Int16, Int32, NullableString, String, Uuid
 
@@ -72,3 +73,13 @@ class CreateTopicsResponse(Response, key=19, versions="0-7", flexible="5+"):
 
     throttle_time_ms: Int32 = since("2+", default=0, ignorable=True)
     topics: list[CreatableTopicResult]
+
+
+def refused(request: CreateTopicsRequest, version: int, code: ErrorCode, message: str) -> CreateTopicsResponse:
+    """Refuse every topic of the request."""
+    return CreateTopicsResponse(
+        topics=[
+            CreateTopicsResponse.CreatableTopicResult(name=topic.name, error_code=code, error_message=message)
+            for topic in request.topics
+        ]
+    )

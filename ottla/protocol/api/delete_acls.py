@@ -6,6 +6,7 @@ Versions: 1 has pattern types (KIP-290), 2 is flexible, 3 has the resource type 
 from __future__ import annotations
 
 from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Int8, Int16, Int32, NullableString, String
 
@@ -52,3 +53,9 @@ class DeleteAclsResponse(Response, key=31, versions="0-3", flexible="2+"):
 
     throttle_time_ms: Int32 = 0
     filter_results: list[DeleteAclsFilterResult]
+
+
+def refused(request: DeleteAclsRequest, version: int, code: ErrorCode, message: str) -> DeleteAclsResponse:
+    """Refuse every filter of the request."""
+    one = DeleteAclsResponse.DeleteAclsFilterResult(error_code=code, error_message=message, matching_acls=[])
+    return DeleteAclsResponse(filter_results=[one] * len(request.filters))

@@ -5,6 +5,7 @@ Offset -1 means up to the high watermark. Version 2 is flexible, otherwise all a
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Int16, Int32, Int64, String
 
@@ -46,3 +47,21 @@ class DeleteRecordsResponse(Response, key=21, versions="0-2", flexible="2+"):
 
     throttle_time_ms: Int32 = 0
     topics: list[DeleteRecordsTopicResult]
+
+
+def refused(request: DeleteRecordsRequest, version: int, code: ErrorCode, message: str) -> DeleteRecordsResponse:
+    """Refuse every partition of the request."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsResponse.DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    DeleteRecordsResponse.DeleteRecordsPartitionResult(
+                        partition_index=asked.partition_index, low_watermark=-1, error_code=code
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -6,6 +6,7 @@ deletes by topic id, with null names (KIP-516). Version 0 ended with Apache Kafk
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, ranged, since
 from ottla.protocol.types import ZERO_UUID, Int16, Int32, NullableString, String, Uuid
 
@@ -37,3 +38,19 @@ class DeleteTopicsResponse(Response, key=20, versions="0-6", flexible="4+"):
 
     throttle_time_ms: Int32 = since("1+", default=0, ignorable=True)
     responses: list[DeletableTopicResult]
+
+
+def refused(request: DeleteTopicsRequest, version: int, code: ErrorCode, message: str) -> DeleteTopicsResponse:
+    """Refuse every topic of the request."""
+    result = DeleteTopicsResponse.DeletableTopicResult
+    if version >= 6:
+        results = [
+            result(name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message)
+            for topic in request.topics
+        ]
+    else:
+        results = [
+            result(name=name, topic_id=ZERO_UUID, error_code=code, error_message=message)
+            for name in request.topic_names
+        ]
+    return DeleteTopicsResponse(responses=results)

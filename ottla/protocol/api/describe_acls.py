@@ -6,6 +6,7 @@ patterns and permissions and the operations are the numbers of Kafka's enums of 
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Int8, Int16, Int32, NullableString, String
 
@@ -45,3 +46,8 @@ class DescribeAclsResponse(Response, key=29, versions="0-3", flexible="2+"):
     error_code: Int16 = 0
     error_message: NullableString = None
     resources: list[DescribeAclsResource]
+
+
+def refused(request: DescribeAclsRequest, version: int, code: ErrorCode, message: str) -> DescribeAclsResponse:
+    """Refuse the request."""
+    return DescribeAclsResponse(error_code=code, error_message=message, resources=[])

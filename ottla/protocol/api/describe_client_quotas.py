@@ -6,6 +6,7 @@ Versions: 1 is flexible.
 from __future__ import annotations
 
 from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Bool, Float64, Int8, Int16, Int32, NullableString, String
 
@@ -51,3 +52,10 @@ class DescribeClientQuotasResponse(Response, key=48, versions="0-1", flexible="1
     error_code: Int16 = 0
     error_message: NullableString = None
     entries: list[EntryData] | None
+
+
+def refused(
+    request: DescribeClientQuotasRequest, version: int, code: ErrorCode, message: str
+) -> DescribeClientQuotasResponse:
+    """Refuse the request."""
+    return DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None)

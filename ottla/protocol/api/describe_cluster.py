@@ -5,6 +5,7 @@ Versions: 1 adds the type of endpoint, 1 brokers or 2 controllers (KIP-919) · 2
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Bool, Int8, Int16, Int32, NullableString, String
 
@@ -40,3 +41,8 @@ class DescribeClusterResponse(Response, key=60, versions="0-2", flexible="0+"):
     controller_id: Int32 = -1
     brokers: list[DescribeClusterBroker]
     cluster_authorized_operations: Int32 = -0x8000_0000
+
+
+def refused(request: DescribeClusterRequest, version: int, code: ErrorCode, message: str) -> DescribeClusterResponse:
+    """Refuse the request."""
+    return DescribeClusterResponse(error_code=code, error_message=message, cluster_id="", brokers=[])

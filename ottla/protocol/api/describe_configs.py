@@ -11,6 +11,7 @@ other.
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, ranged, since
 from ottla.protocol.types import Bool, Int8, Int16, Int32, NullableString, String
 
@@ -64,3 +65,19 @@ class DescribeConfigsResponse(Response, key=32, versions="0-4", flexible="4+"):
 
     throttle_time_ms: Int32 = 0
     results: list[DescribeConfigsResult]
+
+
+def refused(request: DescribeConfigsRequest, version: int, code: ErrorCode, message: str) -> DescribeConfigsResponse:
+    """Refuse every resource of the request."""
+    return DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResponse.DescribeConfigsResult(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=[],
+            )
+            for resource in request.resources
+        ]
+    )

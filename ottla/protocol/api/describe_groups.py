@@ -6,6 +6,7 @@ GROUP_ID_NOT_FOUND with a message for a group that does not exist, where older o
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Bool, Bytes, Int16, Int32, NullableString, String
 
@@ -44,3 +45,15 @@ class DescribeGroupsResponse(Response, key=15, versions="0-6", flexible="5+"):
 
     throttle_time_ms: Int32 = since("1+", default=0, ignorable=True)
     groups: list[DescribedGroup]
+
+
+def refused(request: DescribeGroupsRequest, version: int, code: ErrorCode, message: str) -> DescribeGroupsResponse:
+    """Refuse every group of the request."""
+    return DescribeGroupsResponse(
+        groups=[
+            DescribeGroupsResponse.DescribedGroup(
+                error_code=code, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=[]
+            )
+            for group_id in request.groups
+        ]
+    )

@@ -7,6 +7,7 @@ Version 0 ended with Apache Kafka 4.0; the AdminClients of 1.0 and 1.1 have no o
 from __future__ import annotations
 
 from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Bool, Int16, Int32, Int64, String
 
@@ -52,3 +53,8 @@ class DescribeLogDirsResponse(Response, key=35, versions="0-4", flexible="2+"):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = since("3+", default=0, ignorable=True)
     results: list[DescribeLogDirsResult]
+
+
+def refused(request: DescribeLogDirsRequest, version: int, code: ErrorCode, message: str) -> DescribeLogDirsResponse:
+    """Refuse the request."""
+    return DescribeLogDirsResponse(error_code=code, results=[])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Int16, Int32, Int64, NullableString, String
 
@@ -47,3 +48,23 @@ class DescribeProducersResponse(Response, key=61, versions="0", flexible="0+"):
 
     throttle_time_ms: Int32 = 0
     topics: list[TopicResponse]
+
+
+def refused(
+    request: DescribeProducersRequest, version: int, code: ErrorCode, message: str
+) -> DescribeProducersResponse:
+    """Refuse every partition of the request."""
+    return DescribeProducersResponse(
+        topics=[
+            DescribeProducersResponse.TopicResponse(
+                name=topic.name,
+                partitions=[
+                    DescribeProducersResponse.PartitionResponse(
+                        partition_index=index, error_code=code, error_message=message, active_producers=[]
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

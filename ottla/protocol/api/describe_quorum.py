@@ -6,6 +6,7 @@ Versions: 1 has the times of the last fetch (KIP-836) · 2 directory ids, addres
 from __future__ import annotations
 
 from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import ZERO_UUID, Int16, Int32, Int64, NullableString, String, Uint16, Uuid
 
@@ -74,3 +75,8 @@ class DescribeQuorumResponse(Response, key=55, versions="0-2", flexible="0+"):
     error_message: NullableString = since("2+", default=None, ignorable=True)
     topics: list[TopicData]
     nodes: list[Node] = since("2+", factory=list)
+
+
+def refused(request: DescribeQuorumRequest, version: int, code: ErrorCode, message: str) -> DescribeQuorumResponse:
+    """Refuse the request."""
+    return DescribeQuorumResponse(error_code=code, error_message=message, topics=[])

@@ -7,8 +7,9 @@ begins. Topics are told in the order of their names.
 from __future__ import annotations
 
 from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct
-from ottla.protocol.types import Bool, Int16, Int32, NullableString, String, Uuid
+from ottla.protocol.types import ZERO_UUID, Bool, Int16, Int32, NullableString, String, Uuid
 
 
 class DescribeTopicPartitionsRequest(
@@ -67,3 +68,17 @@ class DescribeTopicPartitionsResponse(Response, key=75, versions="0", flexible="
     throttle_time_ms: Int32 = 0
     topics: list[DescribeTopicPartitionsResponseTopic]
     next_cursor: Cursor | None = None
+
+
+def refused(
+    request: DescribeTopicPartitionsRequest, version: int, code: ErrorCode, message: str
+) -> DescribeTopicPartitionsResponse:
+    """Refuse every topic of the request."""
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
+                error_code=code, name=topic.name, topic_id=ZERO_UUID, partitions=[]
+            )
+            for topic in request.topics
+        ]
+    )

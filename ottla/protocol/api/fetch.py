@@ -18,6 +18,7 @@ Below version 4 records come as messages of format v1, below version 2 of v0. Ve
 from __future__ import annotations
 
 from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, ranged, since, tagged
 from ottla.protocol.types import ZERO_UUID, Int8, Int16, Int32, Int64, NullableString, Records, String, Uuid
 
@@ -143,3 +144,23 @@ class FetchResponse(Response, key=1, versions="0-18", flexible="12+"):
     session_id: Int32 = since("7+", default=0)
     responses: list[FetchableTopicResponse]
     node_endpoints: list[NodeEndpoint] = tagged(0, "16+", factory=list)
+
+
+def refused(request: FetchRequest, version: int, code: ErrorCode, message: str) -> FetchResponse:
+    """Refuse the session from version 7 on, naming no partition; before it, every partition of the request."""
+    if version >= 7:
+        return FetchResponse(error_code=code, responses=[])
+    return FetchResponse(
+        responses=[
+            FetchResponse.FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[
+                    FetchResponse.PartitionData(
+                        partition_index=asked.partition, error_code=code, high_watermark=-1, records=b""
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -6,6 +6,7 @@ Versions: 1 adds the key type, throttle time and error message · 3 is flexible 
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, ranged, since
 from ottla.protocol.types import Int8, Int16, Int32, NullableString, String
 
@@ -38,3 +39,17 @@ class FindCoordinatorResponse(Response, key=10, versions="0-6", flexible="3+"):
     host: String = ranged("0-3", default="")
     port: Int32 = ranged("0-3", default=0)
     coordinators: list[Coordinator] = since("4+", factory=list)
+
+
+def refused(request: FindCoordinatorRequest, version: int, code: ErrorCode, message: str) -> FindCoordinatorResponse:
+    """Refuse every key from version 4 on; before it, the request."""
+    if version < 4:
+        return FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, host="", port=-1)
+    return FindCoordinatorResponse(
+        coordinators=[
+            FindCoordinatorResponse.Coordinator(
+                key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message
+            )
+            for key in request.coordinator_keys
+        ]
+    )

@@ -5,6 +5,7 @@ Versions: 3 has static members (KIP-345) · 4 is flexible.
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, since
 from ottla.protocol.types import Int16, Int32, NullableString, String
 
@@ -23,3 +24,8 @@ class HeartbeatResponse(Response, key=12, versions="0-4", flexible="4+"):
 
     throttle_time_ms: Int32 = since("1+", default=0, ignorable=True)
     error_code: Int16 = 0
+
+
+def refused(request: HeartbeatRequest, version: int, code: ErrorCode, message: str) -> HeartbeatResponse:
+    """Refuse the request."""
+    return HeartbeatResponse(error_code=code)

@@ -5,6 +5,7 @@ All changes of a resource happen, or none. Versions: 1 is flexible.
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Bool, Int8, Int16, Int32, NullableString, String
 
@@ -43,3 +44,20 @@ class IncrementalAlterConfigsResponse(Response, key=44, versions="0-1", flexible
 
     throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResourceResponse]
+
+
+def refused(
+    request: IncrementalAlterConfigsRequest, version: int, code: ErrorCode, message: str
+) -> IncrementalAlterConfigsResponse:
+    """Refuse every resource of the request."""
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )

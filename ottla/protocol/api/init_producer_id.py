@@ -8,6 +8,7 @@ may answer TRANSACTION_ABORTABLE (KIP-890). Version 6 (two-phase commit, KIP-939
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, since
 from ottla.protocol.types import Int16, Int32, Int64, NullableString
 
@@ -28,3 +29,8 @@ class InitProducerIdResponse(Response, key=22, versions="0-5", flexible="2+"):
     error_code: Int16 = 0
     producer_id: Int64 = -1
     producer_epoch: Int16
+
+
+def refused(request: InitProducerIdRequest, version: int, code: ErrorCode, message: str) -> InitProducerIdResponse:
+    """Refuse the request."""
+    return InitProducerIdResponse(error_code=code, producer_epoch=-1)

@@ -13,8 +13,12 @@ protocol may be null · 8 has the reason (KIP-800) · 9 tells a leader that retu
 from __future__ import annotations
 
 from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Bool, Bytes, Int16, Int32, NullableString, String
+
+FIRST_NULL_PROTOCOL_VERSION = 7
+"""From this version of JoinGroup on no protocol is null; before it is the empty string."""
 
 
 class JoinGroupRequest(Request, key=11, versions="0-9", flexible="6+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
@@ -58,3 +62,19 @@ class JoinGroupResponse(Response, key=11, versions="0-9", flexible="6+"):
     skip_assignment: Bool = since("9+", default=False)
     member_id: String
     members: list[JoinGroupResponseMember]
+
+
+def refused(request: JoinGroupRequest, version: int, code: ErrorCode, message: str) -> JoinGroupResponse:
+    """Refuse the request."""
+    return join_refused(version, request.member_id, code)
+
+
+def join_refused(version: int, member_id: str, code: ErrorCode) -> JoinGroupResponse:
+    """The response to a JoinGroup that led to nothing; `member_id` is the member's, or the one to come back with."""
+    return JoinGroupResponse(
+        error_code=code,
+        protocol_name=None if version >= FIRST_NULL_PROTOCOL_VERSION else "",
+        leader="",
+        member_id=member_id,
+        members=[],
+    )

@@ -6,6 +6,7 @@ Versions: 0-2 name one member · 3 several, each with its own result, static one
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, ranged, since
 from ottla.protocol.types import Int16, Int32, NullableString, String
 
@@ -38,3 +39,8 @@ class LeaveGroupResponse(Response, key=13, versions="0-5", flexible="4+"):
     throttle_time_ms: Int32 = since("1+", default=0, ignorable=True)
     error_code: Int16 = 0
     members: list[MemberResponse] = since("3+", factory=list)
+
+
+def refused(request: LeaveGroupRequest, version: int, code: ErrorCode, message: str) -> LeaveGroupResponse:
+    """Refuse the request, naming no member."""
+    return LeaveGroupResponse(error_code=code)

@@ -6,6 +6,7 @@ Version 0 knew client metrics only, and was called ListClientMetricsResources.
 from __future__ import annotations
 
 from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Int8, Int16, Int32, String
 
@@ -30,3 +31,10 @@ class ListConfigResourcesResponse(Response, key=74, versions="0-1", flexible="0+
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     config_resources: list[ConfigResource]
+
+
+def refused(
+    request: ListConfigResourcesRequest, version: int, code: ErrorCode, message: str
+) -> ListConfigResourcesResponse:
+    """Refuse the request."""
+    return ListConfigResourcesResponse(error_code=code, config_resources=[])

@@ -6,6 +6,7 @@ Versions: 3 is flexible · 4 filters by state (KIP-518) · 5 by type (KIP-848).
 from __future__ import annotations
 
 from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Int16, Int32, String
 
@@ -31,3 +32,8 @@ class ListGroupsResponse(Response, key=16, versions="0-5", flexible="3+"):
     throttle_time_ms: Int32 = since("1+", default=0, ignorable=True)
     error_code: Int16 = 0
     groups: list[ListedGroup]
+
+
+def refused(request: ListGroupsRequest, version: int, code: ErrorCode, message: str) -> ListGroupsResponse:
+    """Refuse the request."""
+    return ListGroupsResponse(error_code=code, groups=[])

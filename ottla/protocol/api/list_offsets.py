@@ -13,6 +13,7 @@ OFFSET_NOT_AVAILABLE · 6 is flexible · 7, 8, 9 add the special values above ·
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, ranged, since
 from ottla.protocol.types import Int8, Int16, Int32, Int64, String
 
@@ -61,3 +62,21 @@ class ListOffsetsResponse(Response, key=2, versions="0-10", flexible="6+"):
 
     throttle_time_ms: Int32 = since("2+", default=0, ignorable=True)
     topics: list[ListOffsetsTopicResponse]
+
+
+def refused(request: ListOffsetsRequest, version: int, code: ErrorCode, message: str) -> ListOffsetsResponse:
+    """Refuse every partition of the request."""
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponse.ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsResponse.ListOffsetsPartitionResponse(
+                        partition_index=asked.partition_index, error_code=code
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Int16, Int32, NullableString, String
 
@@ -43,3 +44,10 @@ class ListPartitionReassignmentsResponse(Response, key=46, versions="0", flexibl
     error_code: Int16 = 0
     error_message: NullableString = None
     topics: list[OngoingTopicReassignment]
+
+
+def refused(
+    request: ListPartitionReassignmentsRequest, version: int, code: ErrorCode, message: str
+) -> ListPartitionReassignmentsResponse:
+    """Refuse the request."""
+    return ListPartitionReassignmentsResponse(error_code=code, error_message=message, topics=[])

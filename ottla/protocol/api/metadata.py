@@ -10,6 +10,7 @@ authorized operations in favour of DescribeCluster (KIP-700) · 13 a top-level e
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, ranged, since
 from ottla.protocol.types import ZERO_UUID, Bool, Int16, Int32, NullableString, String, Uuid
 
@@ -71,3 +72,20 @@ class MetadataResponse(Response, key=3, versions="0-13", flexible="9+"):
     topics: list[MetadataResponseTopic]
     cluster_authorized_operations: Int32 = ranged("8-10", default=-0x8000_0000)
     error_code: Int16 = since("13+", default=0, ignorable=True)
+
+
+def refused(request: MetadataRequest, version: int, code: ErrorCode, message: str) -> MetadataResponse:
+    """Refuse every topic of the request, and the request where the version can say it."""
+    return MetadataResponse(
+        brokers=[],
+        topics=[
+            MetadataResponse.MetadataResponseTopic(
+                error_code=code,
+                name=topic.name if version >= 12 else topic.name or "",
+                topic_id=topic.topic_id,
+                partitions=[],
+            )
+            for topic in request.topics or ()
+        ],
+        error_code=code,
+    )

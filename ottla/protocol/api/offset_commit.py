@@ -9,6 +9,7 @@ in Kafka 4.1.
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, ranged, since
 from ottla.protocol.types import Int16, Int32, Int64, NullableString, String
 
@@ -56,3 +57,21 @@ class OffsetCommitResponse(Response, key=8, versions="0-9", flexible="8+"):
 
     throttle_time_ms: Int32 = since("3+", default=0, ignorable=True)
     topics: list[OffsetCommitResponseTopic]
+
+
+def refused(request: OffsetCommitRequest, version: int, code: ErrorCode, message: str) -> OffsetCommitResponse:
+    """Refuse every partition of the request."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponse.OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponse.OffsetCommitResponsePartition(
+                        partition_index=asked.partition_index, error_code=code
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -6,6 +6,7 @@ became flexible.
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Int16, Int32, String
 
@@ -46,3 +47,8 @@ class OffsetDeleteResponse(Response, key=47, versions="0"):
     error_code: Int16 = 0
     throttle_time_ms: Int32 = 0
     topics: list[OffsetDeleteResponseTopic]
+
+
+def refused(request: OffsetDeleteRequest, version: int, code: ErrorCode, message: str) -> OffsetDeleteResponse:
+    """Refuse the request."""
+    return OffsetDeleteResponse(error_code=code, topics=[])

@@ -10,6 +10,7 @@ member, for KIP-848. Version 10 is unstable in Kafka 4.1.
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, ranged, since
 from ottla.protocol.types import Bool, Int16, Int32, Int64, NullableString, String
 
@@ -87,3 +88,28 @@ class OffsetFetchResponse(Response, key=9, versions="0-9", flexible="6+"):
     topics: list[OffsetFetchResponseTopic] = ranged("0-7", factory=list)
     error_code: Int16 = ranged("2-7", default=0, ignorable=True)
     groups: list[OffsetFetchResponseGroup] = since("8+", factory=list)
+
+
+def refused(request: OffsetFetchRequest, version: int, code: ErrorCode, message: str) -> OffsetFetchResponse:
+    """Refuse every group from version 8 on, the request from version 2 on; before it, every partition."""
+    if version >= 8:
+        group = OffsetFetchResponse.OffsetFetchResponseGroup
+        return OffsetFetchResponse(
+            groups=[group(group_id=asked.group_id, topics=[], error_code=code) for asked in request.groups]
+        )
+    if version >= 2:
+        return OffsetFetchResponse(error_code=code)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponse.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponse.OffsetFetchResponsePartition(
+                        partition_index=index, committed_offset=-1, metadata="", error_code=code
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+    )

@@ -5,6 +5,7 @@ Versions: 3 adds the replica id · 4 is flexible. Versions 0-1 ended with Apache
 
 from __future__ import annotations
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Int16, Int32, Int64, String
 
@@ -52,3 +53,21 @@ class OffsetForLeaderEpochResponse(Response, key=23, versions="2-4", flexible="4
 
     throttle_time_ms: Int32 = 0
     topics: list[OffsetForLeaderTopicResult]
+
+
+def refused(
+    request: OffsetForLeaderEpochRequest, version: int, code: ErrorCode, message: str
+) -> OffsetForLeaderEpochResponse:
+    """Refuse every partition of the request."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    OffsetForLeaderEpochResponse.EpochEndOffset(error_code=code, partition=asked.partition)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

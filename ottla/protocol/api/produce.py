@@ -15,6 +15,7 @@ Versions 0-2 ended with Apache Kafka 4.0 (KIP-896), which advertises them still 
 from __future__ import annotations
 
 from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, ranged, since, tagged
 from ottla.protocol.types import ZERO_UUID, Int16, Int32, Int64, NullableString, Records, String, Uuid
 
@@ -89,3 +90,24 @@ class ProduceResponse(Response, key=0, versions="0-13", flexible="9+"):
     responses: list[TopicProduceResponse]
     throttle_time_ms: Int32 = since("1+", default=0, ignorable=True)
     node_endpoints: list[NodeEndpoint] = tagged(0, "10+", factory=list)
+
+
+def refused(request: ProduceRequest, version: int, code: ErrorCode, message: str) -> ProduceResponse | None:
+    """Refuse every partition of the request; None for acks=0, which is never answered."""
+    if request.acks == 0:
+        return None
+    return ProduceResponse(
+        responses=[
+            ProduceResponse.TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    ProduceResponse.PartitionProduceResponse(
+                        index=data.index, error_code=code, base_offset=-1, error_message=message
+                    )
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )

@@ -8,6 +8,7 @@ Versions: 3 has static members (KIP-345) · 4 is flexible · 5 names protocol ty
 from __future__ import annotations
 
 from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Bytes, Int16, Int32, NullableString, String
 
@@ -38,3 +39,13 @@ class SyncGroupResponse(Response, key=14, versions="0-5", flexible="4+"):
     protocol_type: NullableString = since("5+", default=None, ignorable=True)
     protocol_name: NullableString = since("5+", default=None, ignorable=True)
     assignment: Bytes
+
+
+def refused(request: SyncGroupRequest, version: int, code: ErrorCode, message: str) -> SyncGroupResponse:
+    """Refuse the request."""
+    return sync_refused(code)
+
+
+def sync_refused(code: ErrorCode) -> SyncGroupResponse:
+    """The response to a SyncGroup that led to nothing."""
+    return SyncGroupResponse(error_code=code, assignment=b"")

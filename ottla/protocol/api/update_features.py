@@ -7,6 +7,7 @@ all succeed or none does.
 from __future__ import annotations
 
 from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, ranged, since
 from ottla.protocol.types import Bool, Int8, Int16, Int32, NullableString, String
 
@@ -41,3 +42,8 @@ class UpdateFeaturesResponse(Response, key=57, versions="0-2", flexible="0+"):
     error_code: Int16 = 0
     error_message: NullableString = None
     results: list[UpdatableFeatureResult] = ranged("0-1", factory=list, ignorable=True)
+
+
+def refused(request: UpdateFeaturesRequest, version: int, code: ErrorCode, message: str) -> UpdateFeaturesResponse:
+    """Refuse the request."""
+    return UpdateFeaturesResponse(error_code=code, error_message=message)

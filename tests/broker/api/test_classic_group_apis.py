@@ -9,9 +9,8 @@ from kit.wire_groups import join_request, sync_request
 from ottla.broker.api import HANDLERS
 from ottla.broker.node import Node
 from ottla.broker.requests.context import Context, Peer
-from ottla.broker.requests.refusals import refusal
 from ottla.broker.runtime.pending import Pending
-from ottla.protocol.api import ApiKey
+from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.heartbeat import HeartbeatRequest
 from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.protocol.api.leave_group import LeaveGroupRequest
@@ -84,7 +83,7 @@ def test_a_join_parks_its_connection_and_one_that_ended_is_forgotten(node: Node)
 )
 def test_whatever_refuses_all_of_a_request_is_told_in_every_version(request_: Request, versions: range) -> None:
     for version in versions:
-        answer = refusal(request_, version, ErrorCode.NOT_COORDINATOR, "elsewhere")
+        answer = REGISTRY[request_.message_key].refused(request_, version, ErrorCode.NOT_COORDINATOR, "elsewhere")
         assert answer is not None
         assert decode(type(answer), encode(answer, version), version).error_code == ErrorCode.NOT_COORDINATOR
     if isinstance(request_, JoinGroupRequest):

@@ -14,7 +14,7 @@ from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.node import Node
 from ottla.broker.requests.context import Peer
-from ottla.broker.requests.refusals import refusal
+from ottla.protocol.api import consumer_group_describe, consumer_group_heartbeat
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -108,13 +108,10 @@ def test_a_level_that_an_administrator_has_taken_back_ends_the_protocol(
 
 
 def test_refusals_of_a_whole_request_have_the_shape_of_the_api() -> None:
-    error = KafkaError(ErrorCode.NOT_COORDINATOR, "no")
-    response = refusal(join_request("a", ["t"]), 1, error.code, "no")
-    assert isinstance(response, ConsumerGroupHeartbeatResponse)
+    response = consumer_group_heartbeat.refused(join_request("a", ["t"]), 1, ErrorCode.NOT_COORDINATOR, "no")
     assert (response.error_code, response.error_message) == (ErrorCode.NOT_COORDINATOR, "no")
     request = ConsumerGroupDescribeRequest(group_ids=["a", "b"], include_authorized_operations=False)
-    described = refusal(request, 1, error.code, "no")
-    assert isinstance(described, ConsumerGroupDescribeResponse)
+    described = consumer_group_describe.refused(request, 1, ErrorCode.NOT_COORDINATOR, "no")
     assert [(group.group_id, group.error_code) for group in described.groups] == [("a", 16), ("b", 16)]
 
 

@@ -14,7 +14,6 @@ from ottla.broker.api.api_versions import LONGEST_SHOWN
 from ottla.broker.fast.produce_path import ProduceRun
 from ottla.broker.node import Node
 from ottla.broker.requests.dispatch import RequestDispatcher, advertised_apis
-from ottla.broker.requests.refusals import refusal
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -125,13 +124,9 @@ def requests() -> Iterator[tuple[Request, int]]:
 
 def test_a_refusal_can_be_encoded_at_every_version() -> None:
     for request, version in requests():
-        answer = refusal(request, version, ErrorCode.INVALID_REQUEST, "no")
+        answer = REGISTRY[request.message_key].refused(request, version, ErrorCode.INVALID_REQUEST, "no")
         assert answer is not None
         encode(answer, version)
-
-
-def test_acks_0_has_no_refusal() -> None:
-    assert refusal(produce_request("t", batch(), acks=0), 9, ErrorCode.INVALID_REQUEST, "no") is None
 
 
 def test_a_refusal_from_a_handler_is_the_apis_own_response(node: Node) -> None:
