@@ -1,4 +1,4 @@
-"""The handlers: one module per API, named as its module in `ottla.protocol.api`, each with one plain function
+"""The handlers: one module per API, named as its module in `ottla.protocol.api`, each with one plain function.
 
     handle(request, context) -> Response | Pending[Response] | None        (None: no reply is sent)
 
