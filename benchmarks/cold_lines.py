@@ -109,8 +109,8 @@ def turns(workload: str, count: int, *, is_idle: bool) -> None:
 
         def run(length: int) -> None:
             connection.buffer_updated(length)
-            if node.turn.has_work:
-                node.turn.end()
+            if node.services.turn.has_work:
+                node.services.turn.end()
 
         def in_parts(data: bytes, *, is_counted: bool) -> None:
             """As the loop receives a large frame; what is not counted is copied to nowhere."""
@@ -131,7 +131,7 @@ def turns(workload: str, count: int, *, is_idle: bool) -> None:
                 run(place(produce))
             node.settle()
         if workload == SESSION:
-            run(place(frames.session_fetch(node.catalog.topics[TOPIC].id, len(batch), 0, 0, 0)))
+            run(place(frames.session_fetch(node.services.catalog.topics[TOPIC].id, len(batch), 0, 0, 0)))
         asked = _asked(workload, node)
         if workload == LARGE:
             for _ in range(count):
@@ -156,8 +156,8 @@ def _asked(workload: str, node: Any) -> list[bytes]:
         sends = (_of_producer(batch, number * records) for number in range(FETCHED_BATCHES * in_flight))
         return [b"".join(islice(sends, in_flight)) for _ in range(FETCHED_BATCHES)]
     if workload == SESSION:
-        topic_id = node.catalog.topics[TOPIC].id
-        (session_id,) = node.fetch_sessions._sessions
+        topic_id = node.services.catalog.topics[TOPIC].id
+        (session_id,) = node.services.fetch_sessions._sessions
         return [
             frames.session_fetch(topic_id, len(batch), session_id, number, number * records)
             for number in range(1, FETCHED_BATCHES)
@@ -182,9 +182,9 @@ def _broker(directory: str, taker: socket.socket) -> tuple[Any, Any]:
     os_file.RESIDENT_FOR_NS = 1 << 60  # type: ignore[misc]  # under valgrind half a second is over at once
     node = Node(BrokerConfig.of({"log.dirs": directory, "ottla.acks.all": "page-cache"}))
     node.start()
-    node.catalog.create_topics([NewTopic(TOPIC, 1)], lambda _: None)
+    node.services.catalog.create_topics([NewTopic(TOPIC, 1)], lambda _: None)
     node.settle()
-    connection = Connections(node, node.dispatcher, sends_maps=True).protocol("PLAINTEXT")
+    connection = Connections(node.services, node.dispatcher, sends_maps=True).protocol("PLAINTEXT")
     connection.connection_made(_Transport(taker))
     return node, connection
 

@@ -49,9 +49,9 @@ def start(directory: Path) -> Node:
 def fill(directory: Path, commits: int, partitions: int, batch: int) -> int:
     """Write the log as commits would; its size."""
     node = start(directory)
-    node.groups.prepare("", lambda error: None)
+    node.services.groups.get().prepare("", lambda error: None)
     node.settle()
-    partition = node.catalog.partition(OFFSETS_TOPIC, 0)
+    partition = node.services.catalog.partition(OFFSETS_TOPIC, 0)
     assert partition is not None
     keys = [
         encode_group_key(
@@ -76,13 +76,13 @@ def load(directory: Path) -> None:
     node = start(directory)
     ready_s = time.perf_counter() - began_s
     longest_s = 0.0
-    while node.groups.loads_under_way:
+    while node.services.groups.get().loads_under_way:
         step_s = time.perf_counter()
         node.run_due()
         longest_s = max(longest_s, time.perf_counter() - step_s)
     loaded_s, used_s = time.perf_counter() - began_s, time.process_time() - used_s
     print(f"ready for clients after {ready_s:.2f} s, groups after {loaded_s:.2f} s ({used_s:.2f} s of processor time)")
-    print(f"longest step {longest_s * 1e3:.0f} ms; {node.groups.offset_count:,} offsets")
+    print(f"longest step {longest_s * 1e3:.0f} ms; {node.services.groups.get().offset_count:,} offsets")
     node.stop()
 
 

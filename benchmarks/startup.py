@@ -176,7 +176,7 @@ def node_at(directory: Path) -> Node:
 def create(node: Node, partitions_of: dict[str, int]) -> None:
     """Topics, accepted and synced."""
     told: list[TopicOutcome] = []
-    node.catalog.create_topics([NewTopic(name, count) for name, count in partitions_of.items()], told.extend)
+    node.services.catalog.create_topics([NewTopic(name, count) for name, count in partitions_of.items()], told.extend)
     node.settle()
     if len(told) != len(partitions_of) or any(outcome.failed for outcome in told):
         sys.exit(f"topics could not be made: {told}")
@@ -188,14 +188,14 @@ def fill_small(directory: Path, partitions: int) -> int:
     counts = [min(PARTITIONS_OF_A_TOPIC, partitions - first) for first in range(0, partitions, PARTITIONS_OF_A_TOPIC)]
     create(node, {f"small-{number}": count for number, count in enumerate(counts)})
     batch = bytearray(frames.batch_of(SMALL_BATCH_BYTES)[0])
-    for number, log in enumerate(list(node.log_manager.logs.values())):
+    for number, log in enumerate(list(node.services.log_manager.logs.values())):
         if log.topic.startswith("small-"):
             segments = SEGMENTS_OF_A_TENTH if number % 10 == 0 else 1
             for at in range(SMALL_BATCHES):
                 if at and at % (SMALL_BATCHES // segments) == 0:
                     log.roll(STAMP_MS)
                 append(log, [batch])
-    size_bytes = sum(log.size_bytes for log in node.log_manager.logs.values())
+    size_bytes = sum(log.size_bytes for log in node.services.log_manager.logs.values())
     node.stop()
     return size_bytes
 
@@ -205,7 +205,7 @@ def fill_large(directory: Path, partitions: int, size_bytes: int, batch_bytes: i
     node = node_at(directory)
     create(node, {"large": partitions})
     batches = [bytearray(frames.batch_of(batch_bytes)[0]) for _ in range(BATCHES_OF_A_WRITE)]
-    logs = [log for log in node.log_manager.logs.values() if log.topic == "large"]
+    logs = [log for log in node.services.log_manager.logs.values() if log.topic == "large"]
     while sum(log.size_bytes for log in logs) < size_bytes:
         for log in logs:
             append(log, batches)

@@ -95,7 +95,7 @@ async def _serve(config: BrokerConfig) -> int:
     except OSError as error:
         await server.stop()
         raise StartError(f"standard output: {error.strerror}") from error
-    reserve = server.node.memory_reserve
+    reserve = server.node.services.memory_reserve
     reserve.take()
     loop.set_exception_handler(reserve.on_loop_error)
     sys.unraisablehook = reserve.on_unraisable

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.broker.http.server import Operations, Pages
+    from ottla.broker.services import Services
     from ottla.config.broker import BrokerConfig
     from ottla.config.listeners import Listener
     from ottla.storage.files.clock import Clock
@@ -57,18 +58,18 @@ HANGING_DISK_S = 3.0
 
 
 class LoopTimers:
-    """Runs a node's timers by one `call_later` for the earliest; a timer that fires early just looks again."""
+    """Runs the broker's timers by one `call_later` for the earliest; a timer that fires early just looks again."""
 
-    def __init__(self, node: Node, loop: asyncio.AbstractEventLoop) -> None:
-        self._node = node
+    def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
+        self._services = services
         self._loop = loop
         self._handle: asyncio.TimerHandle | None = None
         self._fires_at_ms = 0.0
-        node.timers.on_earlier = self._plan
+        services.timers.on_earlier = self._plan
 
     def stop(self) -> None:
         """Run nothing more."""
-        self._node.timers.on_earlier = None
+        self._services.timers.on_earlier = None
         if self._handle is not None:
             self._handle.cancel()
 
@@ -78,23 +79,23 @@ class LoopTimers:
                 return
             self._handle.cancel()
         self._fires_at_ms = deadline_ms
-        delay_ms = max(0.0, deadline_ms - self._node.clock.monotonic_ms())
+        delay_ms = max(0.0, deadline_ms - self._services.clock.monotonic_ms())
         try:
             self._handle = self._loop.call_later(delay_ms / 1000, self._run)
         except MemoryError:
             self._handle = None
-            self._node.memory_reserve.let_go()
+            self._services.memory_reserve.let_go()
             self._handle = self._loop.call_later(delay_ms / 1000, self._run)
 
     def _run(self) -> None:
         self._handle = None
-        node = self._node
-        now_ms = node.clock.monotonic_ms()
+        services = self._services
+        now_ms = services.clock.monotonic_ms()
         try:
-            node.timers.run_due(now_ms)
+            services.timers.run_due(now_ms)
         finally:
             # Whatever a callback raises, for the loop to say: all deadlines of the broker hang on the next call.
-            next_ms = node.timers.next_deadline_ms()
+            next_ms = services.timers.next_deadline_ms()
             if next_ms is not None:
                 self._plan(next_ms)
 
@@ -149,12 +150,12 @@ class Server:
             for listener in self.config.listeners:
                 sockets.append((listener, bind(listener, self.config)))
             # After every socket that is ready now has been read.
-            node.turn.on_work = functools.partial(loop.call_soon, node.turn.looked)
-            self._timers = LoopTimers(node, loop)
+            node.services.turn.on_work = functools.partial(loop.call_soon, node.services.turn.looked)
+            self._timers = LoopTimers(node.services, loop)
             self._start_http()
             await self._open(loop, node)
             node.begin()
-            self._watch = LoopWatch(node.metrics.loop_lag, loop.call_later)
+            self._watch = LoopWatch(node.services.metrics.loop_lag, loop.call_later)
         except BaseException:
             for _, bound in sockets:
                 bound.close()
@@ -170,7 +171,7 @@ class Server:
             raise
         sends_maps = type(loop).__module__.startswith("uvloop")
         self._connections = Connections(
-            node,
+            node.services,
             node.dispatcher,
             sends_maps=sends_maps,
             descriptors=limit,
@@ -178,7 +179,6 @@ class Server:
         self._show_pages()
         for listener, bound in sockets:
             self.addresses[listener.name] = bound.getsockname()[:2]
-        node.bound_listeners = self.addresses
         self._log_summary((time.perf_counter_ns() - started_ns) // 1_000_000)
         for listener, bound in sockets:
             await self._accept(loop, listener, bound)
@@ -206,9 +206,11 @@ class Server:
             while not opened.done():
                 await asyncio.wait([opened], timeout=EXTEND_START_EVERY_S)
                 if not opened.done():
-                    notify(f"EXTEND_TIMEOUT_USEC={EXTEND_START_USEC}\nSTATUS={node.log_manager.loading.words()}")
+                    notify(
+                        f"EXTEND_TIMEOUT_USEC={EXTEND_START_USEC}\nSTATUS={node.services.log_manager.loading.words()}"
+                    )
         except asyncio.CancelledError:
-            node.log_manager.loading.stop()
+            node.services.log_manager.loading.stop()
             raise
         finally:
             thread.join()
@@ -217,7 +219,7 @@ class Server:
     def interrupt_start(self) -> None:
         """End a recovery under way: `start` raises LoadInterrupted. Nothing happens when there is none."""
         if self._node is not None:
-            self._node.log_manager.loading.stop()
+            self._node.services.log_manager.loading.stop()
 
     async def stop(self, *, force: asyncio.Event | None = None) -> None:
         """Drain and close. `force`, when set, ends the wait for requests under way, and for logs that are closed."""
@@ -228,7 +230,7 @@ class Server:
         connections, node = self._connections, self._node
         if connections is not None and node is not None:
             connections.drain()
-            node.turn.end()
+            node.services.turn.end()
             await self._wait_for_end(connections, force)
         if self._http is not None:
             await self._http.stop()
@@ -259,7 +261,7 @@ class Server:
             else:
                 self._call_soon(loop, functools.partial(tell, None))
 
-        closing = node.log_manager.closing
+        closing = node.services.log_manager.closing
         if (
             ThreadStarter("The logs are closed on the main thread: no further signal is heard").try_start(work, "stop")
             is None
@@ -320,8 +322,8 @@ class Server:
 
     def _run_posted(self, step: Callable[[], None]) -> None:
         step()
-        if self._node is not None and self._node.turn.has_work:
-            self._node.turn.end()
+        if self._node is not None and self._node.services.turn.has_work:
+            self._node.services.turn.end()
 
     async def _accept(self, loop: asyncio.AbstractEventLoop, listener: Listener, bound: socket.socket) -> None:
         connections = self._connections
@@ -347,7 +349,7 @@ class Server:
         address = self.config.ottla_http_listener
         if address is None:
             return
-        progress = self.node.log_manager.loading.words
+        progress = self.node.services.log_manager.loading.words
 
         def starting() -> tuple[Pages, Operations]:
             from ottla.broker.http.pages import starting_pages
@@ -374,22 +376,23 @@ class Server:
 
     def _show_pages(self) -> None:
         """The logs are open: what HTTP shows from now on."""
-        node = self.node
+        node, services = self.node, self.node.services
 
         def opened() -> tuple[Pages, Operations]:
             from ottla.broker.http.operations import operations_of
             from ottla.broker.http.pages import pages_of
 
-            return pages_of(node, lambda: self._is_accepting), operations_of(node)
+            pages = pages_of(services, node.cleaner, self.addresses, lambda: self._is_accepting)
+            return pages, operations_of(services, node.cleaner)
 
         if self._http is not None:
             self._http.show(opened)
 
     def _log_summary(self, elapsed_ms: int) -> None:
-        node = self.node
+        services = self.node.services
         loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
         python = f"{platform.python_implementation()} {platform.python_version()}"
-        identity = f"node {node.catalog.node_id} of cluster {node.catalog.cluster_id}"
+        identity = f"node {services.catalog.node_id} of cluster {services.catalog.cluster_id}"
         LOG.info("Ottla %s, %s (%s, %s)", __version__, identity, python, loop)
         for warning in self.config.warnings:
             LOG.warning("configuration: %s", warning)
@@ -397,21 +400,21 @@ class Server:
             LOG.info("little memory, so not set and smaller than usual: %s (docs/limits.md)", ", ".join(fitted))
         if few := shortage(self.config, descriptor_limit()):
             LOG.warning("%s", few)
-        for directory in node.log_manager.directories:
+        for directory in services.log_manager.directories:
             clean = "stopped cleanly before" if directory.was_clean else "new, or not stopped cleanly before"
             LOG.info("log directory %s: %s, %s; %s", directory.path, directory.state.value, clean, directory.room)
-        logs = list(node.log_manager.logs.values())
+        logs = list(services.log_manager.logs.values())
         size_bytes = sum(log.size_bytes for log in logs)
-        partition_count = sum(len(topic.partitions) for topic in node.catalog.topics.values())
+        partition_count = sum(len(topic.partitions) for topic in services.catalog.topics.values())
         LOG.info(
             "%s, %s, %s in logs, ready after %d ms",
-            counted(len(node.catalog.topics), "topic"),
+            counted(len(services.catalog.topics), "topic"),
             counted(partition_count, "partition"),
             human_bytes(size_bytes),
             elapsed_ms,
         )
-        if node.has_groups:
-            groups = node.groups
+        groups = services.groups.if_made
+        if groups is not None:
             if group_count := groups.count_by_state().total():
                 offsets = counted(groups.offset_count, "committed offset")
                 LOG.info("%s with %s", counted(group_count, "group"), offsets)

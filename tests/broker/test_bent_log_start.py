@@ -226,18 +226,18 @@ def test_after_a_crash_a_log_that_lost_only_what_was_deleted_begins_at_its_start
 
 def test_an_older_directory_without_a_copy_refuses_such_a_partition_after_a_crash_in_sync() -> None:
     files, node = lived()
-    node.log_manager.checkpoints.write_recovery_points()
+    node.services.log_manager.checkpoints.write_recovery_points()
     files.kill()
     bend(files, b"t 0 10\n", b"t 0 90\n")
     files.unlink(COPY)
     names = {path for path in files.written_state() if path.endswith(".log")}
     node, _, clock = start_node(files, **KEYS)
-    assert node.catalog.partition("t", 0) is None
+    assert node.services.catalog.partition("t", 0) is None
     pass_time(node, clock, 400_000, step_ms=100_000)
     assert names <= set(files.written_state())
     files.kill()
     node, _, _ = start_node(files, **KEYS)
-    assert node.catalog.partition("t", 0) is None, "what the log did not bear out is not copied"
+    assert node.services.catalog.partition("t", 0) is None, "what the log did not bear out is not copied"
     files.kill()
     repair(files)
     node, _, _ = start_node(files, **KEYS)

@@ -67,7 +67,7 @@ def look(found: dict[str, bytes]) -> tuple[Shown | None, str, set[str]]:
     except (StorageError, MetadataError) as error:
         seen, problem = None, str(error)
     else:
-        partitions = [node.catalog.partition(name, 0) for name in PLACES]
+        partitions = [node.services.catalog.partition(name, 0) for name in PLACES]
         for partition in partitions:
             if partition is not None:
                 partition.log.retention.apply(clock.wall_ms())

@@ -137,7 +137,7 @@ def test_a_log_that_became_shorter_goes_on_behind_what_is_gone(
     if is_clean:
         node.stop()
     else:
-        node.log_manager.checkpoints.write_recovery_points()
+        node.services.log_manager.checkpoints.write_recovery_points()
         files.kill()
     first_lost = damage(files, PLACE)
     assert found(files), "verify finds it before a start"
@@ -309,7 +309,7 @@ def test_in_page_cache_a_power_cut_makes_a_gap_and_no_promise_is_said_to_be_brok
 ) -> None:
     """Below the high watermark that was written down consumers may have been; what they committed stays theirs."""
     files, node = lived(ottla_acks_all="page-cache")
-    node.log_manager.checkpoints.write_high_watermarks()
+    node.services.log_manager.checkpoints.write_high_watermarks()
     files.kill()
     emptied(files)
     with caplog.at_level(logging.WARNING):
@@ -328,7 +328,7 @@ def test_checkpoints_that_no_log_can_have_reached_are_refused_and_mended() -> No
         lines = [b"0", b"%d" % len(rows), *(b"t 0 9223372036854775806" if one == row else one for one in rows), b""]
         files.write_atomically(DATA / name, b"\n".join(lines))
     node, _, _ = start_node(files, **KEYS)
-    assert node.catalog.partition("t", 0) is None
+    assert node.services.catalog.partition("t", 0) is None
     files.kill()
     repair(files)
     node, _, _ = start_node(files, **KEYS)

@@ -48,11 +48,11 @@ def identity_of_the_metadata(files: SimulatedFiles) -> None:
 
 def larger_cluster() -> SimulatedFiles:
     node, files, _ = start_node()
-    node.catalog.create_topics([NewTopic("orders")], lambda _: None)
+    node.services.catalog.create_topics([NewTopic("orders")], lambda _: None)
     node.settle()
-    topic_id = node.catalog.topics["orders"].id
+    topic_id = node.services.catalog.topics["orders"].id
     change = PartitionChangeRecord(partition_id=0, topic_id=topic_id, replicas=[1, 2])
-    node.catalog.change(lambda image: [change], lambda error: None)
+    node.services.catalog.change(lambda image: [change], lambda error: None)
     node.settle()
     node.stop()
     return files

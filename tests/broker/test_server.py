@@ -100,7 +100,7 @@ async def test_what_was_produced_is_there_after_a_restart(tmp_path: Path) -> Non
         client = await Client.to(server.addresses["PLAINTEXT"])
         fetched = await client.ask(fetch_request("t", 3), 12)
         assert fetched.responses[0].partitions[0].high_watermark == 6  # type: ignore[attr-defined]
-        assert server.node.log_manager.was_clean
+        assert server.node.services.log_manager.was_clean
 
 
 async def test_a_large_batch_comes_back_as_it_went(tmp_path: Path) -> None:
@@ -272,16 +272,16 @@ def test_timers_run_on_the_loop_in_time_and_not_before(tmp_path: Path) -> None:
 
     loop = new_event_loop()
     node = Node(config(tmp_path))
-    timers = LoopTimers(node, loop)
+    timers = LoopTimers(node.services, loop)
     ran: list[str] = []
-    start_ms = node.clock.monotonic_ms()
-    node.timers.at(start_ms + 30, lambda: ran.append("late"))
-    node.timers.at(start_ms + 30, loop.stop)
-    node.timers.at(start_ms + 5, lambda: ran.append("early"))
-    node.timers.at(start_ms + 1, lambda: ran.append("never")).cancel()
+    start_ms = node.services.clock.monotonic_ms()
+    node.services.timers.at(start_ms + 30, lambda: ran.append("late"))
+    node.services.timers.at(start_ms + 30, loop.stop)
+    node.services.timers.at(start_ms + 5, lambda: ran.append("early"))
+    node.services.timers.at(start_ms + 1, lambda: ran.append("never")).cancel()
     loop.run_forever()
     assert ran == ["early", "late"]
-    assert node.clock.monotonic_ms() >= start_ms + 30
+    assert node.services.clock.monotonic_ms() >= start_ms + 30
     timers.stop()
     loop.close()
 
@@ -293,7 +293,7 @@ def test_a_timer_that_fails_is_told_to_the_loop_and_does_not_stop_the_others(tmp
     told: list[object] = []
     loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
     node = Node(config(tmp_path))
-    timers = LoopTimers(node, loop)
+    timers = LoopTimers(node.services, loop)
     bug = ZeroDivisionError("a bug")
 
     def fail() -> None:
@@ -301,11 +301,11 @@ def test_a_timer_that_fails_is_told_to_the_loop_and_does_not_stop_the_others(tmp
         raise bug
 
     ran: list[str] = []
-    start_ms = node.clock.monotonic_ms()
-    node.timers.at(start_ms, fail)
-    node.timers.at(start_ms, lambda: ran.append("behind it"))
-    node.timers.at(start_ms + 10, lambda: ran.append("later"))
-    node.timers.at(start_ms + 10, loop.stop)
+    start_ms = node.services.clock.monotonic_ms()
+    node.services.timers.at(start_ms, fail)
+    node.services.timers.at(start_ms, lambda: ran.append("behind it"))
+    node.services.timers.at(start_ms + 10, lambda: ran.append("later"))
+    node.services.timers.at(start_ms + 10, loop.stop)
     loop.run_forever()
     assert ran == ["behind it", "later"]
     assert told == [bug]
@@ -363,4 +363,4 @@ async def test_the_logs_are_closed_without_a_thread_where_there_is_none(
         monkeypatch.setattr(threading.Thread, "start", refuse)
     monkeypatch.undo()
     async with running(tmp_path) as server:
-        assert server.node.log_manager.was_clean
+        assert server.node.services.log_manager.was_clean

@@ -68,13 +68,13 @@ def crashed_broker(directory: Path) -> None:
     node = Node(config(directory))
     node.start()
     told: list[TopicOutcome] = []
-    node.catalog.create_topics([NewTopic("orders", 1)], told.extend)
+    node.services.catalog.create_topics([NewTopic("orders", 1)], told.extend)
     node.settle()
-    partition = node.catalog.partition("orders", 0)
+    partition = node.services.catalog.partition("orders", 0)
     assert partition is not None
     for _ in range(10):
-        partition.log.append([(memoryview(bytearray(batch())), 9)], node.clock.wall_ms())
-    node.log_manager.close(clean=False)
+        partition.log.append([(memoryview(bytearray(batch())), 9)], node.services.clock.wall_ms())
+    node.services.log_manager.close(clean=False)
 
 
 async def test_probes_are_answered_while_logs_are_opened(tmp_path: Path) -> None:
@@ -110,10 +110,10 @@ async def test_a_recovery_can_be_ended_and_is_done_by_the_next_start(tmp_path: P
             await starting
     server = Server(config(tmp_path))
     await server.start()
-    log = server.node.log_manager.get("orders", 0)
+    log = server.node.services.log_manager.get("orders", 0)
     assert log is not None
     assert log.log_end_offset == 10
-    assert not server.node.log_manager.was_clean
+    assert not server.node.services.log_manager.was_clean
     await server.stop()
 
 
@@ -128,7 +128,7 @@ async def test_a_start_after_a_clean_stop_is_not_ended_halfway(tmp_path: Path) -
         server.interrupt_start()
         go_on.set()
         await starting
-    assert server.node.log_manager.was_clean
+    assert server.node.services.log_manager.was_clean
     await server.stop()
 
 

@@ -30,10 +30,10 @@ def data(tmp_path: Path) -> Path:
     directory = tmp_path / "data"
     node = Node(BrokerConfig.of({"log.dirs": str(directory)}))
     node.start()
-    node.catalog.create_topics([NewTopic("orders"), NewTopic("gone")], lambda _: None)
+    node.services.catalog.create_topics([NewTopic("orders"), NewTopic("gone")], lambda _: None)
     node.settle()
-    ids = {name: topic.id for name, topic in node.catalog.topics.items()}
-    node.catalog.delete_topics(["gone"], lambda _: None)
+    ids = {name: topic.id for name, topic in node.services.catalog.topics.items()}
+    node.services.catalog.delete_topics(["gone"], lambda _: None)
     node.settle()
     node.stop()
     set_aside(directory, "gone-0", ids["gone"])

@@ -74,7 +74,7 @@ def kill_then_cut(prepare: Callable[[SimulatedFiles], None], call: int, seed: in
         prepare(files)
     killed(files)
     node, _, clock = start_node(files, ManualClock())
-    if "t" not in node.catalog.topics:
+    if "t" not in node.services.catalog.topics:
         make_topic(node, "t")
     answer = answer_of(Exchange(node).ask(produce_request("t", batch(3)), 9))
     assert answer.error_code == ErrorCode.NONE
@@ -138,8 +138,8 @@ def test_flush_messages_acknowledges_nothing_that_its_sync_does_not_cover() -> N
     log = partition_of(node, "t").log
     assert not first.replies()
     assert not second.replies()
-    node.syncer.run_one()  # type: ignore[attr-defined]  # covers the first batch only
-    node.turn.end()
+    node.services.syncer.run_one()  # type: ignore[attr-defined]  # covers the first batch only
+    node.services.turn.end()
     assert log.synced_offset == 1
     assert len(first.replies()) == 1
     assert not second.replies()
@@ -157,7 +157,7 @@ def test_a_stop_while_a_sync_runs_is_clean() -> None:
     node = Node(BrokerConfig.of(values), clock=clock, files=files, post=posted.append)
     node.start()
     outcomes: list[object] = []
-    node.catalog.create_topics([NewTopic("t", 1)], outcomes.extend)
+    node.services.catalog.create_topics([NewTopic("t", 1)], outcomes.extend)
     while not outcomes:
         node.run_due()
         while posted:
@@ -168,7 +168,7 @@ def test_a_stop_while_a_sync_runs_is_clean() -> None:
     assert client.replies()
     node.stop()
     again, _, _ = start_node(files, clock)
-    assert again.log_manager.was_clean
+    assert again.services.log_manager.was_clean
     assert partition_of(again, "t").high_watermark == 1
 
 
@@ -201,7 +201,7 @@ def test_a_checkpoint_in_the_middle_of_retention_does_not_bring_deleted_records_
     def cut_at_the_last_segment(path: Path) -> None:
         if path == log.directory and len(log.segments) == 1:
             monkeypatch.setattr(files, "sync_directory", real_sync)
-            node.log_manager.checkpoints.write_log_start_offsets()  # the chore, in its thread
+            node.services.log_manager.checkpoints.write_log_start_offsets()  # the chore, in its thread
             raise CrashPoint
         real_sync(path)
 
@@ -224,7 +224,7 @@ def test_a_rename_that_fails_in_retention_does_not_bring_deleted_records_back(su
     files.fail("rename", f"*/t-0/*4.{suffix}", errno.ENOSPC, times=1)
     log.retention.apply(clock.wall_ms())
     log.retention.apply(clock.wall_ms())
-    node.log_manager.checkpoints.write_log_start_offsets()
+    node.services.log_manager.checkpoints.write_log_start_offsets()
     again, _, _ = start_node(killed(files), clock, log_segment_bytes=1024)
     assert partition_of(again, "t").log_start_offset == 5
 
@@ -240,7 +240,7 @@ def test_a_directory_sync_that_fails_in_retention_is_not_tried_again() -> None:
     files.fail("sync_directory", "*/t-0", errno.EIO)
     log.retention.apply(clock.wall_ms())
     assert log.error is not None
-    assert node.log_manager.directories[0].is_offline
+    assert node.services.log_manager.directories[0].is_offline
 
 
 def test_retention_makes_room_on_a_full_disk() -> None:
@@ -289,7 +289,7 @@ def test_a_recovery_point_above_the_end_of_a_damaged_log_vouches_for_nothing(see
     log = partition_of(node, "t").log
     assert log.recovery.gap == (2, 5)
     Exchange(node).send(produce_request("t", batch(1, value=b"w" * 3 * PAGE_BYTES)), 9)
-    node.turn.end()  # written and not synced
+    node.services.turn.end()  # written and not synced
     node, _, _ = start_node(files.crash(random.Random(seed)), clock)
     for segment in partition_of(node, "t").log.segments:
         for position, header in walk(segment.file.pread, 0, segment.size_bytes):
@@ -305,11 +305,11 @@ def test_a_bug_in_one_completion_leaves_no_other_log_with_a_sync_that_never_ends
     first, second = Exchange(node), Exchange(node)
     first.send(produce_request("t", batch()), 9)
     second.send(produce_request("t", batch(), partition=1), 9)
-    node.turn.flush()
+    node.services.turn.flush()
 
     def broken(error: BaseException | None) -> None:
         raise ValueError("a bug")
 
-    node.syncer.request(partition_of(node, "t").log, broken)
+    node.services.syncer.request(partition_of(node, "t").log, broken)
     node.settle()
     assert answer_of(second.reply()).error_code == ErrorCode.NONE

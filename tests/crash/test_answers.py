@@ -33,7 +33,7 @@ from kit.nodes import ask_for, pass_time, start_node
 from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.broker.node import Node
-from ottla.broker.requests.context import Peer
+from ottla.broker.peer import Peer
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest
 from ottla.protocol.api.alter_configs import AlterConfigsRequest
@@ -98,7 +98,7 @@ def create_partitions(_: Node) -> Asked:
 
 def partitions_are(topic: str, count: int) -> Callable[[Node], bool]:
     def are(node: Node) -> bool:
-        found = node.catalog.topics.get(topic)
+        found = node.services.catalog.topics.get(topic)
         return (0 if found is None else sum(partition is not None for partition in found.partitions)) == count
 
     return are
@@ -109,7 +109,7 @@ def delete_records(_: Node) -> Asked:
     topic = DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[wanted])
 
     def is_there(node: Node) -> bool:
-        partition = node.catalog.partition("t", 0)
+        partition = node.services.catalog.partition("t", 0)
         return partition is not None and partition.log_start_offset == 2
 
     return Asked(DeleteRecordsRequest(topics=[topic], timeout_ms=30_000), 2, is_there)
@@ -128,7 +128,7 @@ def configured(resource_type: int, name: str, key: str, value: str) -> Callable[
 
 
 def config_is(resource_type: int, name: str, key: str, value: str) -> Callable[[Node], bool]:
-    return lambda node: node.catalog.image.configs.get((resource_type, name), {}).get(key) == value
+    return lambda node: node.services.catalog.image.configs.get((resource_type, name), {}).get(key) == value
 
 
 def replace_configs(_: Node) -> Asked:
@@ -146,13 +146,13 @@ def set_quota(_: Node) -> Asked:
         ops=[AlterClientQuotasRequest.OpData(key="producer_byte_rate", value=9.0, remove=False)],
     )
     request = AlterClientQuotasRequest(entries=[entry], validate_only=False)
-    return Asked(request, 1, lambda node: {"producer_byte_rate": 9.0} in node.catalog.image.quotas.values())
+    return Asked(request, 1, lambda node: {"producer_byte_rate": 9.0} in node.services.catalog.image.quotas.values())
 
 
 def update_feature(_: Node) -> Asked:
     update = UpdateFeaturesRequest.FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=2)
     request = UpdateFeaturesRequest(feature_updates=[update])
-    return Asked(request, 1, lambda node: node.catalog.image.features.get("group.version", 0) == 0)
+    return Asked(request, 1, lambda node: node.services.catalog.image.features.get("group.version", 0) == 0)
 
 
 def commit_offset(_: Node) -> Asked:
@@ -286,7 +286,7 @@ def test_nothing_is_answered_before_its_sync(kind: Kind) -> None:
     node, _, _ = prepared()
     asked = kind.ask(node)
     pending = begin(node, asked.request, asked.version)
-    node.turn.end()
+    node.services.turn.end()
     assert not pending.done
     node.settle()
     assert was_answered(pending)
@@ -313,7 +313,7 @@ def test_a_full_disk_refuses_it_and_takes_it_when_there_is_room(kind: Kind) -> N
     node.settle()
     assert not was_answered(pending)
     files.heal(full)
-    assert node.log_manager.directories[0].state is not DirectoryState.OFFLINE
+    assert node.services.log_manager.directories[0].state is not DirectoryState.OFFLINE
     for _ in range(20):
         clock.advance(1_000)
         node.run_due()
@@ -343,7 +343,7 @@ def test_in_page_cache_a_commit_waits_for_its_sync_where_the_flush_keys_ask_for_
     keys: dict[str, object] = {"ottla_acks_all": "page-cache", "log_flush_interval_messages": 1}
     node, files, clock = prepared(**keys)
     pending = begin(node, commit_request("g", {0: 9}), 9)
-    node.turn.end()
+    node.services.turn.end()
     assert not pending.done
     node.settle()
     assert was_answered(pending)
@@ -391,7 +391,7 @@ def test_a_batch_that_is_sent_again_after_a_power_cut_is_there_once(seed: int) -
         assert isinstance(answer, ProduceResponse)
         told = answer.responses[0].partition_responses[0]
         assert (told.error_code, told.base_offset) == (ErrorCode.NONE, number)
-    partition = again.catalog.partition("t", 0)
+    partition = again.services.catalog.partition("t", 0)
     assert partition is not None
     assert partition.log.log_end_offset == 3
 
@@ -414,7 +414,7 @@ def test_a_batch_of_a_compacted_topic_that_a_power_cut_took_is_stored_when_it_is
             client.send(produce_request("t", records), 9)
         client.end_turn()  # written, not synced, not answered
         again, _, _ = start_node(files.crash(random.Random(seed)), clock)
-        partition = again.catalog.partition("t", 0)
+        partition = again.services.catalog.partition("t", 0)
         assert partition is not None
         taken += partition.log.log_end_offset < 4
         for number in range(3):

@@ -43,7 +43,7 @@ class Life:
         self.clock = ManualClock()
         self.node, self.files, _ = start_node(SimulatedFiles(), self.clock, **SETTINGS)
         make_topic(self.node, "t", 2)
-        self.node.groups.prepare("a", lambda error: None)
+        self.node.services.groups.get().prepare("a", lambda error: None)
         self.node.settle()
         self.asked = dict.fromkeys(GROUPS, 0)
         self.known = dict.fromkeys(GROUPS, -1)
@@ -61,9 +61,9 @@ class Life:
         elif kind == "fetch":
             self._fetches.append((begin(self.node, fetch_request(group, [0]), FETCH_VERSION), group))
         elif kind == "turn":
-            self.node.turn.end()
+            self.node.services.turn.end()
         else:
-            syncer = self.node.syncer
+            syncer = self.node.services.syncer
             assert isinstance(syncer, QueuedSyncer)
             syncer.run_one()
         self.note_answers()

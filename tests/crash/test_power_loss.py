@@ -15,8 +15,9 @@ from kit.nodes import ask_for, start_node
 from kit.simulated_files import SimulatedFile, SimulatedFiles
 
 from ottla.broker.api import HANDLERS
+from ottla.broker.context import Context
 from ottla.broker.node import Node
-from ottla.broker.requests.context import Context, Peer
+from ottla.broker.peer import Peer
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api import ApiKey
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -75,7 +76,7 @@ class Life:
         data = ProduceRequest.TopicProduceData(name=topic, partition_data=[partition])
         request = ProduceRequest(transactional_id=None, acks=acks, timeout_ms=30_000, topic_data=[data])
         arrived = decode(ProduceRequest, bytearray(encode(request, PRODUCE_VERSION)), PRODUCE_VERSION)
-        context = Context(self.node, ApiKey.PRODUCE, PRODUCE_VERSION, connection=Peer())
+        context = Context(self.node.services, ApiKey.PRODUCE, PRODUCE_VERSION, connection=Peer())
         answer = HANDLERS[ApiKey.PRODUCE](arrived, context)
         if acks == -1:
             assert isinstance(answer, Pending), "answered before anything was written"
@@ -117,7 +118,7 @@ class Life:
             elif what < 0.77 or not self.topics:
                 self.create_topic()
             elif what < 0.82:
-                self.node.turn.end()  # written, perhaps, but not synced
+                self.node.services.turn.end()  # written, perhaps, but not synced
             else:
                 self.node.settle()
                 if what > 0.97:

@@ -103,7 +103,7 @@ class Life:
 
 
 def log_of(node: Node) -> Log:
-    partition = node.catalog.partition("t", 0)
+    partition = node.services.catalog.partition("t", 0)
     assert partition is not None
     return partition.log
 
@@ -269,7 +269,7 @@ def test_a_start_after_a_kill_looks_at_no_segment_that_was_rolled() -> None:
         life.send(-1)
     life.sync()
     active_bytes = life.log.segments[-1].size_bytes
-    life.node.log_manager.checkpoints.write_recovery_points()  # the chore
+    life.node.services.log_manager.checkpoints.write_recovery_points()  # the chore
     assert log_of(life.restarted(life.files.kill())).recovery.scanned_bytes <= active_bytes + 1024
 
 
@@ -303,10 +303,10 @@ def test_what_a_consumer_saw_in_sync_is_never_taken_back_by_a_power_cut(seed: in
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_shorter_flush_ms_counts_for_what_is_there_already(seed: int) -> None:
     life = Life("flush.ms")
-    partition = life.node.catalog.partition("t", 0)
+    partition = life.node.services.catalog.partition("t", 0)
     assert partition is not None
     quick = partition.log.config
-    partition.configure(TopicConfig.resolve({"flush.ms": "3600000"}, life.node.config))
+    partition.configure(TopicConfig.resolve({"flush.ms": "3600000"}, life.node.services.config))
     life.send(-1)
     partition.configure(quick)
     life.clock.advance(FLUSH_MS)
@@ -331,7 +331,7 @@ def test_a_full_disk_refuses_keeps_what_was_answered_and_takes_more_when_there_i
         assert life.refusals == [ErrorCode.KAFKA_STORAGE_ERROR]
     else:
         assert refused.transport.is_closing(), "with acks=0 an error ends the connection, as in Kafka"
-    assert not life.node.log_manager.directories[0].is_offline
+    assert not life.node.services.log_manager.directories[0].is_offline
     assert life.log.log_end_offset == 1
     assert found_in(life.node) == life.answered
     life.files.heal(full)
@@ -358,7 +358,7 @@ def test_a_disk_that_fails_a_write_refuses_everything_until_a_restart_and_reads_
             assert life.refusals == [ErrorCode.KAFKA_STORAGE_ERROR] * number
         else:
             assert client.transport.is_closing()
-    assert life.node.log_manager.directories[0].is_offline
+    assert life.node.services.log_manager.directories[0].is_offline
     assert found_in(life.node) == life.answered
     found = found_in(life.restarted(life.files.kill()))
     assert life.answered.items() <= found.items()
@@ -384,7 +384,7 @@ def test_a_disk_that_fails_a_sync_is_never_asked_again_and_what_was_promised_is_
     life.clock.advance(FLUSH_MS)
     life.node.run_due()
     life.sync()
-    assert life.node.log_manager.directories[0].is_offline
+    assert life.node.services.log_manager.directories[0].is_offline
     if acks == -1 and setting in EVERY_RECORD_SYNCED:
         assert life.refusals == [ErrorCode.KAFKA_STORAGE_ERROR] * 3
     syncs = life.files.history.count(("fdatasync", life.log.segments[0].path))

@@ -17,7 +17,7 @@ from kit.fuzz.run import bound_problem, execute, kind_of
 from kit.fuzz.watch import Finding, Watch
 
 from ottla.broker.api import HANDLERS
-from ottla.broker.requests.context import Context
+from ottla.broker.context import Context
 from ottla.protocol.api import ApiKey
 from ottla.protocol.api.delete_groups import DeleteGroupsResponse
 from ottla.protocol.api.describe_cluster import DescribeClusterRequest

@@ -30,7 +30,9 @@ class Exchange:
 
     def __init__(self, node: Node, beside: Exchange | None = None) -> None:
         self.node = node
-        self.connections: Connections = Connections(node, node.dispatcher) if beside is None else beside.connections
+        self.connections: Connections = (
+            Connections(node.services, node.dispatcher) if beside is None else beside.connections
+        )
         self.connection = self.connections.protocol("PLAINTEXT")
         self.transport = FakeTransport()
         self.connection.connection_made(self.transport)
@@ -49,7 +51,7 @@ class Exchange:
         feed(self.connection, struct.pack(">i", len(body)) + body)
 
     def end_turn(self) -> None:
-        self.node.turn.end()
+        self.node.services.turn.end()
 
     def replies(self) -> list[tuple[int, Response]]:
         """What has been answered since the last call, as (correlation id, response)."""
@@ -81,7 +83,7 @@ def make_topic(node: Node, name: str, partitions: int = 1, **configs: str) -> No
     """Create a topic; keys with underscores for dots."""
     outcomes: list[TopicOutcome] = []
     pairs = [(key.replace("_", "."), value) for key, value in configs.items()]
-    node.catalog.create_topics([NewTopic(name, partitions, configs=pairs)], outcomes.extend)
+    node.services.catalog.create_topics([NewTopic(name, partitions, configs=pairs)], outcomes.extend)
     node.settle()
     assert [outcome.error_code for outcome in outcomes] == [0], outcomes
 

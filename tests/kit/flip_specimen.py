@@ -153,7 +153,7 @@ def shown(node: Node) -> Shown:
     node.settle()
     bounds, records, aborted, producers, epochs = {}, {}, {}, {}, {}
     for name in ("d", "c", "__consumer_offsets"):
-        partition = node.catalog.partition(name, 0)
+        partition = node.services.catalog.partition(name, 0)
         if partition is None:
             continue
         log = partition.log
@@ -167,8 +167,8 @@ def shown(node: Node) -> Shown:
             for one in log.producers
         }
     offset = committed(node, "g", topic="d") if "__consumer_offsets" in aborted else -1
-    configs = dict(node.catalog.image.topic_configs("d"))
-    return Shown(bounds, records, aborted, producers, offset, configs, epochs, node.catalog.cluster_id)
+    configs = dict(node.services.catalog.image.topic_configs("d"))
+    return Shown(bounds, records, aborted, producers, offset, configs, epochs, node.services.catalog.cluster_id)
 
 
 def _records(log: Log) -> dict[int, tuple[bytes | None, bytes | None]]:

@@ -8,8 +8,9 @@ from kit.exchange import make_topic
 from kit.nodes import ask
 
 from ottla.broker.api import HANDLERS
+from ottla.broker.context import Context
 from ottla.broker.node import Node
-from ottla.broker.requests.context import Context, Peer
+from ottla.broker.peer import Peer
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -53,7 +54,7 @@ def begin(node: Node, request: Request, version: int, peer: Peer | None = None) 
     """Start a request and do not wait: nothing was flushed or synced yet."""
     api = REGISTRY[request.message_key]
     arrived = decode(type(request), encode(request, version), version)
-    context = Context(node, api.key, version, client_id="test", connection=peer or Peer())
+    context = Context(node.services, api.key, version, client_id="test", connection=peer or Peer())
     try:
         answer = HANDLERS[ApiKey(api.key)](arrived, context)
     except Exception as error:

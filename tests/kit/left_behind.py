@@ -25,9 +25,9 @@ KEYS: dict[str, object] = {"log_segment_bytes": 1024, "log_index_interval_bytes"
 def left_behind(*, clean: bool = True, configs: tuple[tuple[str, str], ...] = ()) -> SimulatedFiles:
     """A data directory with 12 batches of 3 records in `orders-0`, several segments, each with index entries."""
     node, files, _ = start_node(SimulatedFiles(), None, **KEYS)
-    node.catalog.create_topics([NewTopic("orders", configs=configs)], lambda outcomes: None)
+    node.services.catalog.create_topics([NewTopic("orders", configs=configs)], lambda outcomes: None)
     node.settle()
-    log = node.log_manager.get("orders", 0)
+    log = node.services.log_manager.get("orders", 0)
     assert log is not None
     for number in range(BATCHES):
         stamps = [NOW_MS + number * 10 + n for n in range(3)]
@@ -39,7 +39,7 @@ def left_behind(*, clean: bool = True, configs: tuple[tuple[str, str], ...] = ()
     if clean:
         node.stop()
         return files
-    node.log_manager.checkpoints.write_recovery_points()
+    node.services.log_manager.checkpoints.write_recovery_points()
     return files.crash(random.Random(1))
 
 

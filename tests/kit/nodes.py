@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -9,10 +10,12 @@ from kit.clock import ManualClock
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.api import HANDLERS
+from ottla.broker.context import Context
 from ottla.broker.node import Node
 from ottla.broker.partitions.partition import Partition
-from ottla.broker.requests.context import Context, Peer
+from ottla.broker.peer import Peer
 from ottla.broker.runtime.pending import Pending
+from ottla.broker.runtime.workers import Workers
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.message import Request, Response, decode, encode
@@ -23,16 +26,29 @@ R = TypeVar("R", bound=Response)
 
 
 def start_node(
-    files: SimulatedFiles | None = None, clock: ManualClock | None = None, **keys: object
+    files: SimulatedFiles | None = None,
+    clock: ManualClock | None = None,
+    **keys: object,
 ) -> tuple[Node, SimulatedFiles, ManualClock]:
     """A started node; keys of the configuration with underscores for dots."""
     files = SimulatedFiles() if files is None else files
     clock = ManualClock() if clock is None else clock
-    values: dict[str, object] = {"log.dirs": str(DATA), "num.recovery.threads.per.data.dir": 1}
-    values |= {key.replace("_", "."): value for key, value in keys.items()}
-    node = Node(BrokerConfig.of(values), clock=clock, files=files)
+    node = Node(_config(keys), clock=clock, files=files)
     node.start()
     return node, files, clock
+
+
+def start_node_with(workers: Workers, **keys: object) -> tuple[Node, SimulatedFiles, ManualClock]:
+    """As `start_node`, on new files, with these workers."""
+    files, clock = SimulatedFiles(), ManualClock()
+    node = Node(_config(keys), clock=clock, files=files, workers=workers)
+    node.start()
+    return node, files, clock
+
+
+def _config(keys: Mapping[str, object]) -> BrokerConfig:
+    values: dict[str, object] = {"log.dirs": str(DATA), "num.recovery.threads.per.data.dir": 1}
+    return BrokerConfig.of(values | {key.replace("_", "."): value for key, value in keys.items()})
 
 
 def ask(node: Node, request: Request, version: int, *, peer: Peer | None = None) -> Response:
@@ -42,7 +58,7 @@ def ask(node: Node, request: Request, version: int, *, peer: Peer | None = None)
     """
     api = REGISTRY[request.message_key]
     arrived = decode(type(request), encode(request, version), version)
-    context = Context(node, api.key, version, connection=peer or Peer())
+    context = Context(node.services, api.key, version, connection=peer or Peer())
     answer = HANDLERS[ApiKey(api.key)](arrived, context)
     if isinstance(answer, Pending):
         node.settle()
@@ -63,7 +79,7 @@ def ask_for(answer_class: type[R], node: Node, request: Request, version: int) -
 
 def partition_of(node: Node, topic: str, index: int = 0) -> Partition:
     """A partition that is there and open."""
-    partition = node.catalog.partition(topic, index)
+    partition = node.services.catalog.partition(topic, index)
     assert partition is not None
     return partition
 

@@ -23,9 +23,9 @@ Change = tuple[str, int, str | None]
 def create_topic(node: Node, name: str = "orders", **configs: str) -> None:
     """A topic of one partition; keys with underscores for dots."""
     wish = NewTopic(name, configs=[(key.replace("_", "."), value) for key, value in configs.items()])
-    node.catalog.create_topics([wish], lambda outcomes: None)
+    node.services.catalog.create_topics([wish], lambda outcomes: None)
     node.settle()
-    assert name in node.catalog.topics
+    assert name in node.services.catalog.topics
 
 
 def alter(node: Node, kind: int, name: str, *changes: Change, validate_only: bool = False, version: int = 1) -> Answer:

@@ -18,7 +18,7 @@ from ottla.protocol.stored.metadata import decode_metadata_record
 
 def create(node: Node, *wishes: NewTopic, validate_only: bool = False) -> list[TopicOutcome]:
     answers: list[list[TopicOutcome]] = []
-    node.catalog.create_topics(wishes, answers.append, validate_only=validate_only)
+    node.services.catalog.create_topics(wishes, answers.append, validate_only=validate_only)
     node.settle()
     (answer,) = answers
     return answer
@@ -26,7 +26,7 @@ def create(node: Node, *wishes: NewTopic, validate_only: bool = False) -> list[T
 
 def grow(node: Node, *wishes: NewPartitions, validate_only: bool = False) -> list[TopicOutcome]:
     answers: list[list[TopicOutcome]] = []
-    node.catalog.create_partitions(wishes, answers.append, validate_only=validate_only)
+    node.services.catalog.create_partitions(wishes, answers.append, validate_only=validate_only)
     node.settle()
     (answer,) = answers
     return answer
@@ -34,7 +34,7 @@ def grow(node: Node, *wishes: NewPartitions, validate_only: bool = False) -> lis
 
 def delete(node: Node, *targets: str | UUID) -> list[TopicOutcome]:
     answers: list[list[TopicOutcome]] = []
-    node.catalog.delete_topics(targets, answers.append)
+    node.services.catalog.delete_topics(targets, answers.append)
     node.settle()
     (answer,) = answers
     return answer

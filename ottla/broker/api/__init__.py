@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ottla.protocol.api import ApiKey
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 Handler: TypeAlias = "Callable[[Any, Context], Any]"
 """Request and response types differ per API: the table is where they meet, and each module is typed strictly."""

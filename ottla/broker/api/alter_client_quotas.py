@@ -14,7 +14,7 @@ from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 
 def handle(request: AlterClientQuotasRequest, context: Context) -> Pending[AlterClientQuotasResponse]:
@@ -42,5 +42,5 @@ def handle(request: AlterClientQuotasRequest, context: Context) -> Pending[Alter
         ]
         pending.complete(AlterClientQuotasResponse(entries=entries))
 
-    context.node.catalog.settings.alter_quotas(wishes, done, validate_only=request.validate_only)
+    context.services.catalog.settings.alter_quotas(wishes, done, validate_only=request.validate_only)
     return pending

@@ -15,7 +15,7 @@ from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 
 def handle(request: AlterConfigsRequest, context: Context) -> Pending[AlterConfigsResponse]:
@@ -34,7 +34,7 @@ def handle(request: AlterConfigsRequest, context: Context) -> Pending[AlterConfi
     def done(outcomes: Sequence[ConfigOutcome]) -> None:
         pending.complete(AlterConfigsResponse(responses=[_result(outcome) for outcome in outcomes]))
 
-    context.node.catalog.settings.alter_configs(wishes, done, validate_only=request.validate_only)
+    context.services.catalog.settings.alter_configs(wishes, done, validate_only=request.validate_only)
     return pending
 
 

@@ -19,14 +19,14 @@ from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.broker.catalog.topic import Topic
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 _MANUAL = "The manual partition assignment includes"
 
 
 def handle(request: AlterPartitionReassignmentsRequest, context: Context) -> AlterPartitionReassignmentsResponse:
     """Answer at once."""
-    topics, node_id = context.node.catalog.topics, context.node.catalog.node_id
+    topics, node_id = context.services.catalog.topics, context.services.catalog.node_id
     return AlterPartitionReassignmentsResponse(
         responses=[
             AlterPartitionReassignmentsResponse.ReassignableTopicResponse(

@@ -13,7 +13,7 @@ from ottla.protocol.api.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 
 def handle(request: AlterReplicaLogDirsRequest, context: Context) -> AlterReplicaLogDirsResponse:
@@ -40,14 +40,14 @@ def handle(request: AlterReplicaLogDirsRequest, context: Context) -> AlterReplic
 
 
 def _code(path: str, topic: str, index: int, context: Context) -> ErrorCode:
-    manager = context.node.log_manager
+    manager = context.services.log_manager
     wanted = next((one for one in manager.directories if str(one.path.absolute()) == path), None)
     if wanted is None:
         return ErrorCode.LOG_DIR_NOT_FOUND
     if not wanted.is_online:
         return ErrorCode.KAFKA_STORAGE_ERROR
-    if context.node.catalog.partition(topic, index) is None:
-        return context.node.catalog.why_missing(topic, index)
+    if context.services.catalog.partition(topic, index) is None:
+        return context.services.catalog.why_missing(topic, index)
     if manager.directory_of(topic, index) is wanted:
         return ErrorCode.NONE
     return ErrorCode.INVALID_REPLICA_ASSIGNMENT

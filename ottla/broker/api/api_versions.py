@@ -17,7 +17,7 @@ from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsRespo
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -32,13 +32,13 @@ def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse
         if not all(SOFTWARE_NAME.fullmatch(name) for name in names):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         context.connection.software = " ".join(name[:LONGEST_SHOWN] for name in names)
-    node = context.node
-    supported = node.profile.supported_features(SUPPORTED_FEATURES)
-    epoch, levels = node.profile.finalized_features(*node.catalog.finalized_features())
+    services = context.services
+    supported = services.profile.supported_features(SUPPORTED_FEATURES)
+    epoch, levels = services.profile.finalized_features(*services.catalog.finalized_features())
     return ApiVersionsResponse(
         api_keys=[
             ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
-            for api in node.advertised_apis
+            for api in services.advertised_apis
         ],
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=first, max_version=last)

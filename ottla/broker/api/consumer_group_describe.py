@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from ottla.broker.groups.consumer_access import check_consumer_protocol
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 
 
 def handle(request: ConsumerGroupDescribeRequest, context: Context) -> Pending[ConsumerGroupDescribeResponse]:
     """Answer with what is durable."""
-    check_consumer_protocol(context.node)
-    return context.node.groups.describe_consumer_groups(request, context)
+    groups = context.services.groups.get()
+    check_consumer_protocol(groups.settings, context.services.catalog)
+    return groups.describe_consumer_groups(request, context)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.groups.consumer_access import check_consumer_protocol
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.consumer_group_heartbeat import (
         ConsumerGroupHeartbeatRequest,
@@ -21,5 +21,6 @@ if TYPE_CHECKING:
 
 def handle(request: ConsumerGroupHeartbeatRequest, context: Context) -> Pending[ConsumerGroupHeartbeatResponse]:
     """Join, stay, or leave; answered when what the answer rests on is durable."""
-    check_consumer_protocol(context.node)
-    return context.node.groups.consumer_heartbeat(request, context)
+    groups = context.services.groups.get()
+    check_consumer_protocol(groups.settings, context.services.catalog)
+    return groups.consumer_heartbeat(request, context)

@@ -15,7 +15,7 @@ from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 
 def handle(request: CreatePartitionsRequest, context: Context) -> Pending[CreatePartitionsResponse]:
@@ -42,5 +42,5 @@ def handle(request: CreatePartitionsRequest, context: Context) -> Pending[Create
         ]
         pending.complete(CreatePartitionsResponse(results=results))
 
-    context.node.catalog.create_partitions(wishes, done, validate_only=request.validate_only)
+    context.services.catalog.create_partitions(wishes, done, validate_only=request.validate_only)
     return pending

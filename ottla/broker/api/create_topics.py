@@ -18,7 +18,7 @@ from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
     from ottla.config.topic import TopicConfig
 
 FIRST_VERSION_WITH_CONFIGS = 5
@@ -44,7 +44,7 @@ def handle(request: CreateTopicsRequest, context: Context) -> Pending[CreateTopi
         described = _Described() if context.api_version >= FIRST_VERSION_WITH_CONFIGS else None
         pending.complete(CreateTopicsResponse(topics=[_result(outcome, described) for outcome in unique.values()]))
 
-    context.node.catalog.create_topics(wishes, done, validate_only=request.validate_only)
+    context.services.catalog.create_topics(wishes, done, validate_only=request.validate_only)
     return pending
 
 

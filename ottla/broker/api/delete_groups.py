@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 
 def handle(request: DeleteGroupsRequest, context: Context) -> Pending[DeleteGroupsResponse]:
     """Remove each group for itself."""
-    return context.node.groups.delete_groups(request, context)
+    return context.services.groups.get().delete_groups(request, context)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from ottla.broker.catalog.topic import find_partition
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -23,8 +24,8 @@ from ottla.storage.formats.layout import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.catalog.topic import Topic
+    from ottla.broker.context import Context
     from ottla.broker.partitions.partition import Partition
-    from ottla.broker.requests.context import Context
 
 HIGH_WATERMARK = -1
 
@@ -33,13 +34,13 @@ Result = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse | Pending[DeleteRecordsResponse]:
     """Move every partition's start once its records are visible, then have the checkpoints written, each once."""
-    deletion = _Deletion(context, context.node.clock.monotonic_ms() + max(request.timeout_ms, 0))
+    deletion = _Deletion(context, context.services.clock.monotonic_ms() + max(request.timeout_ms, 0))
     for topic_request in request.topics:
         results: list[Result] = []
         deletion.response.topics.append(
             DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic_request.name, partitions=results)
         )
-        topic = context.node.catalog.topics.get(topic_request.name)
+        topic = context.services.catalog.topics.get(topic_request.name)
         for asked in topic_request.partitions:
             result = Result(partition_index=asked.partition_index, low_watermark=-1)
             results.append(result)
@@ -59,7 +60,7 @@ class _Deletion:
     def __init__(self, context: Context, deadline_ms: float) -> None:
         self.response = DeleteRecordsResponse(topics=[])
         self.pending: Pending[DeleteRecordsResponse] = Pending()
-        self._node = context.node
+        self._services = context.services
         self._deadline_ms = deadline_ms
         self._waiting = 1  # `all_asked` takes it away
         self._moved: list[tuple[Partition, Result]] = []
@@ -100,9 +101,9 @@ class _Deletion:
         if not self._moved:
             self.pending.complete(self.response)
             return
-        manager = self._node.log_manager
+        manager = self._services.log_manager
         places = {TopicPartition(partition.topic, partition.index) for partition, _ in self._moved}
-        self._node.workers.run(lambda: manager.checkpoints.write_log_start_offsets_of(places), self._written)
+        self._services.workers.run(lambda: manager.checkpoints.write_log_start_offsets_of(places), self._written)
 
     def _written(self, failed: Collection[TopicPartition] | None, error: BaseException | None) -> None:
         if failed is None:
@@ -117,7 +118,7 @@ class _Deletion:
 
 
 def _find(context: Context, topic: Topic | None, index: int) -> Partition:
-    partition = context.node.find_partition(topic, index, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition = find_partition(topic, index, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert topic is not None
     if topic.is_internal:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)

@@ -17,7 +17,7 @@ from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsRe
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 FIRST_VERSION_WITH_IDS = 6
 FIRST_VERSION_WITH_DELETION_DISABLED = 3
@@ -43,7 +43,7 @@ def handle(request: DeleteTopicsRequest, context: Context) -> Pending[DeleteTopi
         results = [_result(outcome, context.api_version) for outcome in (*unclear, *outcomes)]
         pending.complete(DeleteTopicsResponse(responses=results))
 
-    context.node.catalog.delete_topics(targets, done)
+    context.services.catalog.delete_topics(targets, done)
     return pending
 
 

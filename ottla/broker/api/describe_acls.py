@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
     from ottla.protocol.api.describe_acls import DescribeAclsRequest
 
 

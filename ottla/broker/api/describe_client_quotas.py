@@ -12,14 +12,14 @@ from ottla.protocol.api.describe_client_quotas import DescribeClientQuotasReques
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 
 def handle(request: DescribeClientQuotasRequest, context: Context) -> DescribeClientQuotasResponse:
     """Answer at once."""
     components = [(one.entity_type, one.match_type, one.match) for one in request.components]
     try:
-        found = find_quotas(context.node.catalog.image, components, is_strict=request.strict)
+        found = find_quotas(context.services.catalog.image, components, is_strict=request.strict)
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
     return DescribeClientQuotasResponse(

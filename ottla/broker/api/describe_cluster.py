@@ -13,7 +13,7 @@ from ottla.protocol.api.describe_cluster import DescribeClusterRequest, Describe
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 BROKERS = 1
 CONTROLLERS = 2
@@ -25,7 +25,7 @@ def handle(request: DescribeClusterRequest, context: Context) -> DescribeCluster
         return _refuse(request.endpoint_type)
     broker = describe_broker(context)
     return DescribeClusterResponse(
-        cluster_id=context.node.catalog.cluster_id,
+        cluster_id=context.services.catalog.cluster_id,
         controller_id=broker.node_id,
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(

@@ -22,7 +22,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.formats.layout import topic_name_problem
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
     from ottla.config.options import ConfigEntry
 
 TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER, GROUP_RESOURCE, CLIENT_METRICS_RESOURCE)
@@ -68,30 +68,30 @@ def _entries(resource: DescribeConfigsRequest.DescribeConfigsResource, context: 
         problem = topic_name_problem(name)
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-        topic = context.node.catalog.topics.get(name)
+        topic = context.services.catalog.topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic.config.describe(keys)
     if resource.resource_type == BROKER_RESOURCE:
         if not name:
-            return context.node.config.describe_default(keys)
+            return context.services.config.describe_default(keys)
         _check_node(name, context)
-        return context.node.config.describe(keys)
+        return context.services.config.describe(keys)
     if resource.resource_type == BROKER_LOGGER:
         _check_node(name, context)
         return describe_loggers(keys)
-    texts = context.node.catalog.image.configs.get((resource.resource_type, name), {})
+    texts = context.services.catalog.image.configs.get((resource.resource_type, name), {})
     if resource.resource_type == GROUP_RESOURCE:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        return GroupConfig.describe(texts, context.node.config, keys)
+        return GroupConfig.describe(texts, context.services.config, keys)
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
     return ClientMetricsConfig.describe(texts, keys)
 
 
 def _check_node(name: str, context: Context) -> None:
-    node_id = context.node.catalog.node_id
+    node_id = context.services.catalog.node_id
     if name == str(node_id):
         return
     if not (name.isascii() and name.isdigit()):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 
 def handle(request: DescribeGroupsRequest, context: Context) -> Pending[DescribeGroupsResponse]:
     """Answer with what is durable."""
-    return context.node.groups.describe_groups(request, context)
+    return context.services.groups.get().describe_groups(request, context)

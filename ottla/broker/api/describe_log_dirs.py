@@ -12,7 +12,7 @@ from ottla.protocol.api.describe_log_dirs import DescribeLogDirsRequest, Describ
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
     from ottla.storage.directories.log_directory import LogDirectory
 
 UNKNOWN_BYTES = -1
@@ -25,7 +25,7 @@ def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirs
     for topic in request.topics or ():
         named.setdefault(topic.topic, set()).update(topic.partitions)
     wanted = None if request.topics is None else named
-    directories = context.node.log_manager.directories
+    directories = context.services.log_manager.directories
     return DescribeLogDirsResponse(results=[_describe(directory, wanted, context) for directory in directories])
 
 
@@ -37,10 +37,10 @@ def _describe(
         return DescribeLogDirsResponse.DescribeLogDirsResult(
             error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(path), topics=[]
         )
-    volume = context.node.files.volume_bytes(path)
+    volume = context.services.files.volume_bytes(path)
     total_bytes, usable_bytes = (UNKNOWN_BYTES, UNKNOWN_BYTES) if volume is None else volume
     topics: list[DescribeLogDirsResponse.DescribeLogDirsTopic] = []
-    for topic in context.node.catalog.topics.values():
+    for topic in context.services.catalog.topics.values():
         if wanted is not None and topic.name not in wanted:
             continue
         partitions = [
@@ -53,7 +53,7 @@ def _describe(
             for partition in topic.partitions
             if partition is not None
             and (wanted is None or partition.index in wanted[topic.name])
-            and context.node.log_manager.directory_of(topic.name, partition.index) is directory
+            and context.services.log_manager.directory_of(topic.name, partition.index) is directory
         ]
         if partitions:
             topics.append(DescribeLogDirsResponse.DescribeLogDirsTopic(name=topic.name, partitions=partitions))

@@ -13,14 +13,15 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.catalog.topic import find_partition
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.formats.layout import topic_name_problem
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Node
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
+    from ottla.broker.services import Services
     from ottla.storage.producers.producer_state import ProducerEntry
 
 PRODUCERS_PER_STEP: Final = 2_000
@@ -42,11 +43,11 @@ def handle(
     if _is_through(steps):
         return answer
     pending: Pending[Answer] = Pending(parks=True)
-    _later(context.node, steps, answer, pending)
+    _later(context.services, steps, answer, pending)
     return pending
 
 
-def _later(node: Node, steps: Iterator[None], answer: Answer, pending: Pending[Answer]) -> None:
+def _later(services: Services, steps: Iterator[None], answer: Answer, pending: Pending[Answer]) -> None:
     def go_on() -> None:
         if pending.done:
             return  # the connection has ended
@@ -58,9 +59,9 @@ def _later(node: Node, steps: Iterator[None], answer: Answer, pending: Pending[A
         if is_through:
             pending.complete(answer)
         else:
-            _later(node, steps, answer, pending)
+            _later(services, steps, answer, pending)
 
-    node.timers.at(node.clock.monotonic_ms(), go_on)
+    services.timers.at(services.clock.monotonic_ms(), go_on)
 
 
 def _is_through(steps: Iterator[None]) -> bool:
@@ -99,8 +100,8 @@ def _producers(topic: str, index: int, context: Context) -> list[ProducerEntry]:
     problem = topic_name_problem(topic)
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    found = context.node.catalog.topics.get(topic)
-    partition = context.node.find_partition(found, index, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    found = context.services.catalog.topics.get(topic)
+    partition = find_partition(found, index, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     partition.flush(context.now_ms)
     return list(partition.log.producers)
 

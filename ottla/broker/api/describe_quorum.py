@@ -14,7 +14,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.storage.formats.layout import CLUSTER_METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 PartitionData = DescribeQuorumResponse.PartitionData
 FIRST_VERSION_WITH_NODES = 2
@@ -35,7 +35,7 @@ def handle(request: DescribeQuorumRequest, context: Context) -> DescribeQuorumRe
 
 
 def _quorum(context: Context) -> DescribeQuorumResponse.PartitionData:
-    catalog = context.node.catalog
+    catalog = context.services.catalog
     end_offset = catalog.metadata_end_offset
     voter = DescribeQuorumResponse.ReplicaState(
         replica_id=catalog.node_id,
@@ -70,6 +70,6 @@ def _unknown(index: int) -> DescribeQuorumResponse.PartitionData:
 def _nodes(context: Context) -> list[DescribeQuorumResponse.Node]:
     listeners = [
         DescribeQuorumResponse.Listener(name=one.name, host=one.host or "localhost", port=one.port)
-        for one in context.node.config.controller_listeners
+        for one in context.services.config.controller_listeners
     ]
-    return [DescribeQuorumResponse.Node(node_id=context.node.catalog.node_id, listeners=listeners)]
+    return [DescribeQuorumResponse.Node(node_id=context.services.catalog.node_id, listeners=listeners)]

@@ -23,7 +23,7 @@ from ottla.storage.formats.layout import INTERNAL_TOPICS, topic_name_problem
 
 if TYPE_CHECKING:
     from ottla.broker.catalog.topic import Topic
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 MAX_PARTITIONS_PER_PAGE = 2_000
 """Kafka's max.request.partition.size.limit."""
@@ -42,7 +42,7 @@ def handle(request: DescribeTopicPartitionsRequest, context: Context) -> Describ
     if cursor is not None and asked and cursor.topic_name not in asked:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor names a topic that was not asked for")
     room = max(1, min(request.response_partition_limit, MAX_PARTITIONS_PER_PAGE))
-    topics = context.node.catalog.topics
+    topics = context.services.catalog.topics
     names = sorted(asked or topics)
     told = []
     next_cursor = None

@@ -13,14 +13,14 @@ from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.broker.catalog.topic import Topic
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 PREFERRED, UNCLEAN = 0, 1
 
 
 def handle(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
     """Answer at once."""
-    topics = context.node.catalog.topics
+    topics = context.services.catalog.topics
     if request.topic_partitions == []:
         return ElectLeadersResponse(replica_election_results=[])
     if request.election_type not in (PREFERRED, UNCLEAN):

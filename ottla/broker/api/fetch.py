@@ -36,8 +36,8 @@ from ottla.broker.fetch.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchT
 from ottla.broker.runtime.pending import Pending
 
 if TYPE_CHECKING:
+    from ottla.broker.context import Context
     from ottla.broker.fetch.fetch_sessions import FetchSession, PartitionKey, TopicKey
-    from ottla.broker.requests.context import Context
     from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 
 
@@ -45,7 +45,7 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Pending[F
     """Read what may be seen; park when that is too little."""
     session, targets = _targets(request, context)
     read = FetchRead(request, context, session, targets)
-    answer = answer_or_park(read, context.node, request.max_wait_ms)
+    answer = answer_or_park(read, context.services, request.max_wait_ms)
     if session is not None and request.session_epoch != INITIAL_EPOCH:
         is_pending, is_answerable = isinstance(answer, Pending), read.is_answerable()
         expect_session(
@@ -57,7 +57,7 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Pending[F
 def _targets(request: FetchRequest, context: Context) -> tuple[FetchSession | None, list[FetchTarget]]:
     """The session (None without one), and what to read, in order. Raises KafkaError for a session that is not so."""
     version = context.api_version
-    sessions = context.node.fetch_sessions
+    sessions = context.services.fetch_sessions
     uses_topic_ids = version >= 13
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id:

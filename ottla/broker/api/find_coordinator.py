@@ -22,7 +22,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 Coordinator = FindCoordinatorResponse.Coordinator
 
@@ -56,7 +56,7 @@ def handle(request: FindCoordinatorRequest, context: Context) -> Pending[FindCoo
         if refusal is not None:
             prepared(refusal)
         elif request.key_type == GROUP:
-            context.node.groups.prepare(key, prepared)
+            context.services.groups.get().prepare(key, prepared)
         else:
             prepared(None)
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from ottla.broker.groups.classic_answers import refuse_heartbeat
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 def handle(request: HeartbeatRequest, context: Context) -> HeartbeatResponse | Pending[HeartbeatResponse]:
     """Note the sign of life."""
-    return refuse_heartbeat(request) or context.node.groups.heartbeat(request, context)
+    return refuse_heartbeat(request) or context.services.groups.get().heartbeat(request, context)

@@ -18,7 +18,7 @@ from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigs
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 
 def handle(request: IncrementalAlterConfigsRequest, context: Context) -> Pending[IncrementalAlterConfigsResponse]:
@@ -46,13 +46,13 @@ def handle(request: IncrementalAlterConfigsRequest, context: Context) -> Pending
         ]
         pending.complete(IncrementalAlterConfigsResponse(responses=responses))
 
-    context.node.catalog.settings.alter_configs(stored, done, validate_only=request.validate_only)
+    context.services.catalog.settings.alter_configs(stored, done, validate_only=request.validate_only)
     return pending
 
 
 def _alter_loggers(wish: ConfigWish, context: Context, *, validate_only: bool) -> ConfigOutcome:
     try:
-        check_node_id(wish.name, context.node.catalog.node_id)
+        check_node_id(wish.name, context.services.catalog.node_id)
         check_logger_changes(wish.changes)
     except KafkaError as error:
         return ConfigOutcome(wish.resource_type, wish.name, error.code, error.message)

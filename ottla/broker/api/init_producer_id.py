@@ -19,7 +19,7 @@ from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProdu
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 LOG = logging.getLogger("ottla.init_producer_id")
 
@@ -51,5 +51,5 @@ def handle(
         else:
             pending.complete(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
-    context.node.producer_ids.next(given)
+    context.services.producer_ids.next(given)
     return pending

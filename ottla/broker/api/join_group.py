@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from ottla.broker.groups.classic_answers import refuse_join
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse
 
 
 def handle(request: JoinGroupRequest, context: Context) -> JoinGroupResponse | Pending[JoinGroupResponse]:
     """Join, unless the request is wrong whatever the group."""
-    groups = context.node.groups
+    groups = context.services.groups.get()
     return refuse_join(request, context.api_version, groups.settings) or groups.join(request, context)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from ottla.broker.groups.classic_answers import refuse_leave
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 
 def handle(request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse | Pending[LeaveGroupResponse]:
     """Let them go."""
-    return refuse_leave(request) or context.node.groups.leave(request, context)
+    return refuse_leave(request) or context.services.groups.get().leave(request, context)

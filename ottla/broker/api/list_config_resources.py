@@ -14,7 +14,7 @@ from ottla.protocol.api.list_config_resources import ListConfigResourcesRequest,
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 TYPES = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, BROKER_LOGGER, BROKER_RESOURCE, TOPIC_RESOURCE)
 """In the order in which Kafka tells them."""
@@ -38,7 +38,7 @@ def handle(request: ListConfigResourcesRequest, context: Context) -> ListConfigR
 
 
 def _names(kind: int, context: Context) -> list[str]:
-    catalog = context.node.catalog
+    catalog = context.services.catalog
     if kind == TOPIC_RESOURCE:
         return list(catalog.topics)
     if kind in (BROKER_RESOURCE, BROKER_LOGGER):

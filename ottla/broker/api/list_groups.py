@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
 def handle(request: ListGroupsRequest, context: Context) -> Pending[ListGroupsResponse]:
     """Answer with what is durable."""
-    return context.node.groups.list_groups(request, context)
+    return context.services.groups.get().list_groups(request, context)

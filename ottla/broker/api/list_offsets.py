@@ -17,16 +17,17 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.broker.fetch.read_damage import note_damage
+from ottla.broker.catalog.topic import find_partition
+from ottla.broker.partitions.read_damage import note_damage
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.log.segment_offsets import offsets_before
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Node
+    from ottla.broker.context import Context
     from ottla.broker.partitions.partition import Partition
-    from ottla.broker.requests.context import Context
+    from ottla.broker.services import Services
 
 LOG = logging.getLogger("ottla.list_offsets")
 
@@ -74,18 +75,18 @@ def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse
             if context.api_version == 0:
                 _look_up_segments(partition, asked, answer, one_done, context)
                 continue
-            _look_up(partition, asked.timestamp, answer, one_done, context.node, committed_only=committed_only)
+            _look_up(partition, asked.timestamp, answer, one_done, context.services, committed_only=committed_only)
     one_done()
     return response if pending.done else pending
 
 
 def _find(asked: ListOffsetsRequest.ListOffsetsPartition, topic: str, context: Context) -> Partition:
-    node = context.node
+    services = context.services
     timestamp = asked.timestamp
     if timestamp < 0 and context.api_version < _SINCE_VERSION.get(timestamp, 1 << 15):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    partition = node.find_partition(
-        node.catalog.topics.get(topic), asked.partition_index, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    partition = find_partition(
+        services.catalog.topics.get(topic), asked.partition_index, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )
     epoch = asked.current_leader_epoch
     if epoch not in (NO_EPOCH, partition.leader_epoch):
@@ -96,7 +97,13 @@ def _find(asked: ListOffsetsRequest.ListOffsetsPartition, topic: str, context: C
 
 
 def _look_up(
-    partition: Partition, timestamp: int, answer: Answer, done: Callable[[], None], node: Node, *, committed_only: bool
+    partition: Partition,
+    timestamp: int,
+    answer: Answer,
+    done: Callable[[], None],
+    services: Services,
+    *,
+    committed_only: bool,
 ) -> None:
     """Fill in `answer` and call `done`, now or when the log end seen now is visible."""
     partition.settle()
@@ -118,7 +125,9 @@ def _look_up(
         except KafkaError as refusal:
             answer.error_code = refusal.code
             if refusal.code is ErrorCode.CORRUPT_MESSAGE:
-                note_damage(node, partition, f"timestamp {timestamp}", refusal)
+                note_damage(
+                    services.metrics, services.clock.monotonic_ms(), partition, f"timestamp {timestamp}", refusal
+                )
         except OSError as failure:
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             LOG.error("%s-%d: look-up of timestamp %d failed: %s", partition.topic, partition.index, timestamp, failure)

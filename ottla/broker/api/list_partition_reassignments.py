@@ -13,7 +13,7 @@ from ottla.protocol.api.list_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 
 def handle(request: ListPartitionReassignmentsRequest, context: Context) -> ListPartitionReassignmentsResponse:

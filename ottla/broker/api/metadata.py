@@ -29,8 +29,8 @@ from ottla.storage.formats.layout import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from ottla.broker.catalog.topic import Topic
+    from ottla.broker.context import Context
     from ottla.broker.metadata.wishes import TopicOutcome
-    from ottla.broker.requests.context import Context
 
 FIRST_VERSION_WITH_IDS = 12
 ZERO_ID = UUID(int=0)
@@ -38,7 +38,7 @@ ZERO_ID = UUID(int=0)
 
 def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Pending[MetadataResponse]:
     """Answer at once, or once the missing topics are there. Raises KafkaError INVALID_REQUEST."""
-    catalog = context.node.catalog
+    catalog = context.services.catalog
     if request.topics is None or (context.api_version == 0 and not request.topics):
         return _respond(request, context, [_describe(request, context, topic) for topic in catalog.topics.values()])
     targets = _targets(request, context)
@@ -72,9 +72,9 @@ def _targets(request: MetadataRequest, context: Context) -> list[str | UUID]:
 
 def _may_create(name: str, request: MetadataRequest, context: Context) -> bool:
     return (
-        name not in context.node.catalog.topics
+        name not in context.services.catalog.topics
         and request.allow_auto_topic_creation
-        and context.node.config.auto_create_topics_enable
+        and context.services.config.auto_create_topics_enable
         and name != CLUSTER_METADATA_TOPIC
         and topic_name_problem(name) is None
     )
@@ -83,7 +83,7 @@ def _may_create(name: str, request: MetadataRequest, context: Context) -> bool:
 def _look_up(
     request: MetadataRequest, context: Context, target: str | UUID, failed: dict[str, ErrorCode]
 ) -> MetadataResponse.MetadataResponseTopic:
-    catalog = context.node.catalog
+    catalog = context.services.catalog
     topic = catalog.topics_by_id.get(target) if isinstance(target, UUID) else catalog.topics.get(target)
     if topic is not None:
         return _describe(request, context, topic)
@@ -136,7 +136,7 @@ def _respond(
                 node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
             )
         ],
-        cluster_id=context.node.catalog.cluster_id,
+        cluster_id=context.services.catalog.cluster_id,
         controller_id=broker.node_id,
         topics=topics,
         cluster_authorized_operations=(

@@ -20,7 +20,7 @@ from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitRe
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 Result = OffsetCommitResponse.OffsetCommitResponsePartition
 
@@ -31,7 +31,7 @@ def handle(request: OffsetCommitRequest, context: Context) -> OffsetCommitRespon
     if not known:
         return _answer(request, ErrorCode.NONE, {}, unknown)
     if not unknown:
-        return context.node.groups.commit_offsets(request, context)
+        return context.services.groups.get().commit_offsets(request, context)
     pending: Pending[OffsetCommitResponse] = Pending()
 
     def committed(done: Pending[OffsetCommitResponse]) -> None:
@@ -49,7 +49,7 @@ def handle(request: OffsetCommitRequest, context: Context) -> OffsetCommitRespon
             assert error is not None
             pending.fail(error)
 
-    context.node.groups.commit_offsets(request.replace(topics=known), context).then(committed)
+    context.services.groups.get().commit_offsets(request.replace(topics=known), context).then(committed)
     return pending
 
 
@@ -60,7 +60,7 @@ def _split(
     known: list[OffsetCommitRequest.OffsetCommitRequestTopic] = []
     unknown: set[tuple[str, int]] = set()
     for asked in request.topics:
-        topic = context.node.catalog.topics.get(asked.name)
+        topic = context.services.catalog.topics.get(asked.name)
         count = 0 if topic is None else len(topic.partitions)
         missing = [each.partition_index for each in asked.partitions if not 0 <= each.partition_index < count]
         if not missing:

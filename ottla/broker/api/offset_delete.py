@@ -14,14 +14,14 @@ from ottla.protocol.api.offset_delete import OffsetDeleteRequest, OffsetDeleteRe
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 Result = OffsetDeleteResponse.OffsetDeleteResponsePartition
 
 
 def handle(request: OffsetDeleteRequest, context: Context) -> Pending[OffsetDeleteResponse]:
     """Delete what exists, refuse the rest; the coordinator judges the group first."""
-    topics = context.node.catalog.topics
+    topics = context.services.catalog.topics
     pending: Pending[OffsetDeleteResponse] = Pending()
     known = []
     for asked in request.topics:
@@ -37,7 +37,7 @@ def handle(request: OffsetDeleteRequest, context: Context) -> Pending[OffsetDele
         else:
             pending.complete(_merged(request, done.response))
 
-    context.node.groups.delete_offsets(request.replace(topics=known), context).then(deleted)
+    context.services.groups.get().delete_offsets(request.replace(topics=known), context).then(deleted)
     return pending
 
 

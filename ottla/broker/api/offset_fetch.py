@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 
 def handle(request: OffsetFetchRequest, context: Context) -> Pending[OffsetFetchResponse]:
     """Answer with what is durable."""
-    return context.node.groups.fetch_offsets(request, context)
+    return context.services.groups.get().fetch_offsets(request, context)

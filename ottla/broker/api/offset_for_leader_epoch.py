@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.catalog.topic import find_partition
 from ottla.protocol.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
 NO_EPOCH = -1
@@ -34,10 +35,10 @@ def handle(request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForL
 def _answer(
     topic: str, asked: OffsetForLeaderEpochRequest.OffsetForLeaderPartition, context: Context
 ) -> EpochEndOffset:
-    node = context.node
+    services = context.services
     try:
-        partition = node.find_partition(
-            node.catalog.topics.get(topic), asked.partition, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        partition = find_partition(
+            services.catalog.topics.get(topic), asked.partition, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
     except KafkaError as error:
         return EpochEndOffset(error_code=error.code, partition=asked.partition)

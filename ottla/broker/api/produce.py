@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.catalog.topic import find_partition
 from ottla.broker.formats.conversion import FIRST_PRODUCE_VERSION_WITH_BATCHES
 from ottla.broker.formats.produce_conversion import OldRecords, convert_aside, convert_now, is_little
 from ottla.broker.runtime.pending import Pending
@@ -26,8 +27,8 @@ from ottla.storage.log.append import AppendEntry, AppendResult, Refused
 
 if TYPE_CHECKING:
     from ottla.broker.catalog.topic import Topic
+    from ottla.broker.context import Context
     from ottla.broker.partitions.partition import Partition
-    from ottla.broker.requests.context import Context
 
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 
@@ -51,7 +52,7 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
         for data in topic_data.partition_data:
             index = produce.expect(data.index)
             try:
-                partition = context.node.find_partition(topic, data.index, missing=missing)
+                partition = find_partition(topic, data.index, missing=missing)
             except KafkaError as error:
                 produce.refuse(index, error.code, error.message)
                 continue
@@ -84,12 +85,12 @@ def _convert(old: list[OldRecords], produce: _Produce, context: Context) -> None
         convert_now(old, context.api_version, converted)
     else:
         produce.pending.parks = True
-        convert_aside(context.node, context.connection, old, context.api_version, converted)
+        convert_aside(context.services.conversions, context.connection, old, context.api_version, converted)
 
 
 def _find_topic(data: ProduceRequest.TopicProduceData, context: Context) -> tuple[Topic | None, ErrorCode]:
     """The topic, and the code for a partition that is not there."""
-    catalog = context.node.catalog
+    catalog = context.services.catalog
     if context.api_version >= 13:
         topic = catalog.topics_by_id.get(data.topic_id)
         missing = ErrorCode.UNKNOWN_TOPIC_ID if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -174,7 +175,7 @@ class _Produce:
                 self.refuse(index, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
         if self._deadline_ms < 0:
-            self._deadline_ms = self._context.node.clock.monotonic_ms() + max(self._request.timeout_ms, 0)
+            self._deadline_ms = self._context.services.clock.monotonic_ms() + max(self._request.timeout_ms, 0)
         partition.when_visible(end_offset, visible, self._deadline_ms)
 
     def _one_done(self) -> None:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from ottla.broker.groups.classic_answers import refuse_sync
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 def handle(request: SyncGroupRequest, context: Context) -> SyncGroupResponse | Pending[SyncGroupResponse]:
     """Wait for the assignment, unless the request is wrong whatever the group."""
-    return refuse_sync(request, context.api_version) or context.node.groups.sync(request, context)
+    return refuse_sync(request, context.api_version) or context.services.groups.get().sync(request, context)

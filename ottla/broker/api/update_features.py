@@ -14,7 +14,7 @@ from ottla.protocol.api.update_features import UpdateFeaturesRequest, UpdateFeat
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
     from ottla.protocol.errors import KafkaError
 
 LAST_VERSION_WITH_RESULTS = 1
@@ -39,7 +39,7 @@ def handle(request: UpdateFeaturesRequest, context: Context) -> Pending[UpdateFe
         ]
         pending.complete(UpdateFeaturesResponse(results=results))
 
-    context.node.catalog.settings.update_features(wishes, done, validate_only=request.validate_only)
+    context.services.catalog.settings.update_features(wishes, done, validate_only=request.validate_only)
     return pending
 
 

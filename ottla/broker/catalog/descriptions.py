@@ -14,7 +14,7 @@ from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.broker.catalog.topic import Topic
-    from ottla.broker.requests.context import Context
+    from ottla.broker.context import Context
 
 NOT_ASKED = -(1 << 31)
 """Authorized operations where the client did not ask for them (KIP-430)."""
@@ -98,17 +98,17 @@ class PartitionDescription(NamedTuple):
 
 def describe_broker(context: Context) -> BrokerDescription:
     """This broker for this client: the advertised address of its listener, else the address that it connected to."""
-    node, connection = context.node, context.connection
-    advertised = node.config.advertised(connection.listener)
+    services, connection = context.services, context.connection
+    advertised = services.config.advertised(connection.listener)
     host, port = connection.local_address[0], connection.local_address[1]
     if advertised is not None:
         host, port = advertised.host, advertised.port or port
-    return BrokerDescription(node.catalog.node_id, _plain_host(host), port, node.config.broker_rack or None)
+    return BrokerDescription(services.catalog.node_id, _plain_host(host), port, services.config.broker_rack or None)
 
 
 def describe_partition(context: Context, topic: Topic, index: int) -> PartitionDescription:
     """One partition of a topic; without its directory it has no leader, and its only replica is offline."""
-    node_id = context.node.catalog.node_id
+    node_id = context.services.catalog.node_id
     partition = topic.partitions[index]
     if partition is None:
         error = ErrorCode.LEADER_NOT_AVAILABLE

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.metadata.image import MetadataError
 from ottla.config.errors import ConfigError
 from ottla.config.topic import TopicConfig
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.formats.layout import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from ottla.broker.metadata.image import TopicState
     from ottla.broker.partitions.partition import Partition
     from ottla.config.broker import BrokerConfig
-    from ottla.protocol.errors import KafkaError
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,22 @@ class Topic:
         for partition in self.partitions:
             if partition is not None:
                 partition.close(error)
+
+
+def find_partition(topic: Topic | None, index: int, *, missing: ErrorCode) -> Partition:
+    """A partition of `topic`.
+
+    Raises KafkaError: `missing` when there is no such topic, UNKNOWN_TOPIC_OR_PARTITION when it has no such
+    partition, KAFKA_STORAGE_ERROR when its log could not be opened.
+    """
+    if topic is None:
+        raise KafkaError(missing)
+    if not 0 <= index < len(topic.partitions):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition = topic.partitions[index]
+    if partition is None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic.name}-{index} is offline; the log says why")
+    return partition
 
 
 class TopicIndex:

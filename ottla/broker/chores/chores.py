@@ -2,9 +2,9 @@
 
 A chore's step is a plain function of no arguments that does one bounded piece of work and returns whether it left some
 over: then the next step comes in the following turn of the loop instead of after the interval, so that requests run in
-between. Work that waits for the disk goes to the node's workers, and its chore plans the next step when it is done.
+between. Work that waits for the disk goes to the broker's workers, and its chore plans the next step when it is done.
 
-Nothing here knows of a loop: the node's timers drive all of it, and so does a manual clock.
+Nothing here knows of a loop: the broker's timers drive all of it, and so does a manual clock.
 
     chore                  interval                                          what a step does
     retention              log.retention.check.interval.ms                   old segments of some logs (`retaining.py`)
@@ -42,9 +42,12 @@ from ottla.storage.log.retention import unlink_files
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ottla.broker.node import Node
+    from ottla.broker.chores.log_cleaner import LogCleaner
+    from ottla.broker.groups.coordinator import GroupCoordinator
     from ottla.broker.runtime.metrics import ChoreCounters
+    from ottla.broker.runtime.on_demand import OnDemand
     from ottla.broker.runtime.timers import Timer
+    from ottla.broker.services import Services
     from ottla.storage.log.log import Log
     from ottla.storage.segment.segment import Segment
 
@@ -66,12 +69,12 @@ Step = Callable[[], bool]
 class Chore:
     """One chore: a step every `interval_ms`, sooner while a step leaves work over."""
 
-    def __init__(self, node: Node, name: str, interval_ms: int, step: Step) -> None:
+    def __init__(self, services: Services, name: str, interval_ms: int, step: Step) -> None:
         self.name = name
         self.interval_ms = interval_ms
-        self._node = node
+        self._services = services
         self._step = step
-        self._counters: ChoreCounters = node.metrics.chore(name)
+        self._counters: ChoreCounters = services.metrics.chore(name)
         self._timer: Timer | None = None
         self._is_waiting = False
 
@@ -82,7 +85,7 @@ class Chore:
     def set_interval(self, interval_ms: int) -> None:
         """Step at this interval from now on; a step that is further away is brought forward."""
         self.interval_ms = max(1, interval_ms)
-        if self._timer is not None and self._timer.deadline_ms > self._node.clock.monotonic_ms() + self.interval_ms:
+        if self._timer is not None and self._timer.deadline_ms > self._services.clock.monotonic_ms() + self.interval_ms:
             self._timer.cancel()
             self._plan(self.interval_ms)
 
@@ -100,7 +103,7 @@ class Chore:
             return
         started_ns = time.perf_counter_ns()
         has_more = self._guard(self._step)
-        self._counters.step((time.perf_counter_ns() - started_ns) // 1_000, self._node.clock.wall_ms())
+        self._counters.step((time.perf_counter_ns() - started_ns) // 1_000, self._services.clock.wall_ms())
         self._plan(0 if has_more else self.interval_ms)
 
     def count_bytes(self, size_bytes: int) -> None:
@@ -152,11 +155,11 @@ class Chore:
             elif done is not None:
                 self._guard(done)
 
-        self._node.workers.run(timed, finished)
+        self._services.workers.run(timed, finished)
         return False
 
     def _plan(self, delay_ms: int) -> None:
-        self._timer = self._node.timers.at(self._node.clock.monotonic_ms() + delay_ms, self.run)
+        self._timer = self._services.timers.at(self._services.clock.monotonic_ms() + delay_ms, self.run)
 
 
 class Sweep:
@@ -188,18 +191,20 @@ class Sweep:
 
 
 class Chores:
-    """All background work of one node. `start` plans the first steps, `stop` cancels what is planned."""
+    """All background work of one broker. `start` plans the first steps, `stop` cancels what is planned."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, services: Services, groups: OnDemand[GroupCoordinator], cleaner: LogCleaner) -> None:
+        self._services = services
+        self._groups = groups
+        self._cleaner = cleaner
         self.chores: dict[str, Chore] = {}
-        self._pause = courtesy_in(node.workers)
+        self._pause = courtesy_in(services.workers)
         self._expiry = self._expire_all()
-        self._unlinking = Sweep(lambda: list(node.log_manager.logs.values()), lambda log: None)
+        self._unlinking = Sweep(lambda: list(services.log_manager.logs.values()), lambda log: None)
 
     def start(self) -> None:
         """Plan every chore's first step."""
-        config = self._node.config
+        config = self._services.config
         self._add("retention", config.log_retention_check_interval_ms, self._sweep(self._apply_retention))
         self._add("segment unlink", HOUSEKEEPING_INTERVAL_MS, self._unlink_segments)
         self._add("directory unlink", HOUSEKEEPING_INTERVAL_MS, self._unlink_directories)
@@ -214,11 +219,11 @@ class Chores:
         self._add("index files", HOUSEKEEPING_INTERVAL_MS, self._sweep(self._flush_indexes))
         self._add("producer snapshots", HOUSEKEEPING_INTERVAL_MS, self._sweep(self._write_producer_snapshot))
         self._add("metadata snapshot", HOUSEKEEPING_INTERVAL_MS, self._snapshot)
-        self._add(log_cleaner.CHORE, config.log_cleaner_backoff_ms, self._node.cleaner.step)
+        self._add(log_cleaner.CHORE, config.log_cleaner_backoff_ms, self._cleaner.step)
         self._add("producer expiry", config.producer_id_expiration_check_interval_ms, self._expire_producers)
 
         self._add("group expiry", config.offsets_retention_check_interval_ms, self._expire_groups)
-        self._clock_watch = ClockWatch(self._node)
+        self._clock_watch = ClockWatch(self._services)
         self._add("clock", HOUSEKEEPING_INTERVAL_MS, self._watch_clock)
 
     def _watch_clock(self) -> bool:
@@ -226,32 +231,33 @@ class Chores:
         return write is not None and self.chores["clock"].in_worker(write)
 
     def _expire_groups(self) -> bool:
-        return self._node.has_groups and self._node.groups.expire_some()
+        groups = self._groups.if_made
+        return groups is not None and groups.expire_some()
 
     def configuration_changed(self) -> None:
         """Follow the interval that may change while the broker runs; the others need a restart, as in Kafka."""
         cleaner = self.chores.get(log_cleaner.CHORE)
         if cleaner is not None:
-            cleaner.set_interval(self._node.config.log_cleaner_backoff_ms)
+            cleaner.set_interval(self._services.config.log_cleaner_backoff_ms)
 
     def stop(self) -> None:
         """Cancel every planned step."""
         for chore in self.chores.values():
             chore.stop()
-        self._node.cleaner.stop()
+        self._cleaner.stop()
         self.chores.clear()
 
     def _add(self, name: str, interval_ms: int, step: Step) -> None:
-        chore = self.chores[name] = Chore(self._node, name, max(1, interval_ms), step)
+        chore = self.chores[name] = Chore(self._services, name, max(1, interval_ms), step)
         chore.start()
 
     def _sweep(self, visit: Callable[[Log], object]) -> Step:
-        return Sweep(lambda: list(self._node.log_manager.logs.values()), visit).step
+        return Sweep(lambda: list(self._services.log_manager.logs.values()), visit).step
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
     def _apply_retention(self, log: Log) -> bool:
-        partition = self._node.catalog.partition(log.topic, log.partition)
+        partition = self._services.catalog.partition(log.topic, log.partition)
         if partition is None or partition.log is not log:
             return False
         chore = self.chores["retention"]
@@ -264,7 +270,7 @@ class Chores:
             if is_held:
                 chore.go_on()
 
-        retain(self._node, partition, "retention", through)
+        retain(self._services, partition, "retention", through)
         if is_through:
             return False
         chore.hold()
@@ -275,7 +281,7 @@ class Chores:
         """Take what is due from some logs, and have it unlinked: of a large file that takes long."""
         chore = self.chores["segment unlink"]
         paths: list[Path] = []
-        now_ms = self._node.clock.monotonic_ms()
+        now_ms = self._services.clock.monotonic_ms()
 
         def take(log: Log) -> bool:
             paths.extend(log.retention.take_due_files(now_ms))
@@ -285,7 +291,7 @@ class Chores:
         has_more = self._unlinking.step() or len(paths) >= FILES_PER_STEP
         if not paths:
             return has_more
-        files, checkpoints = self._node.files, self._node.log_manager.checkpoints
+        files, checkpoints = self._services.files, self._services.log_manager.checkpoints
 
         def work() -> None:
             # First where the logs start: without either, a start would take what retention freed for lost.
@@ -295,14 +301,14 @@ class Chores:
         return chore.in_worker(work, chore.go_on if has_more else None)
 
     def _unlink_directories(self) -> bool:
-        manager, now_ms = self._node.log_manager, self._node.clock.monotonic_ms()
+        manager, now_ms = self._services.log_manager, self._services.clock.monotonic_ms()
         due_ms = manager.next_unlink_ms()
         if due_ms is None or due_ms > now_ms:
             return False
         return self.chores["directory unlink"].in_worker(lambda: manager.unlink_due(now_ms))
 
     def _write_recovery_points(self) -> bool:
-        manager = self._node.log_manager
+        manager = self._services.log_manager
 
         def work() -> None:
             manager.checkpoints.sync_indexes()
@@ -311,13 +317,15 @@ class Chores:
         return self.chores["recovery points"].in_worker(work)
 
     def _write_log_start_offsets(self) -> bool:
-        return self.chores["log start offsets"].in_worker(self._node.log_manager.checkpoints.write_log_start_offsets)
+        return self.chores["log start offsets"].in_worker(
+            self._services.log_manager.checkpoints.write_log_start_offsets
+        )
 
     def _write_high_watermarks(self) -> bool:
-        return self.chores["high watermarks"].in_worker(self._node.log_manager.checkpoints.write_high_watermarks)
+        return self.chores["high watermarks"].in_worker(self._services.log_manager.checkpoints.write_high_watermarks)
 
     def _probe(self) -> bool:
-        manager = self._node.log_manager
+        manager = self._services.log_manager
         if not any(not one.is_online and not one.is_offline for one in manager.directories):
             self._make_missing()  # no disk was at fault: the process lacked descriptors, say
             return False
@@ -328,7 +336,7 @@ class Chores:
 
         def look() -> None:
             nonlocal has_come_back
-            has_come_back = self._node.log_manager.look_at_room()
+            has_come_back = self._services.log_manager.look_at_room()
 
         def looked() -> None:
             if has_come_back:
@@ -337,19 +345,19 @@ class Chores:
         return self.chores["room"].in_worker(look, looked)
 
     def _make_missing(self) -> None:
-        if any(directory.is_online for directory in self._node.log_manager.directories):
-            self._node.catalog.make_missing()
+        if any(directory.is_online for directory in self._services.log_manager.directories):
+            self._services.catalog.make_missing()
 
     def _snapshot(self) -> bool:
-        catalog = self._node.catalog
+        catalog = self._services.catalog
         snapshot = catalog.begin_snapshot()
         if snapshot is None:
             return False
-        chore, node = self.chores["metadata snapshot"], self._node
+        chore, services = self.chores["metadata snapshot"], self._services
 
         def written() -> None:
             catalog.end_snapshot(snapshot)
-            retain_log(node, catalog.metadata_log, "a snapshot", lambda _: None)
+            retain_log(services, catalog.metadata_log, "a snapshot", lambda _: None)
 
         return chore.in_worker(lambda: catalog.write_snapshot(snapshot), written)
 
@@ -387,8 +395,8 @@ class Chores:
         return False
 
     def _expire_all(self) -> Iterator[int]:
-        for log in list(self._node.log_manager.logs.values()):
+        for log in list(self._services.log_manager.logs.values()):
             if log.error is None:
-                trust = self._node.clock_trust
+                trust = self._services.clock_trust
                 yield from log.producers.expire(trust.deletion_ms(), trust.stamped_ms)
             yield PRODUCERS_PER_STEP // LOGS_PER_STEP

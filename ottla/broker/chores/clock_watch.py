@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Node
+    from ottla.broker.services import Services
 
 WRITE_EVERY_MS: Final = 300_000
 """What a start knows of the time is at most so old, and what it goes on waiting is at most so much too long."""
@@ -23,18 +23,18 @@ MOVED_MS: Final = 60_000
 class ClockWatch:
     """The chore of one node."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._written = node.clock_trust.known()
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._written = services.clock_trust.known()
 
     def step(self) -> Callable[[], None] | None:
         """Look; what is to be written, if anything."""
-        node, written = self._node, self._written
-        node.clock_trust.look()
-        known = node.clock_trust.known()
+        services, written = self._services, self._written
+        services.clock_trust.look()
+        known = services.clock_trust.known()
         passed_ms = known.boot_ms - written.boot_ms
         moved_ms = known.wall_ms - written.wall_ms - passed_ms
         if passed_ms < WRITE_EVERY_MS and abs(moved_ms) < MOVED_MS:
             return None
         self._written = known
-        return partial(node.log_manager.write_known_time, known)
+        return partial(services.log_manager.write_known_time, known)

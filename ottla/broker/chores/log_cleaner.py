@@ -31,8 +31,8 @@ from ottla.storage.files.files import NotOpened
 from ottla.storage.formats.layout import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Node
     from ottla.broker.runtime.metrics import ChoreCounters
+    from ottla.broker.services import Services
     from ottla.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
@@ -89,9 +89,9 @@ class LogCleaner:
         told: what became of what was asked for, until the next time or the end of the partition.
     """
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._counters: ChoreCounters = node.metrics.chore(CHORE)
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._counters: ChoreCounters = services.metrics.chore(CHORE)
         self.figures = CleanerFigures()
         self.uncleanable: dict[Log, str] = {}
         self.told: dict[TopicPartition, CleaningTold] = {}
@@ -99,7 +99,7 @@ class LogCleaner:
         self._running: _Running | None = None
         self._is_looking = False
         self._is_stopped = False
-        self._pause: Callable[[], None] = courtesy_in(node.workers)
+        self._pause: Callable[[], None] = courtesy_in(services.workers)
 
     # -- what others ask
 
@@ -115,7 +115,7 @@ class LogCleaner:
     def ask(self, topic: str) -> dict[TopicPartition, CleaningTold]:
         """Clean the partitions of a compacted topic soon; what is told of each, which changes as it goes on."""
         asked = {}
-        for index, partition in enumerate(self._node.catalog.topics[topic].partitions):
+        for index, partition in enumerate(self._services.catalog.topics[topic].partitions):
             if partition is not None:
                 one = TopicPartition(topic, index)
                 self.uncleanable.pop(partition.log, None)
@@ -147,10 +147,10 @@ class LogCleaner:
 
     def _candidates(self) -> list[_Candidate]:
         """Compacted logs that may be looked at; those whose sealed segments are not on disk yet are synced first."""
-        node, now_ms = self._node, self._node.clock.monotonic_ms()
-        is_enabled = node.config.log_cleaner_enable
+        services, now_ms = self._services, self._services.clock.monotonic_ms()
+        is_enabled = services.config.log_cleaner_enable
         found = []
-        for topic in node.catalog.topics.values():
+        for topic in services.catalog.topics.values():
             if "compact" not in topic.config.cleanup_policy:
                 continue
             for index, partition in enumerate(topic.partitions):
@@ -170,18 +170,18 @@ class LogCleaner:
                     continue
                 if log.synced_offset < log.segment_list.active.base_offset:
                     # Where an acknowledgement does not wait for the disk, nobody else may ever ask for this sync.
-                    node.syncer.request(log, lambda error: self._plan(0, self._look_now))
+                    services.syncer.request(log, lambda error: self._plan(0, self._look_now))
                     if is_asked:
                         continue
-                clean_offset = node.log_manager.checkpoints.clean_offset_of(topic.name, index)
+                clean_offset = services.log_manager.checkpoints.clean_offset_of(topic.name, index)
                 state = LogToAssess.of(log, partition.last_stable_offset, clean_offset)
                 found.append(_Candidate(log, state, is_asked, told is None or not told.rounds))
         return found
 
     def _look(self, candidates: list[_Candidate]) -> None:
         self._is_looking = True
-        now_ms = self._node.clock.wall_ms()
-        deletion_ms = self._node.clock_trust.deletion_ms()
+        now_ms = self._services.clock.wall_ms()
+        deletion_ms = self._services.clock_trust.deletion_ms()
 
         def work() -> None:
             for candidate in candidates:
@@ -195,7 +195,7 @@ class LogCleaner:
                 self._choose(candidates, now_ms)
 
         self._count_step()
-        self._node.workers.run(work, done)
+        self._services.workers.run(work, done)
 
     def _choose(self, candidates: list[_Candidate], now_ms: int) -> None:
         figures = self.figures
@@ -235,7 +235,7 @@ class LogCleaner:
     # -- cleaning
 
     def _begin(self, one: _Candidate, found: Assessment) -> None:
-        log, node = one.log, self._node
+        log, services = one.log, self._services
         if log.error is not None or not one.is_as_found:
             self._plan(0, self._look_now)
             return
@@ -243,13 +243,13 @@ class LogCleaner:
             log,
             one.state,
             found,
-            dedupe_buffer_bytes=node.config.log_cleaner_dedupe_buffer_size,
-            load_factor=node.config.log_cleaner_io_buffer_load_factor,
-            now_ms=node.clock_trust.estimate_ms(),
-            deletion_ms=node.clock_trust.deletion_ms(),
-            monotonic_ms=node.clock.monotonic_ms(),
-            cover=lambda offset: node.log_manager.checkpoints.cover(log.topic, log.partition, offset),
-            checkpoint=lambda offset: node.log_manager.checkpoints.write_clean_offset(log, offset),
+            dedupe_buffer_bytes=services.config.log_cleaner_dedupe_buffer_size,
+            load_factor=services.config.log_cleaner_io_buffer_load_factor,
+            now_ms=services.clock_trust.estimate_ms(),
+            deletion_ms=services.clock_trust.deletion_ms(),
+            monotonic_ms=services.clock.monotonic_ms(),
+            cover=lambda offset: services.log_manager.checkpoints.cover(log.topic, log.partition, offset),
+            checkpoint=lambda offset: services.log_manager.checkpoints.write_clean_offset(log, offset),
             pause=self._pause,
         )
         self._running = _Running(log, cleaning, found, cleaning.run())
@@ -279,7 +279,7 @@ class LogCleaner:
             self._ended(running, "failed", str(reason))
         except OSError as reason:
             logger.log(level_of(reason, logging.WARNING), "%s: cleaned another time: %s", running.log.name, reason)
-            self._not_before_ms[running.log] = self._node.clock.monotonic_ms() + NO_ROOM_RETRY_MS
+            self._not_before_ms[running.log] = self._services.clock.monotonic_ms() + NO_ROOM_RETRY_MS
             self._ended(running, "failed", str(reason))
         except Exception as bug:  # one log stays as it is, and is said to; the broker and the other logs go on
             self._bug(running.log.name, bug)
@@ -303,11 +303,11 @@ class LogCleaner:
                 wait_ms = NO_DESCRIPTOR_WAIT_MS if isinstance(error, NotOpened) else self._wait_ms(size_bytes)
                 self._plan(wait_ms, lambda: self._advance(size_bytes, error))
 
-        self._node.workers.run(guarded, done)
+        self._services.workers.run(guarded, done)
 
     def _wait_ms(self, size_bytes: int) -> int:
         """How long `log.cleaner.io.max.bytes.per.second` lets a piece of so many bytes take."""
-        rate = self._node.config.log_cleaner_io_max_bytes_per_second
+        rate = self._services.config.log_cleaner_io_max_bytes_per_second
         return int(size_bytes * 1000 / rate) if rate > 0 else 0
 
     def _finished(self, running: _Running) -> None:
@@ -368,10 +368,10 @@ class LogCleaner:
 
     def _plan(self, delay_ms: int, callback: Callable[[], None]) -> None:
         if not self._is_stopped:
-            self._node.timers.at(self._node.clock.monotonic_ms() + delay_ms, callback)
+            self._services.timers.at(self._services.clock.monotonic_ms() + delay_ms, callback)
 
     def _forget_closed(self) -> None:
-        manager = self._node.log_manager
+        manager = self._services.log_manager
         for log in [one for one in self.uncleanable if manager.get(one.topic, one.partition) is not one]:
             del self.uncleanable[log]
         for log in [one for one in self._not_before_ms if manager.get(one.topic, one.partition) is not one]:
@@ -381,7 +381,7 @@ class LogCleaner:
 
     def _count_step(self) -> None:
         self._counters.steps += 1
-        self._counters.last_wall_ms = self._node.clock.wall_ms()
+        self._counters.last_wall_ms = self._services.clock.wall_ms()
 
     def _bug(self, where: str, error: BaseException) -> None:
         self._counters.failures += 1

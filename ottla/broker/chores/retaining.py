@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 from ottla.broker.chores.courtesy import courtesy_in
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Node
     from ottla.broker.partitions.partition import Partition
+    from ottla.broker.services import Services
     from ottla.storage.log.log import Log
     from ottla.storage.segment.segment import Segment
 
 logger = logging.getLogger(__name__)
 
 
-def retain(node: Node, partition: Partition, who: str, done: Callable[[Sequence[Segment]], None]) -> None:
+def retain(services: Services, partition: Partition, who: str, done: Callable[[Sequence[Segment]], None]) -> None:
     """Delete what may go; `done` gets the segments, before this returns when there are none."""
 
     def deleted(segments: Sequence[Segment]) -> None:
@@ -31,24 +31,24 @@ def retain(node: Node, partition: Partition, who: str, done: Callable[[Sequence[
         done(segments)
 
     partition.settle()
-    retain_log(node, partition.log, who, deleted)
+    retain_log(services, partition.log, who, deleted)
 
 
-def retain_log(node: Node, log: Log, who: str, done: Callable[[Sequence[Segment]], None]) -> None:
+def retain_log(services: Services, log: Log, who: str, done: Callable[[Sequence[Segment]], None]) -> None:
     """The same for a log that nobody watches: that of the metadata."""
-    clock = node.clock
+    clock = services.clock
     steps = log.retention.steps(
         clock.wall_ms(),
-        courtesy_in(node.workers),
-        deletion_ms=node.clock_trust.deletion_ms(),
-        stamped_ms=node.clock_trust.stamped_ms,
+        courtesy_in(services.workers),
+        deletion_ms=services.clock_trust.deletion_ms(),
+        stamped_ms=services.clock_trust.stamped_ms,
         monotonic_ms=clock.monotonic_ms(),
     )
-    _advance(node, log, who, steps, None, done)
+    _advance(services, log, who, steps, None, done)
 
 
 def _advance(
-    node: Node,
+    services: Services,
     log: Log,
     who: str,
     steps: Generator[Callable[[], None], None, list[Segment]],
@@ -81,7 +81,7 @@ def _advance(
         if escaped is not None:
             failure = RuntimeError(f"a bug: {escaped!r}")
         # In a turn of its own, also where workers answer on the spot.
-        now_ms = node.clock.monotonic_ms()
-        node.timers.at(now_ms, lambda: _advance(node, log, who, steps, failure, done))
+        now_ms = services.clock.monotonic_ms()
+        services.timers.at(now_ms, lambda: _advance(services, log, who, steps, failure, done))
 
-    node.workers.run(guarded, synced)
+    services.workers.run(guarded, synced)

@@ -27,10 +27,10 @@ from ottla.protocol.message import encode
 from ottla.protocol.primitives import encode_unsigned_varint
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Node
     from ottla.broker.partitions.partition import Partition
-    from ottla.broker.requests.context import Peer
+    from ottla.broker.peer import Peer
     from ottla.broker.runtime.metrics import RequestMeter
+    from ottla.broker.services import Services
     from ottla.config.topic import TopicConfig
     from ottla.protocol.types import Buffer
     from ottla.storage.log.log import Log
@@ -233,7 +233,7 @@ class FetchForms:
         request: FetchRequest,
         version: int,
         partition: Partition,
-        node: Node,
+        services: Services,
         max_fetch_bytes: int,
     ) -> None:
         """Remember the form of a request that takes the long way, if the place of its offset is sure.
@@ -251,7 +251,7 @@ class FetchForms:
         if offset_at != self._offset_at or frame_bytes != self.frame_bytes or len(self._forms) >= MAX_FORMS:
             self._forget()
             self._place_offset(offset_at, len(suffix))
-        meter = node.metrics.meter("Fetch", version, 0)
+        meter = services.metrics.meter("Fetch", version, 0)
         self._form = None
         self._forms[content[_FORM_START - _LENGTH_BYTES : at]] = FetchForm(
             request, version, partition, front, suffix, max_fetch_bytes, meter
@@ -276,12 +276,14 @@ def _offset_position(content: bytes, request: FetchRequest, version: int) -> int
     return len(content) - len(body) + at if at >= 0 else -1
 
 
-def most_bytes(peer: Peer, node: Node) -> int:
+def most_bytes(peer: Peer, services: Services) -> int:
     """The longest answer that is given without the long way: where records are copied (no maps may be sent), less."""
-    return node.config.fetch_max_bytes if peer.sends_maps else min(node.config.fetch_max_bytes, MOST_COPIED_BYTES)
+    return (
+        services.config.fetch_max_bytes if peer.sends_maps else min(services.config.fetch_max_bytes, MOST_COPIED_BYTES)
+    )
 
 
-def learn_fetch_form(peer: Peer, frame: memoryview, request: FetchRequest, version: int, node: Node) -> None:
+def learn_fetch_form(peer: Peer, frame: memoryview, request: FetchRequest, version: int, services: Services) -> None:
     """Remember the form of a request that takes the long way, where the short one would do the same."""
     if version < FIRST_FETCH_VERSION_WITH_BATCHES:
         return
@@ -292,7 +294,7 @@ def learn_fetch_form(peer: Peer, frame: memoryview, request: FetchRequest, versi
     asked = request.topics[0].partitions[0]
     if asked.last_fetched_epoch >= 0:
         return
-    catalog = node.catalog
+    catalog = services.catalog
     topic_data = request.topics[0]
     topic = catalog.topics_by_id.get(topic_data.topic_id) if version >= 13 else catalog.topics.get(topic_data.topic)
     if topic is None or not 0 <= asked.partition < len(topic.partitions):
@@ -306,4 +308,4 @@ def learn_fetch_form(peer: Peer, frame: memoryview, request: FetchRequest, versi
         return  # each answer lists those that it has to do with
     if peer.fetch_forms is None:
         peer.fetch_forms = FetchForms()
-    peer.fetch_forms.learn(frame, request, version, partition, node, most_bytes(peer, node))
+    peer.fetch_forms.learn(frame, request, version, partition, services, most_bytes(peer, services))

@@ -18,9 +18,9 @@ from ottla.protocol.message import encode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.broker.node import Node
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.runtime.metrics import Metrics
+    from ottla.broker.services import Services
     from ottla.config.topic import TopicConfig
     from ottla.storage.files.clock import Clock
     from ottla.storage.log.append import AppendResult
@@ -59,7 +59,7 @@ class ProduceForm:
         "version",
     )
 
-    def __init__(self, request: ProduceRequest, version: int, partition: Partition, node: Node) -> None:
+    def __init__(self, request: ProduceRequest, version: int, partition: Partition, services: Services) -> None:
         topic = request.topic_data[0]
         self.version = version
         self.acks = request.acks
@@ -70,9 +70,9 @@ class ProduceForm:
         self.partition = partition
         self.log: Log = partition.log
         self.config: TopicConfig = partition.log.config
-        self.clock: Clock = node.clock
-        self.metrics: Metrics = node.metrics
-        self.meter = node.metrics.meter("Produce", version, 0)
+        self.clock: Clock = services.clock
+        self.metrics: Metrics = services.metrics
+        self.meter = services.metrics.meter("Produce", version, 0)
         whole = self.encode(ErrorCode.NONE, *_MARKS, 0)
         mark = whole.index(_TIME_AND_START.pack(*_MARKS))
         tags = response_header(0, version, 0)[4:]

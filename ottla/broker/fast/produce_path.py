@@ -37,9 +37,9 @@ from ottla.storage.log.append import AllStored, AppendEntry
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.broker.node import Node
     from ottla.broker.partitions.partition import Partition
-    from ottla.broker.requests.context import Peer
+    from ottla.broker.peer import Peer
+    from ottla.broker.services import Services
     from ottla.protocol.api.produce import ProduceRequest
     from ottla.protocol.types import Buffer
     from ottla.storage.log.append import AppendResult
@@ -219,7 +219,9 @@ class ProduceForms:
         self._frame_bytes, self._word, self._first, self._last = frame_bytes, word, first, last
         return True
 
-    def learn(self, frame: memoryview, request: ProduceRequest, version: int, partition: Partition, node: Node) -> None:
+    def learn(
+        self, frame: memoryview, request: ProduceRequest, version: int, partition: Partition, services: Services
+    ) -> None:
         """Remember the form of a request that is about to take the long way, if it has one."""
         records = request.topic_data[0].partition_data[0].records
         assert records is not None
@@ -237,7 +239,7 @@ class ProduceForms:
             return
         if length_at + _LENGTH_BYTES != self._length_at or len(self._forms) >= MAX_FORMS:
             self._place_length(length_at + _LENGTH_BYTES)
-        self._forms[bytes(frame[form_start:length_at])] = ProduceForm(request, version, partition, node)
+        self._forms[bytes(frame[form_start:length_at])] = ProduceForm(request, version, partition, services)
 
 
 class ProduceRun(Slot):
@@ -349,7 +351,7 @@ class ProduceRun(Slot):
             owner.slot_finished(self)
 
 
-def learn_form(peer: Peer, frame: memoryview, request: ProduceRequest, version: int, node: Node) -> None:
+def learn_form(peer: Peer, frame: memoryview, request: ProduceRequest, version: int, services: Services) -> None:
     """Remember the form of a request that is about to take the long way, where the short one would do the same."""
     if (
         version < FIRST_VERSION_WITH_LOG_START
@@ -361,7 +363,7 @@ def learn_form(peer: Peer, frame: memoryview, request: ProduceRequest, version: 
         return
     topic_data = request.topic_data[0]
     data = topic_data.partition_data[0]
-    catalog = node.catalog
+    catalog = services.catalog
     topic = catalog.topics_by_id.get(topic_data.topic_id) if version >= 13 else catalog.topics.get(topic_data.name)
     if topic is None or topic.is_internal or not 0 <= data.index < len(topic.partitions) or not data.records:
         return
@@ -369,8 +371,8 @@ def learn_form(peer: Peer, frame: memoryview, request: ProduceRequest, version: 
     if partition is None:
         return
     if peer.produce_forms is None:
-        peer.produce_forms = ProduceForms(node.config.socket_request_max_bytes)
-    peer.produce_forms.learn(frame, request, version, partition, node)
+        peer.produce_forms = ProduceForms(services.config.socket_request_max_bytes)
+    peer.produce_forms.learn(frame, request, version, partition, services)
 
 
 def _varint_in(word: int) -> tuple[int, int]:

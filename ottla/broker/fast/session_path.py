@@ -37,10 +37,10 @@ from ottla.protocol.message import encode
 from ottla.protocol.primitives import encode_unsigned_varint
 
 if TYPE_CHECKING:
+    from ottla.broker.context import ApiServices, Context
     from ottla.broker.fetch.fetch_sessions import FetchSession, FetchTarget
-    from ottla.broker.node import Node
     from ottla.broker.partitions.partition import Partition
-    from ottla.broker.requests.context import Context
+    from ottla.broker.services import Services
     from ottla.protocol.api.fetch import FetchRequest
     from ottla.protocol.types import Buffer
     from ottla.storage.log.log import Log
@@ -79,8 +79,8 @@ class SessionForms(FetchForms):
         "_meter",
         "_middle",
         "_named",
-        "_node",
         "_placed_bytes",
+        "_services",
         "_session",
         "_tail",
         "_unpack_frame",
@@ -88,9 +88,9 @@ class SessionForms(FetchForms):
 
     _cold_epoch: int
 
-    def __init__(self, node: Node, request: FetchRequest, context: Context, session: FetchSession) -> None:
+    def __init__(self, services: ApiServices, request: FetchRequest, context: Context, session: FetchSession) -> None:
         super().__init__()
-        self._node = node
+        self._services = services
         self._found: dict[FetchTarget, tuple[Partition, Log, bytes]] = {}
         """By target of the session: the partition, its log, the topic's id as it is on the wire."""
         self._named: dict[bytes, dict[int, tuple[FetchTarget, int, bytes]]] = {}
@@ -120,7 +120,7 @@ class SessionForms(FetchForms):
         request: FetchRequest,
         version: int,
         partition: Partition,
-        node: Node,
+        services: Services,
         max_fetch_bytes: int,
     ) -> None:
         """A request without a session between those of a session: the session's form stays."""
@@ -130,9 +130,9 @@ class SessionForms(FetchForms):
         self._session = session
         self._asked = _limits(request, context)
         self._changes = self._cold_epoch = NO_EPOCH
-        self._max_bytes = min(request.max_bytes, most_bytes(context.connection, self._node))
+        self._max_bytes = min(request.max_bytes, most_bytes(context.connection, self._services))
         self._committed_only = request.isolation_level == READ_COMMITTED
-        self._meter = self._node.metrics.meter("Fetch", version, 0)
+        self._meter = self._services.metrics.meter("Fetch", version, 0)
         plain = copy(request)
         plain.topics, plain.forgotten_topics_data = [], []
         body = encode(plain, version)
@@ -165,7 +165,7 @@ class SessionForms(FetchForms):
         self._named.clear()
         if session.is_closed or len(session.targets) > PARTITIONS_PER_STEP:
             return
-        topics = self._node.catalog.topics_by_id
+        topics = self._services.catalog.topics_by_id
         for target in session.targets.values():
             topic_id = target.topic
             topic = None if isinstance(topic_id, str) else topics.get(topic_id)
@@ -200,7 +200,7 @@ class SessionForms(FetchForms):
         told = self._look(sends_maps)
         if told is None:
             return None
-        self._node.fetch_sessions.move_on(session)
+        self._services.fetch_sessions.move_on(session)
         answer = self._encode(told, correlation_id)
         self._meter.note((perf_counter_ns() - started_ns) // 1000, 1)
         return answer
@@ -368,6 +368,6 @@ def expect_session(
     if isinstance(forms, SessionForms):
         forms.expect(request, context, session)
     else:
-        peer.fetch_forms = forms = SessionForms(context.node, request, context, session)
+        peer.fetch_forms = forms = SessionForms(context.services, request, context, session)
     if is_cold:
         forms.note_cold(request.session_epoch)

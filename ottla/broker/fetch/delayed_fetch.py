@@ -15,22 +15,22 @@ from ottla.protocol.api.fetch import FetchResponse
 
 if TYPE_CHECKING:
     from ottla.broker.fetch.fetch_read import FetchRead
-    from ottla.broker.node import Node
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.runtime.timers import Timer
+    from ottla.broker.services import Services
 
 PARTITIONS_PER_STEP = 200
 """Partitions that are read in one go, 30 us each."""
 
 
-def answer_or_park(read: FetchRead, node: Node, max_wait_ms: int) -> FetchResponse | Pending[FetchResponse]:
+def answer_or_park(read: FetchRead, services: Services, max_wait_ms: int) -> FetchResponse | Pending[FetchResponse]:
     """Read everything once; answer if that is enough or the client does not wait, else park."""
     read.look(0, PARTITIONS_PER_STEP)
     if len(read.targets) > PARTITIONS_PER_STEP:
-        return DelayedFetch(read, node, max_wait_ms).read_on()
+        return DelayedFetch(read, services, max_wait_ms).read_on()
     if max_wait_ms <= 0 or read.is_answerable():
         return read.answer(None)
-    return DelayedFetch(read, node, max_wait_ms).park()
+    return DelayedFetch(read, services, max_wait_ms).park()
 
 
 class _Watch:
@@ -51,9 +51,9 @@ class _Watch:
 class DelayedFetch:
     """See the module's text. All calls on the broker's thread; `read` has looked at its first partitions."""
 
-    def __init__(self, read: FetchRead, node: Node, max_wait_ms: int) -> None:
+    def __init__(self, read: FetchRead, services: Services, max_wait_ms: int) -> None:
         self._read = read
-        self._node = node
+        self._services = services
         self._max_wait_ms = max_wait_ms
         self._pending: Pending[FetchResponse] = Pending(parks=True)
         self._pending.on_cancel(self._stop_watching)
@@ -66,7 +66,7 @@ class DelayedFetch:
     def park(self) -> Pending[FetchResponse]:
         """Wait for the partitions, all of which have been read once."""
         self._watch(0)
-        self._timer = self._node.timers.at(self._node.clock.monotonic_ms() + self._max_wait_ms, self._complete)
+        self._timer = self._services.timers.at(self._services.clock.monotonic_ms() + self._max_wait_ms, self._complete)
         return self._pending
 
     def read_on(self) -> Pending[FetchResponse]:
@@ -79,11 +79,11 @@ class DelayedFetch:
     def woken(self, index: int) -> None:
         """A watched partition changed; many may in one turn, and they are looked at once."""
         if not self._is_reading and not self._woken:
-            self._node.turn.after_append(self._look_again)
+            self._services.turn.after_append(self._look_again)
         self._woken.add(index)
 
     def _plan_step(self) -> None:
-        self._timer = self._node.timers.at(self._node.clock.monotonic_ms(), self._step)
+        self._timer = self._services.timers.at(self._services.clock.monotonic_ms(), self._step)
 
     def _step(self) -> None:
         """Read some more; at last what has changed meanwhile."""
@@ -103,7 +103,7 @@ class DelayedFetch:
         if self._is_reading:
             self._plan_step()
             return
-        self._timer = self._node.timers.at(self._node.clock.monotonic_ms() + self._max_wait_ms, self._complete)
+        self._timer = self._services.timers.at(self._services.clock.monotonic_ms() + self._max_wait_ms, self._complete)
         if self._max_wait_ms <= 0 or read.is_answerable():
             self._complete()
         elif self._woken:
@@ -121,8 +121,8 @@ class DelayedFetch:
 
         One append may wake very many: those for whose answers this turn has no memory left read in the next.
         """
-        if self._node.answer_memory.is_turn_full:
-            self._node.turn.after_append(self._look_again)
+        if self._services.answer_memory.is_turn_full:
+            self._services.turn.after_append(self._look_again)
             return
         woken, self._woken = self._woken, set()
         if self._pending.done or self._timer is None:

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Node
-    from ottla.broker.requests.context import Peer
+    from ottla.broker.peer import Peer
     from ottla.broker.runtime.answer_memory import Reservation
     from ottla.broker.runtime.pending import Pending
+    from ottla.broker.services import Services
     from ottla.protocol.api.fetch import FetchResponse
 
 AGAIN_MOST: Final = 200
@@ -50,9 +50,9 @@ class Aside(Protocol):
 class AsideRead:
     """See the module's text. `weight`: bytes of memory for each byte that is read."""
 
-    def __init__(self, read: Aside, node: Node, peer: Peer, reply: Pending[FetchResponse], weight: int) -> None:
+    def __init__(self, read: Aside, services: Services, peer: Peer, reply: Pending[FetchResponse], weight: int) -> None:
         self._read = read
-        self._memory = node.answer_memory
+        self._memory = services.answer_memory
         self._peer = peer
         self._reply = reply
         self._weight = weight

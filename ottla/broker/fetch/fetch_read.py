@@ -13,11 +13,12 @@ import mmap
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.catalog.topic import find_partition
 from ottla.broker.fetch.fetch_aside import AsideRead
 from ottla.broker.fetch.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchTarget
-from ottla.broker.fetch.read_damage import note_damage
 from ottla.broker.formats.conversion import FIRST_FETCH_VERSION_WITH_BATCHES, MAX_FETCH_BYTES
 from ottla.broker.formats.fetch_conversion import CONVERTED_WEIGHT, NOTHING_HERE, ConvertedPart, convert_parts
+from ottla.broker.partitions.read_damage import note_damage, note_read_error
 from ottla.broker.runtime.answer_memory import SHARES
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
@@ -27,9 +28,9 @@ from ottla.storage.log.log_reader import SMALLEST_MAP_BYTES
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from ottla.broker.context import Context
     from ottla.broker.fetch.fetch_sessions import FetchSession
     from ottla.broker.partitions.partition import Partition
-    from ottla.broker.requests.context import Context
     from ottla.storage.segment.slice import LogSlice
 
 PartitionData = FetchResponse.PartitionData
@@ -51,15 +52,15 @@ class FetchRead:
     def __init__(
         self, request: FetchRequest, context: Context, session: FetchSession | None, targets: list[FetchTarget]
     ) -> None:
-        node = context.node
+        services = context.services
         self.targets = targets
         self.partitions: list[Partition | None] = []
-        self._node = node
+        self._services = services
         self._peer = context.connection
         self._api_version = context.api_version
         self._session = session
         self._is_incremental = session is not None and request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH)
-        self._max_bytes = min(request.max_bytes, node.config.fetch_max_bytes)
+        self._max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._allow_map = context.connection.sends_maps
@@ -70,7 +71,7 @@ class FetchRead:
             self._max_bytes = min(self._max_bytes, MAX_FETCH_BYTES)
         self._most_copied_bytes = NOTHING_HERE if self._converts else SMALLEST_MAP_BYTES
         self._copied_bytes = 0
-        self._copies_at_most = node.answer_memory.max_bytes // SHARES
+        self._copies_at_most = services.answer_memory.max_bytes // SHARES
         self._results: list[PartitionData] = []
         self._slices: list[LogSlice | None] = []
         self._bytes = 0
@@ -112,10 +113,10 @@ class FetchRead:
         """
         if self.is_ready():
             if self._copied_bytes:
-                self._node.answer_memory.note_copied(self._copied_bytes)
+                self._services.answer_memory.note_copied(self._copied_bytes)
             return self.response()
         reply = pending or Pending(parks=True)
-        AsideRead(self, self._node, self._peer, reply, CONVERTED_WEIGHT if self._converts else 1).begin()
+        AsideRead(self, self._services, self._peer, reply, CONVERTED_WEIGHT if self._converts else 1).begin()
         return reply
 
     # -- what a worker reads (`fetch_aside.Aside`) ------------------------------------------------------------------
@@ -174,7 +175,7 @@ class FetchRead:
                 error = failed
             done(error)
 
-        self._node.workers.run(read, came)
+        self._services.workers.run(read, came)
 
     def size_bytes(self) -> int:
         """Bytes of memory in what has been read."""
@@ -182,7 +183,7 @@ class FetchRead:
         return read_bytes + sum(map(_memory_of, self._slices))
 
     def _find(self, target: FetchTarget) -> tuple[Partition | None, ErrorCode]:
-        catalog = self._node.catalog
+        catalog = self._services.catalog
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if isinstance(target.topic, str):
             topic = catalog.topics.get(target.topic)
@@ -197,7 +198,7 @@ class FetchRead:
                 if another is not None and 0 <= target.partition < len(another.partitions):
                     missing = ErrorCode.INCONSISTENT_TOPIC_ID
         try:
-            return self._node.find_partition(topic, target.partition, missing=missing), ErrorCode.NONE
+            return find_partition(topic, target.partition, missing=missing), ErrorCode.NONE
         except KafkaError as error:
             return None, error.code
 
@@ -265,11 +266,17 @@ class FetchRead:
     def _refused(self, target: FetchTarget, partition: Partition, error: KafkaError | OSError) -> PartitionData:
         """What is told of a partition that could not be read, at once or in a worker: the others are none the worse."""
         if isinstance(error, OSError):
-            self._node.note_read_error(partition, error)
+            note_read_error(partition, error)
             return _failed(target, ErrorCode.KAFKA_STORAGE_ERROR)
         data = _failed(target, error.code)
         if error.code is ErrorCode.CORRUPT_MESSAGE:
-            note_damage(self._node, partition, f"offset {target.fetch_offset}", error)
+            note_damage(
+                self._services.metrics,
+                self._services.clock.monotonic_ms(),
+                partition,
+                f"offset {target.fetch_offset}",
+                error,
+            )
         data.log_start_offset = partition.log_start_offset
         if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             data.high_watermark = partition.high_watermark
@@ -325,7 +332,7 @@ class FetchRead:
                     )
                 )
                 self._slices[index] = None
-        convert_parts(self._node, self._api_version, parts, done, is_given_up)
+        convert_parts(self._services, self._api_version, parts, done, is_given_up)
 
     def response(self) -> FetchResponse:
         """The response of what has been read."""

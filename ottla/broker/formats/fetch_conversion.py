@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.fetch.read_damage import note_damage
 from ottla.broker.formats.conversion import Converted, magic_for_fetch, to_messages
+from ottla.broker.partitions.read_damage import note_damage, note_read_error
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Node
     from ottla.broker.partitions.partition import Partition
+    from ottla.broker.services import Services
     from ottla.protocol.api.fetch import FetchResponse
     from ottla.storage.segment.slice import LogSlice
 
@@ -55,7 +55,7 @@ class ConvertedPart:
 
 
 def convert_parts(
-    node: Node,
+    services: Services,
     api_version: int,
     parts: Sequence[ConvertedPart],
     done: Callable[[BaseException | None], None],
@@ -74,13 +74,13 @@ def convert_parts(
         if outcomes is None:
             done(error)
             return
-        unfinished = [part for part, outcome in zip(parts, outcomes, strict=True) if _goes_on(node, part, outcome)]
+        unfinished = [part for part, outcome in zip(parts, outcomes, strict=True) if _goes_on(services, part, outcome)]
         if unfinished and not is_given_up():
-            convert_parts(node, api_version, unfinished, done, is_given_up)
+            convert_parts(services, api_version, unfinished, done, is_given_up)
         else:
             done(None)
 
-    node.conversions.run(convert, converted)
+    services.conversions.run(convert, converted)
 
 
 def _convert(part: ConvertedPart, magic: int) -> _Outcome:
@@ -99,7 +99,7 @@ def _convert(part: ConvertedPart, magic: int) -> _Outcome:
         return OSError(str(error))
 
 
-def _goes_on(node: Node, part: ConvertedPart, outcome: _Outcome) -> bool:
+def _goes_on(services: Services, part: ConvertedPart, outcome: _Outcome) -> bool:
     """Whether there is more to read before the part's answer is whole."""
     if isinstance(outcome, Converted):
         part.data.records = outcome.messages
@@ -115,9 +115,9 @@ def _goes_on(node: Node, part: ConvertedPart, outcome: _Outcome) -> bool:
         else:
             return part.piece.length > 0
     if isinstance(outcome, OSError):
-        node.note_read_error(part.partition, outcome)
+        note_read_error(part.partition, outcome)
     elif isinstance(outcome, KafkaError) and outcome.code is ErrorCode.CORRUPT_MESSAGE:
-        note_damage(node, part.partition, f"offset {part.offset}", outcome)
+        note_damage(services.metrics, services.clock.monotonic_ms(), part.partition, f"offset {part.offset}", outcome)
     _refuse(part.data, outcome.code if isinstance(outcome, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR)
     return False
 

@@ -15,9 +15,9 @@ from ottla.protocol.errors import ErrorCode
 from ottla.storage.log.append import FIRST_PRODUCE_VERSION_WITH_ZSTD, AppendEntry, Refused
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Node
     from ottla.broker.partitions.partition import Partition
-    from ottla.broker.requests.context import Peer
+    from ottla.broker.peer import Peer
+    from ottla.broker.runtime.workers import OneAtATime
 
 LOG = logging.getLogger("ottla.produce_conversion")
 
@@ -48,7 +48,9 @@ def convert_now(parts: Sequence[OldRecords], version: int, converted: Converted)
         converted(part, _entry(part, part.records, version))
 
 
-def convert_aside(node: Node, peer: Peer, parts: Sequence[OldRecords], version: int, converted: Converted) -> None:
+def convert_aside(
+    conversions: OneAtATime, peer: Peer, parts: Sequence[OldRecords], version: int, converted: Converted
+) -> None:
     """Convert in a worker thread, and tell when that is done. The records are copied first: their buffer is the
     connection's. The copies count as received until then.
     """
@@ -70,7 +72,7 @@ def convert_aside(node: Node, peer: Peer, parts: Sequence[OldRecords], version: 
         if peer.received is not None:
             peer.received.drop_copied(copied_bytes)
 
-    node.conversions.run(convert, done)
+    conversions.run(convert, done)
 
 
 def _may_expand(part: OldRecords) -> bool:

@@ -18,9 +18,9 @@ from ottla.protocol.api.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from ottla.broker.context import Context
     from ottla.broker.groups.home import GroupHome
     from ottla.broker.groups.shard import Shard
-    from ottla.broker.requests.context import Context
     from ottla.broker.runtime.pending import Pending
 
 R = TypeVar("R")

@@ -9,12 +9,13 @@ from ottla.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Node
+    from ottla.broker.catalog.catalog import Catalog
+    from ottla.broker.groups.settings import GroupSettings
 
 
-def check_consumer_protocol(node: Node) -> None:
+def check_consumer_protocol(settings: GroupSettings, catalog: Catalog) -> None:
     """Raise UNSUPPORTED_VERSION unless it is configured, and finalized as a feature."""
-    is_configured = CONSUMER_PROTOCOL_TYPE in node.groups.settings.rebalance_protocols
-    _, levels = node.catalog.finalized_features()
+    is_configured = CONSUMER_PROTOCOL_TYPE in settings.rebalance_protocols
+    _, levels = catalog.finalized_features()
     if not is_configured or levels.get(GROUP_VERSION_FEATURE, 0) < CONSUMER_PROTOCOL_LEVEL:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "this broker does not serve the consumer protocol")

@@ -27,10 +27,11 @@ from ottla.protocol.api.heartbeat import HeartbeatResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from ottla.broker.context import Context
     from ottla.broker.groups.settings import GroupSettings
     from ottla.broker.groups.shard import Shard
-    from ottla.broker.node import Node
-    from ottla.broker.requests.context import Context, Peer
+    from ottla.broker.peer import Peer
+    from ottla.broker.services import Services
     from ottla.protocol.api.consumer_group_describe import (
         ConsumerGroupDescribeRequest,
         ConsumerGroupDescribeResponse,
@@ -56,10 +57,10 @@ GROUPS_BEFORE_A_LOOK = 1_000
 
 
 class GroupCoordinator:
-    """All groups of one node (`node.groups`)."""
+    """All groups of one broker."""
 
-    def __init__(self, node: Node, *, new_id: Callable[[], str] | None = None) -> None:
-        self.home = GroupHome(node, new_id=new_id)
+    def __init__(self, services: Services, *, new_id: Callable[[], str] | None = None) -> None:
+        self.home = GroupHome(services, new_id=new_id)
         self._groups_of: dict[Peer, set[str]] = {}
         """The groups whose members came by a connection."""
 

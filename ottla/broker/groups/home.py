@@ -25,9 +25,9 @@ from ottla.storage.formats.layout import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from ottla.broker.metadata.wishes import TopicOutcome
-    from ottla.broker.node import Node
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.runtime.timers import Timer
+    from ottla.broker.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -43,21 +43,21 @@ Made = Callable[["KafkaError | None"], None]
 class GroupHome:
     """The shards of one node."""
 
-    def __init__(self, node: Node, *, new_id: Callable[[], str] | None = None) -> None:
-        config = node.config
-        self.settings = GroupSettings.of(config, node.catalog.settings.group_configs)
+    def __init__(self, services: Services, *, new_id: Callable[[], str] | None = None) -> None:
+        config = services.config
+        self.settings = GroupSettings.of(config, services.catalog.settings.group_configs)
         self.services = GroupServices(
             settings=self.settings,
-            topics=CatalogTopics(node.catalog),
-            clock=node.clock,
-            clock_trust=node.clock_trust,
-            timers=node.timers,
-            counters=node.metrics.groups,
+            topics=CatalogTopics(services.catalog),
+            clock=services.clock,
+            clock_trust=services.clock_trust,
+            timers=services.timers,
+            counters=services.metrics.groups,
             new_id=new_id or (lambda: str(uuid4())),
             compression=Compression(config.offsets_topic_compression_codec),
             commit_timeout_ms=config.offsets_commit_timeout_ms,
         )
-        self._node = node
+        self._services = services
         self._shards: list[Shard | None] = []
         self._loads: dict[int, ShardLoad] = {}
         self._deleted_meanwhile: dict[int, set[str]] = {}
@@ -70,7 +70,7 @@ class GroupHome:
 
     def open(self) -> None:
         """Begin to load what is there."""
-        topic = self._node.catalog.topics.get(OFFSETS_TOPIC)
+        topic = self._services.catalog.topics.get(OFFSETS_TOPIC)
         if topic is None:
             return
         self._adopt()
@@ -93,7 +93,7 @@ class GroupHome:
         self._waiting.append(made)
         if len(self._waiting) > 1:
             return
-        config = self._node.config
+        config = self._services.config
         wish = NewTopic(
             OFFSETS_TOPIC,
             partitions=config.offsets_topic_num_partitions,
@@ -105,7 +105,7 @@ class GroupHome:
                 ("max.message.bytes", str(MAX_MESSAGE_BYTES)),
             ],
         )
-        self._node.catalog.create_topics([wish], self._made)
+        self._services.catalog.create_topics([wish], self._made)
 
     def _made(self, outcomes: list[TopicOutcome]) -> None:
         error = None
@@ -164,18 +164,18 @@ class GroupHome:
 
     def _adopt(self) -> None:
         """The topic is there: a shard for each partition."""
-        topic = self._node.catalog.topics[OFFSETS_TOPIC]
+        topic = self._services.catalog.topics[OFFSETS_TOPIC]
         self._shards = [None] * len(topic.partitions)
         for index in range(len(self._shards)):
             self._begin_load(index)
 
     def _begin_load(self, index: int) -> None:
-        partition = self._node.catalog.partition(OFFSETS_TOPIC, index)
+        partition = self._services.catalog.partition(OFFSETS_TOPIC, index)
         if partition is None or not self._takes_writes(partition):
             self._plan_reload()
             return
         shard = Shard(partition, self.services, self._died)
-        load = self._loads[index] = ShardLoad(self._node, shard, lambda error: self._loaded(index, shard, error))
+        load = self._loads[index] = ShardLoad(self._services, shard, lambda error: self._loaded(index, shard, error))
         load.start()
 
     def _loaded(self, index: int, shard: Shard, error: BaseException | None) -> None:
@@ -195,13 +195,13 @@ class GroupHome:
             self._plan_reload()
 
     def _takes_writes(self, partition: Partition) -> bool:
-        home = self._node.log_manager.directory_of(OFFSETS_TOPIC, partition.index)
+        home = self._services.log_manager.directory_of(OFFSETS_TOPIC, partition.index)
         return home is not None and home.takes_groups and partition.log.error is None and not partition.is_closed
 
     def _plan_reload(self) -> None:
         if self._reload_timer is None and not self._is_closed:
-            at_ms = self._node.clock.monotonic_ms() + RELOAD_INTERVAL_MS
-            self._reload_timer = self._node.timers.at(at_ms, self._reload)
+            at_ms = self._services.clock.monotonic_ms() + RELOAD_INTERVAL_MS
+            self._reload_timer = self._services.timers.at(at_ms, self._reload)
 
     def _reload(self) -> None:
         self._reload_timer = None

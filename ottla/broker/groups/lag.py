@@ -11,8 +11,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ottla.broker.catalog.catalog import Catalog
     from ottla.broker.groups.coordinator import GroupCoordinator
-    from ottla.broker.node import Node
 
 
 CommittedPlace = tuple[str, str, int]
@@ -35,12 +35,12 @@ def committed_places(groups: GroupCoordinator, most: int) -> list[CommittedPlace
     return places
 
 
-def lag_of(node: Node, place: CommittedPlace) -> int | None:
+def lag_of(groups: GroupCoordinator, catalog: Catalog, place: CommittedPlace) -> int | None:
     """Offsets below the high watermark that are not committed, 0 where the commit lies beyond it; None where there is
     no commit any more, or the partition is gone or offline.
     """
     group_id, topic, index = place
-    shard, partition = node.groups.home.shard(group_id), node.catalog.partition(topic, index)
+    shard, partition = groups.home.shard(group_id), catalog.partition(topic, index)
     committed = None if shard is None else shard.offsets.get(group_id, topic, index)
     if committed is None or partition is None:
         return None

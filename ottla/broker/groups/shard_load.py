@@ -17,8 +17,8 @@ from ottla.storage.tools.counted import counted
 
 if TYPE_CHECKING:
     from ottla.broker.groups.shard import Shard
-    from ottla.broker.node import Node
     from ottla.broker.runtime.timers import Timer
+    from ottla.broker.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +33,8 @@ Done = Callable[["BaseException | None"], None]
 class ShardLoad:
     """One load; `done(error)` is called once at its end, unless it is cancelled."""
 
-    def __init__(self, node: Node, shard: Shard, done: Done) -> None:
-        self._node = node
+    def __init__(self, services: Services, shard: Shard, done: Done) -> None:
+        self._services = services
         self._shard = shard
         self._done = done
         self._timer: Timer | None = None
@@ -75,7 +75,7 @@ class ShardLoad:
 
     def _plan(self) -> None:
         if not self._is_over and self._timer is None:
-            self._timer = self._node.timers.at(self._node.clock.monotonic_ms(), self._step)
+            self._timer = self._services.timers.at(self._services.clock.monotonic_ms(), self._step)
 
     def _feed_blocking(self) -> int:
         replay = self._replay
@@ -117,7 +117,7 @@ class ShardLoad:
             replay.feed(bytes(piece.view))
             self._plan()
         else:
-            self._node.workers.run(piece.read_blocking, self._came)
+            self._services.workers.run(piece.read_blocking, self._came)
 
     def _came(self, data: bytes | None, error: BaseException | None) -> None:
         """A cold piece is in memory."""
@@ -159,7 +159,7 @@ class ShardLoad:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        counters = self._node.metrics.groups
+        counters = self._services.metrics.groups
         elapsed_us = (time.perf_counter_ns() - self._started_ns) // 1_000
         counters.loads += 1
         counters.load_us += elapsed_us

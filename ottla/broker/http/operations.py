@@ -28,6 +28,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from ottla.broker.catalog.topic import find_partition
 from ottla.broker.chores.retaining import retain as retain_partition
 from ottla.broker.http.server import Operations, Page
 from ottla.broker.runtime.pending import Pending
@@ -38,8 +39,9 @@ from ottla.storage.formats.layout import DirectoryKind, parse_partition_director
 from ottla.storage.tools.housekeeping import fates
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Node
+    from ottla.broker.chores.log_cleaner import LogCleaner
     from ottla.broker.partitions.partition import Partition
+    from ottla.broker.services import Services
     from ottla.storage.segment.segment import Segment
 
 logger = logging.getLogger(__name__)
@@ -48,27 +50,27 @@ PARTITIONS_PER_STEP = 50
 """Partitions of which `/log/retain` looks at in one turn of the loop."""
 
 
-def operations_of(node: Node) -> Operations:
-    """The operations of one node."""
+def operations_of(services: Services, cleaner: LogCleaner) -> Operations:
+    """The operations of one broker."""
     return {
-        "/log/roll": partial(roll, node),
-        "/log/retain": partial(retain, node),
-        "/log/clean": partial(clean, node),
-        "/log/cleaning": partial(cleaning, node),
-        "/log/explain": partial(explain, node),
-        "/log/trust-clock": partial(trust_clock, node),
+        "/log/roll": partial(roll, services),
+        "/log/retain": partial(retain, services),
+        "/log/clean": partial(clean, services, cleaner),
+        "/log/cleaning": partial(cleaning, services, cleaner),
+        "/log/explain": partial(explain, services, cleaner),
+        "/log/trust-clock": partial(trust_clock, services),
     }
 
 
-def roll(node: Node, asked: Mapping[str, str]) -> Page:
+def roll(services: Services, asked: Mapping[str, str]) -> Page:
     """Begin a new segment of the partition `asked["partition"]`."""
-    named = _partition_of(node, asked)
+    named = _partition_of(services, asked)
     if isinstance(named, Page):
         return named
     topic, index, partition = named
     try:
         base_offset = partition.log.segments[-1].base_offset
-        partition.log.roll(node.clock.wall_ms())
+        partition.log.roll(services.clock.wall_ms())
     except KafkaError as error:
         return _kafka_refusal(f"{topic}-{index}", error)
     active = partition.log.segments[-1].base_offset
@@ -77,24 +79,24 @@ def roll(node: Node, asked: Mapping[str, str]) -> Page:
     return _answer({"partition": f"{topic}-{index}", "is_rolled": active != base_offset, "base_offset": active})
 
 
-def retain(node: Node, asked: Mapping[str, str]) -> Page | Pending[Page]:
+def retain(services: Services, asked: Mapping[str, str]) -> Page | Pending[Page]:
     """Apply retention to the topic `asked["topic"]`, or to all."""
     if asked.keys() - {"topic"}:
         return _refusal(HTTPStatus.BAD_REQUEST, "ask for ?topic=NAME, or for nothing")
-    topics = node.catalog.topics
+    topics = services.catalog.topics
     name = asked.get("topic")
     if name is not None and name not in topics:
         return _refusal(HTTPStatus.NOT_FOUND, f"there is no topic {name}")
     chosen = [topics[name]] if name is not None else list(topics.values())
-    return _Retaining(node, [one for topic in chosen for one in topic.partitions if one is not None]).answer
+    return _Retaining(services, [one for topic in chosen for one in topic.partitions if one is not None]).answer
 
 
 class _Retaining:
     """Retention of some partitions one after another, a bounded number in each turn of the loop."""
 
-    def __init__(self, node: Node, partitions: Sequence[Partition]) -> None:
+    def __init__(self, services: Services, partitions: Sequence[Partition]) -> None:
         self.answer: Pending[Page] = Pending()
-        self._node = node
+        self._services = services
         self._rest = iter(partitions)
         self._told: list[dict[str, object]] = []
         self._go_on()
@@ -127,17 +129,17 @@ class _Retaining:
             if is_waiting:
                 self._later()
 
-        retain_partition(self._node, partition, "retention, asked for by an operator,", through)
+        retain_partition(self._services, partition, "retention, asked for by an operator,", through)
         is_waiting = not is_through
         return is_through
 
     def _later(self) -> None:
-        self._node.timers.at(self._node.clock.monotonic_ms(), self._go_on)
+        self._services.timers.at(self._services.clock.monotonic_ms(), self._go_on)
 
 
-def clean(node: Node, asked: Mapping[str, str]) -> Page:
+def clean(services: Services, cleaner: LogCleaner, asked: Mapping[str, str]) -> Page:
     """Let the cleaner take the topic `asked["topic"]` next."""
-    topic = node.catalog.topics.get(asked.get("topic", ""))
+    topic = services.catalog.topics.get(asked.get("topic", ""))
     if asked.keys() != {"topic"}:
         return _refusal(HTTPStatus.BAD_REQUEST, "ask for ?topic=NAME")
     if topic is None:
@@ -145,32 +147,32 @@ def clean(node: Node, asked: Mapping[str, str]) -> Page:
     if "compact" not in topic.config.cleanup_policy:
         policy = ",".join(topic.config.cleanup_policy)
         return _refusal(HTTPStatus.BAD_REQUEST, f"{topic.name} is not compacted: its cleanup.policy is {policy}")
-    node.cleaner.ask(topic.name)
-    return cleaning(node, asked)
+    cleaner.ask(topic.name)
+    return cleaning(services, cleaner, asked)
 
 
-def cleaning(node: Node, asked: Mapping[str, str]) -> Page:
+def cleaning(services: Services, cleaner: LogCleaner, asked: Mapping[str, str]) -> Page:
     """What became of the cleaning of the topic `asked["topic"]`."""
     if asked.keys() != {"topic"}:
         return _refusal(HTTPStatus.BAD_REQUEST, "ask for ?topic=NAME")
-    if asked["topic"] not in node.catalog.topics:
+    if asked["topic"] not in services.catalog.topics:
         return _refusal(HTTPStatus.NOT_FOUND, f"there is no topic {asked['topic']}")
-    told = sorted((one, what) for one, what in node.cleaner.told.items() if one.topic == asked["topic"])
+    told = sorted((one, what) for one, what in cleaner.told.items() if one.topic == asked["topic"])
     return _answer({"partitions": [{"partition": str(one)} | asdict(what) for one, what in told]})
 
 
-def explain(node: Node, asked: Mapping[str, str]) -> Page:
+def explain(services: Services, cleaner: LogCleaner, asked: Mapping[str, str]) -> Page:
     """Why each segment of the partition `asked["partition"]` is kept, goes, or is not yet cleaned."""
-    named = _partition_of(node, asked)
+    named = _partition_of(services, asked)
     if isinstance(named, Page):
         return named
     topic, index, partition = named
-    log, now_ms = partition.log, node.clock_trust.deletion_ms()
-    clean_offset = node.log_manager.checkpoints.clean_offset_of(topic, index)
+    log, now_ms = partition.log, services.clock_trust.deletion_ms()
+    clean_offset = services.log_manager.checkpoints.clean_offset_of(topic, index)
     state = LogToAssess.of(log, partition.last_stable_offset, clean_offset)
     try:
         found = assess(state, now_ms)
-        segments = fates(state, found, log.high_watermark, now_ms, node.clock_trust.stamped_ms)
+        segments = fates(state, found, log.high_watermark, now_ms, services.clock_trust.stamped_ms)
     except (OSError, CorruptBatch) as error:
         return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"{topic}-{index}: {error}")
     return _answer(
@@ -184,31 +186,31 @@ def explain(node: Node, asked: Mapping[str, str]) -> Page:
             "first_dirty_offset": found.first_dirty_offset,
             "first_uncleanable_offset": found.first_uncleanable_offset,
             "dirty_ratio": found.dirty_ratio,
-            "is_cleaning": node.cleaner.is_cleaning(log),
-            "uncleanable": node.cleaner.uncleanable.get(log),
-            "is_cleaner_enabled": node.config.log_cleaner_enable,
+            "is_cleaning": cleaner.is_cleaning(log),
+            "uncleanable": cleaner.uncleanable.get(log),
+            "is_cleaner_enabled": services.config.log_cleaner_enable,
             "segments": [asdict(segment) for segment in segments],
         }
     )
 
 
-def trust_clock(node: Node, asked: Mapping[str, str]) -> Page:
+def trust_clock(services: Services, asked: Mapping[str, str]) -> Page:
     """Believe the wall clock as it is."""
     if asked:
         return _refusal(HTTPStatus.BAD_REQUEST, "ask for nothing: there is one clock")
-    jump_ms = node.clock_trust.trust()
-    return _answer({"wall_ms": node.clock.wall_ms(), "was_suspect": jump_ms != 0, "jump_ms": jump_ms})
+    jump_ms = services.clock_trust.trust()
+    return _answer({"wall_ms": services.clock.wall_ms(), "was_suspect": jump_ms != 0, "jump_ms": jump_ms})
 
 
-def _partition_of(node: Node, asked: Mapping[str, str]) -> tuple[str, int, Partition] | Page:
+def _partition_of(services: Services, asked: Mapping[str, str]) -> tuple[str, int, Partition] | Page:
     """The partition that is asked for, with nothing gathered that is not appended; or the refusal."""
     found = parse_partition_directory(asked.get("partition", ""))
     if found is None or found.kind is not DirectoryKind.PARTITION or asked.keys() != {"partition"}:
         return _refusal(HTTPStatus.BAD_REQUEST, "ask for ?partition=TOPIC-N, such as orders-0")
     topic, index = found.topic_partition
     try:
-        partition = node.find_partition(
-            node.catalog.topics.get(topic), index, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        partition = find_partition(
+            services.catalog.topics.get(topic), index, missing=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
     except KafkaError as error:
         return _kafka_refusal(f"{topic}-{index}", error)

@@ -3,13 +3,13 @@
 `/` links what there is (`front.py`). `/livez` is 200 as long as the loop runs, during a recovery too. `/readyz` is 200
 when the broker accepts requests, 503 while it starts, with how far that is, while it stops and when no log directory
 takes writes; with the directories' states as JSON once they are known. `/metrics` is Prometheus' text, 503 while the
-broker starts. Functions of the node; `server.py` speaks HTTP.
+broker starts. Functions of the broker's services; `server.py` speaks HTTP.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -20,19 +20,27 @@ from ottla.broker.net.listening import shown
 from ottla.broker.runtime.pending import Pending
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Node
+    from ottla.broker.chores.log_cleaner import LogCleaner
+    from ottla.broker.context import ApiServices
     from ottla.broker.telemetry.exposition import Exposition
 
 JSON = "application/json"
 
+Address = tuple[str, int]
+"""Host and port of a bound socket."""
 
-def pages_of(node: Node, accepts_requests: Callable[[], bool]) -> Pages:
-    """The pages of one node; `accepts_requests` says whether its listeners are open and it does not stop."""
+
+def pages_of(
+    services: ApiServices, cleaner: LogCleaner, addresses: Mapping[str, Address], accepts_requests: Callable[[], bool]
+) -> Pages:
+    """The pages of one broker, whose listeners are bound to `addresses` by their names; `accepts_requests` says whether
+    they are open and it does not stop.
+    """
     return {
-        "/": partial(_front, node, accepts_requests),
+        "/": partial(_front, services, addresses, accepts_requests),
         "/livez": partial(_livez),
-        "/readyz": partial(_readyz, node, accepts_requests),
-        "/metrics": _Metrics(node),
+        "/readyz": partial(_readyz, services, accepts_requests),
+        "/metrics": _Metrics(services, cleaner),
     }
 
 
@@ -55,17 +63,17 @@ def _livez() -> Page:
     return _json(HTTPStatus.OK, {"status": "alive"})
 
 
-def _readyz(node: Node, accepts_requests: Callable[[], bool]) -> Page:
+def _readyz(services: ApiServices, accepts_requests: Callable[[], bool]) -> Page:
     directories = [
         {
             "path": str(directory.path),
             "state": directory.state.value,
             "error": None if directory.error is None else str(directory.error),
         }
-        for directory in node.log_manager.directories
+        for directory in services.log_manager.directories
     ]
-    is_ready, status = _status(node, accepts_requests)
-    catalog = node.catalog
+    is_ready, status = _status(services, accepts_requests)
+    catalog = services.catalog
     offline = sum(partition is None for topic in catalog.topics.values() for partition in topic.partitions)
     return _json(
         HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE,
@@ -80,35 +88,33 @@ def _readyz(node: Node, accepts_requests: Callable[[], bool]) -> Page:
     )
 
 
-def _status(node: Node, accepts_requests: Callable[[], bool]) -> tuple[bool, str]:
+def _status(services: ApiServices, accepts_requests: Callable[[], bool]) -> tuple[bool, str]:
     """Whether clients may come, and how it stands in words."""
     # Below the reserve records are refused; clients that read, commit or make room must be served all the same.
-    takes_writes = any(directory.has_taken_all for directory in node.log_manager.directories)
+    takes_writes = any(directory.has_taken_all for directory in services.log_manager.directories)
     if not accepts_requests():
         return False, "not accepting requests"
     if not takes_writes:
         return False, "no log directory takes writes"
-    if not any(directory.is_online for directory in node.log_manager.directories):
+    if not any(directory.is_online for directory in services.log_manager.directories):
         return True, "ready, but records are refused: no log directory has its reserve"
     return True, "ready"
 
 
-def _front(node: Node, accepts_requests: Callable[[], bool]) -> Page:
-    catalog = node.catalog
+def _front(services: ApiServices, addresses: Mapping[str, Address], accepts_requests: Callable[[], bool]) -> Page:
+    catalog = services.catalog
     partitions = sum(len(topic.partitions) for topic in catalog.topics.values())
     facts = {
         "node": f"{catalog.node_id} of cluster {catalog.cluster_id}",
         "topics": f"{len(catalog.topics):,} with {partitions:,} partitions",
-        "log directories": ", ".join(f"{one.path} ({one.state.value})" for one in node.log_manager.directories),
+        "log directories": ", ".join(f"{one.path} ({one.state.value})" for one in services.log_manager.directories),
     }
-    listeners = [
-        (name, shown(*address), _sent_to(node, name, address[1])) for name, address in node.bound_listeners.items()
-    ]
-    return front_page(_status(node, accepts_requests)[1], facts, listeners)
+    listeners = [(name, shown(*address), _sent_to(services, name, address[1])) for name, address in addresses.items()]
+    return front_page(_status(services, accepts_requests)[1], facts, listeners)
 
 
-def _sent_to(node: Node, listener: str, bound_port: int) -> str:
-    advertised = node.config.advertised(listener)
+def _sent_to(services: ApiServices, listener: str, bound_port: int) -> str:
+    advertised = services.config.advertised(listener)
     if advertised is None:
         return "the address that they connect to"
     return shown(advertised.host, advertised.port or bound_port)
@@ -119,8 +125,9 @@ class _Metrics:
     it; a scrape is made in steps, because 2,000 partitions are 12,000 lines.
     """
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, services: ApiServices, cleaner: LogCleaner) -> None:
+        self._services = services
+        self._cleaner = cleaner
         self._exposition: Exposition | None = None
 
     def __call__(self) -> Page | Pending[Page]:
@@ -128,7 +135,7 @@ class _Metrics:
         if self._exposition is not None:
             self._step(pending, self._exposition.pieces(), [])
         else:
-            self._node.workers.run(_import_exposition, lambda _, error: self._imported(pending, error))
+            self._services.workers.run(_import_exposition, lambda _, error: self._imported(pending, error))
         return pending
 
     def _imported(self, pending: Pending[Page], error: BaseException | None) -> None:
@@ -137,7 +144,7 @@ class _Metrics:
             return
         from ottla.broker.telemetry.exposition import Exposition
 
-        self._exposition = Exposition(self._node)
+        self._exposition = Exposition(self._services, self._cleaner)
         self._step(pending, self._exposition.pieces(), [])
 
     def _step(self, pending: Pending[Page], pieces: Iterator[bytes], made: list[bytes]) -> None:
@@ -148,8 +155,8 @@ class _Metrics:
             pending.complete(Page(HTTPStatus.OK, CONTENT_TYPE, b"".join(made)))
             return
         made.append(piece)
-        node = self._node
-        node.timers.at(node.clock.monotonic_ms(), lambda: self._step(pending, pieces, made))
+        services = self._services
+        services.timers.at(services.clock.monotonic_ms(), lambda: self._step(pending, pieces, made))
 
 
 def _import_exposition() -> None:

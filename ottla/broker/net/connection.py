@@ -30,7 +30,7 @@ from ottla.broker.net.bad_frame import describe_bad_size
 from ottla.broker.net.buffers import LARGE_FRAME_BYTES
 from ottla.broker.net.held_bytes import FIRST_BYTES, HeldBytes
 from ottla.broker.net.sending import MOST_LEFT_BYTES, NO_DESCRIPTOR, send, unmapped_bytes
-from ottla.broker.requests.context import Peer
+from ottla.broker.peer import Peer
 from ottla.broker.runtime.slot import CloseConnection, Slot
 from ottla.protocol.framing import SIZE, SIZE_BYTES
 

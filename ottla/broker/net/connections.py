@@ -21,8 +21,8 @@ from ottla.broker.runtime.descriptors import shares_of
 
 if TYPE_CHECKING:
     from ottla.broker.net.connection import Dispatcher
-    from ottla.broker.node import Node
     from ottla.broker.runtime.timers import Timer
+    from ottla.broker.services import Services
 
 LOG = logging.getLogger("ottla.connection")
 
@@ -40,26 +40,26 @@ class Connections:
     """
 
     def __init__(
-        self, node: Node, dispatcher: Dispatcher, *, sends_maps: bool = False, descriptors: int | None = None
+        self, services: Services, dispatcher: Dispatcher, *, sends_maps: bool = False, descriptors: int | None = None
     ) -> None:
-        config = node.config
+        config = services.config
         self.descriptors = descriptors
         self.room = shares_of(config, descriptors).connections
         """Connections for which there are descriptors."""
         self._refused_at_ms: int | None = None
         self._refused_quietly = 0
-        self.node = node
-        self.turn = node.turn
-        self.metrics = node.metrics
+        self.services = services
+        self.turn = services.turn
+        self.metrics = services.metrics
         self.dispatcher = dispatcher
         self.sends_maps = sends_maps
-        self.buffers = ReceiveBuffers(node.turn, config.queued_max_request_bytes)
+        self.buffers = ReceiveBuffers(services.turn, config.queued_max_request_bytes)
         self.max_frame_bytes = config.socket_request_max_bytes
         self.max_slots = config.ottla_connection_max_pending_requests
-        self.answer_memory = node.answer_memory
-        self.memory_reserve = node.memory_reserve
-        self.max_slot_bytes = min(config.ottla_connection_max_pending_bytes, node.answer_memory.max_bytes // SHARES)
-        self.now_ms = node.clock.monotonic_ms
+        self.answer_memory = services.answer_memory
+        self.memory_reserve = services.memory_reserve
+        self.max_slot_bytes = min(config.ottla_connection_max_pending_bytes, services.answer_memory.max_bytes // SHARES)
+        self.now_ms = services.clock.monotonic_ms
         self.later: set[Connection] = set()
         """Those that have requests to start and wait for a turn."""
         self.last_reader: Connection | None = None
@@ -87,7 +87,7 @@ class Connections:
 
     def add(self, connection: Connection) -> str | None:
         """Count a new connection; the reason when it may not stay (logged, counted as refused)."""
-        config = self.node.config
+        config = self.services.config
         host = connection.peer.host
         reason = None
         if self._is_draining:
@@ -164,8 +164,8 @@ class Connections:
     def sweep(self) -> None:
         """Close what was silent, or incomplete, for too long."""
         now_ms = self.now_ms()
-        idle_ms = self.node.config.connections_max_idle_ms
-        partial_ms = self.node.config.ottla_partial_frame_timeout_ms
+        idle_ms = self.services.config.connections_max_idle_ms
+        partial_ms = self.services.config.ottla_partial_frame_timeout_ms
         for connection in list(self._all):
             if connection.was_active:
                 connection.was_active, connection.last_active_ms = False, now_ms
@@ -176,12 +176,12 @@ class Connections:
                 connection.close(f"silent for connections.max.idle.ms={idle_ms}", level=logging.DEBUG)
 
     def _plan_sweep(self) -> None:
-        config = self.node.config
+        config = self.services.config
         bounds = [config.ottla_partial_frame_timeout_ms, SWEEP_MOST_MS * 4]
         if config.connections_max_idle_ms >= 0:
             bounds.append(config.connections_max_idle_ms)
         interval_ms = max(SWEEP_LEAST_MS, min(bounds) // 4)
-        self._sweep_timer = self.node.timers.at(self.now_ms() + interval_ms, self._sweep_and_plan)
+        self._sweep_timer = self.services.timers.at(self.now_ms() + interval_ms, self._sweep_and_plan)
 
     def _sweep_and_plan(self) -> None:
         self._sweep_timer = None

@@ -18,10 +18,10 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ottla.broker.api import HANDLERS, Handler
+from ottla.broker.context import Context
 from ottla.broker.fast.fetch_path import learn_fetch_form
 from ottla.broker.fast.produce_path import learn_form
 from ottla.broker.requests import profiles
-from ottla.broker.requests.context import Context
 from ottla.broker.requests.parts import handle_in_parts, splits
 from ottla.broker.runtime.pending import Pending
 from ottla.broker.runtime.slot import CloseConnection, Slot
@@ -34,8 +34,8 @@ from ottla.protocol.message import Request, Response, decode, encode_buffers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.broker.node import Node
-    from ottla.broker.requests.context import Peer
+    from ottla.broker.context import ApiServices
+    from ottla.broker.peer import Peer
     from ottla.broker.requests.profiles import Profile
     from ottla.protocol.api.fetch import FetchRequest
     from ottla.protocol.api.produce import ProduceRequest
@@ -78,18 +78,18 @@ class _Served(NamedTuple):
 
 
 class RequestDispatcher:
-    """Starts requests of one node. `handlers` can be replaced in tests."""
+    """Starts requests of one broker. `handlers` can be replaced in tests."""
 
-    def __init__(self, node: Node, handlers: Mapping[ApiKey, Handler] = HANDLERS) -> None:
-        self._node = node
-        self._clock = node.clock
-        self._memory_reserve = node.memory_reserve
-        self._turn = node.turn
-        self._metrics = node.metrics
+    def __init__(self, services: ApiServices, handlers: Mapping[ApiKey, Handler] = HANDLERS) -> None:
+        self._services = services
+        self._clock = services.clock
+        self._memory_reserve = services.memory_reserve
+        self._turn = services.turn
+        self._metrics = services.metrics
         self._served = {
             int(api.key): _Served(api, handlers[api.key], *versions, api.request)
             for api in REGISTRY.values()
-            if api.key in handlers and (versions := node.profile.served(api)) is not None
+            if api.key in handlers and (versions := services.profile.served(api)) is not None
         }
 
     def start(self, frame: memoryview, peer: Peer) -> list[Buffer] | Slot | None:
@@ -114,11 +114,11 @@ class RequestDispatcher:
         except MalformedMessage as error:
             raise CloseConnection(f"malformed {served.api.name} v{version} of client {client_id!r}: {error}") from error
         if api_key == ApiKey.PRODUCE:
-            learn_form(peer, frame, cast("ProduceRequest", request), version, self._node)
+            learn_form(peer, frame, cast("ProduceRequest", request), version, self._services)
         elif api_key == ApiKey.FETCH:
-            learn_fetch_form(peer, frame, cast("FetchRequest", request), version, self._node)
+            learn_fetch_form(peer, frame, cast("FetchRequest", request), version, self._services)
         context = Context(
-            self._node,
+            self._services,
             api_key,
             version,
             client_id=client_id,
@@ -131,7 +131,7 @@ class RequestDispatcher:
             if split is None:
                 answer = served.handle(request, context)
             else:
-                answer = handle_in_parts(self._node, request, split, lambda part: served.handle(part, context))
+                answer = handle_in_parts(self._services, request, split, lambda part: served.handle(part, context))
         except Exception as error:  # the request-wide except: a refusal or a bug, told apart in _refuse
             answer = self._refuse(served, request, context, error)
         if isinstance(answer, Pending):
@@ -228,7 +228,7 @@ class RequestDispatcher:
                     ApiVersionsResponse.ApiVersion(
                         api_key=api.key, min_version=api.min_version, max_version=api.max_version
                     )
-                    for api in self._node.advertised_apis
+                    for api in self._services.advertised_apis
                 ],
             )
             # Counted under the version of the answer: that of the request is any number that a client thinks of, and a

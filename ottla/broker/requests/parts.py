@@ -22,7 +22,7 @@ from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api import ApiKey
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Node
+    from ottla.broker.services import Services
     from ottla.protocol.message import Request, Response
 
 ELEMENTS_PER_PART: Final = 500
@@ -81,13 +81,13 @@ def splits(request: Request) -> tuple[_Wide, list[Any]] | None:
 
 
 def handle_in_parts(
-    node: Node,
+    services: Services,
     request: Request,
     split: tuple[_Wide, list[Any]],
     handle: Callable[[Request], Response | Pending[Response] | None],
 ) -> Pending[Response]:
     """The joined answer, in time. `handle` is called for each part; what it raises is the answer."""
-    return _InParts(node, request, *split, handle).answer
+    return _InParts(services, request, *split, handle).answer
 
 
 class _InParts:
@@ -95,14 +95,14 @@ class _InParts:
 
     def __init__(
         self,
-        node: Node,
+        services: Services,
         request: Request,
         wide: _Wide,
         elements: list[Any],
         handle: Callable[[Request], Response | Pending[Response] | None],
     ) -> None:
         self.answer: Pending[Response] = Pending(parks=True)
-        self._node = node
+        self._services = services
         self._request = request
         self._wide = wide
         self._handle = handle
@@ -112,7 +112,7 @@ class _InParts:
         self._later()
 
     def _later(self) -> None:
-        self._node.timers.at(self._node.clock.monotonic_ms(), self._next)
+        self._services.timers.at(self._services.clock.monotonic_ms(), self._next)
 
     def _next(self) -> None:
         if self.answer.done:

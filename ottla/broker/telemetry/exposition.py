@@ -26,7 +26,8 @@ from ottla.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from ottla.broker.node import Node
+    from ottla.broker.chores.log_cleaner import LogCleaner
+    from ottla.broker.context import ApiServices
     from ottla.broker.partitions.partition import Partition
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -57,9 +58,9 @@ _LOG_GAUGES: dict[str, tuple[str, Callable[[Partition], int]]] = {
 class Exposition:
     """The registry of one node."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, services: ApiServices, cleaner: LogCleaner) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(NodeCollector(node))
+        self._registry.register(NodeCollector(services, cleaner))
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
@@ -99,8 +100,9 @@ class _Collected(CollectorRegistry):
 class NodeCollector(Collector):
     """Reads the counters and asks logs and directories; keeps nothing."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, services: ApiServices, cleaner: LogCleaner) -> None:
+        self._services = services
+        self._log_cleaner = cleaner
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
@@ -111,13 +113,13 @@ class NodeCollector(Collector):
         yield from self._recovery()
         yield from self._directories()
         yield from self._groups()
-        yield from group_lag(self._node)
+        yield from self._lag()
         yield from self._cleaner()
         yield from self._clock()
         yield from self._work()
 
     def _topics(self) -> Iterator[Metric]:
-        metrics = self._node.metrics
+        metrics = self._services.metrics
         total = TopicCounters()
         total.add(metrics.removed_topics)
         for counters in metrics.topics.values():
@@ -131,7 +133,7 @@ class NodeCollector(Collector):
             yield family
 
     def _requests(self) -> Iterator[Metric]:
-        metrics = self._node.metrics
+        metrics = self._services.metrics
         requests = CounterMetricFamily(
             "kafka_network_requestmetrics_requests", "Requests answered.", labels=["request", "version"]
         )
@@ -155,7 +157,7 @@ class NodeCollector(Collector):
         yield from (requests, errors, times)
 
     def _network(self) -> Iterator[Metric]:
-        metrics = self._node.metrics
+        metrics = self._services.metrics
         server = "kafka_server_socketservermetrics"
         yield _gauge(
             f"{server}_connection_count", "Open connections.", metrics.connections_opened - metrics.connections_closed
@@ -166,7 +168,7 @@ class NodeCollector(Collector):
         yield _counter("ottla_requests_malformed", "Requests that ended their connection.", metrics.malformed_requests)
         yield _counter(f"{server}_incoming_byte", "Bytes received.", metrics.bytes_received)
         yield _counter(f"{server}_outgoing_byte", "Bytes sent.", metrics.bytes_sent)
-        memory, name = self._node.answer_memory, "ottla_answer_memory"
+        memory, name = self._services.answer_memory, "ottla_answer_memory"
         yield _gauge(f"{name}_reserved_bytes", "Of answers that are read, or about to be sent.", memory.reserved_bytes)
         yield _gauge(f"{name}_unsent_bytes", "Of answers that clients do not take.", memory.unsent_bytes)
         yield _gauge(f"{name}_max_bytes", "ottla.connections.max.unsent.bytes, for both.", memory.max_bytes)
@@ -177,22 +179,22 @@ class NodeCollector(Collector):
         # One family after another, not all in one go: each is a look at every partition.
         for name, (text, value) in _LOG_GAUGES.items():
             family = GaugeMetricFamily(name, text, labels=["topic", "partition"])
-            for topic in self._node.catalog.topics.values():
+            for topic in self._services.catalog.topics.values():
                 for index, partition in enumerate(topic.partitions):
                     if partition is not None:
                         family.add_metric([topic.name, str(index)], value(partition))
             yield family
         yield from self._damage()
-        topics = self._node.catalog.topics.values()
+        topics = self._services.catalog.topics.values()
         offline = sum(partition is None for topic in topics for partition in topic.partitions)
         yield from self._replicas(offline)
 
     def _damage(self) -> Iterator[Metric]:
         """What readers met. By partition only where there was any."""
         text = "Reads answered CORRUPT_MESSAGE, because of damage on the disk."
-        yield _counter("ottla_corrupt_reads", text, self._node.metrics.corrupt_reads)
+        yield _counter("ottla_corrupt_reads", text, self._services.metrics.corrupt_reads)
         family = CounterMetricFamily("ottla_corrupt_reads_by_partition", text, labels=["topic", "partition"])
-        for topic in self._node.catalog.topics.values():
+        for topic in self._services.catalog.topics.values():
             for index, partition in enumerate(topic.partitions):
                 if partition is not None and partition.corrupt_reads:
                     family.add_metric([topic.name, str(index)], partition.corrupt_reads)
@@ -200,7 +202,7 @@ class NodeCollector(Collector):
 
     def _recovery(self) -> Iterator[Metric]:
         """What this start found in the logs, most of all after a crash (decisions.md 7)."""
-        found = [log.recovery for log in self._node.log_manager.logs.values()]
+        found = [log.recovery for log in self._services.log_manager.logs.values()]
         kept_aside = sum(len(report.kept_aside) for report in found)
         lost = sum(report.lost_below_high_watermark for report in found)
         scanned, torn = sum(one.scanned_bytes for one in found), sum(one.truncated_bytes for one in found)
@@ -210,7 +212,7 @@ class NodeCollector(Collector):
         yield _gauge("ottla_recovery_lost_logs", "Logs that ended below what was promised.", lost)
 
     def _replicas(self, offline: int) -> Iterator[Metric]:
-        catalog = self._node.catalog
+        catalog = self._services.catalog
         count = sum(len(topic.partitions) for topic in catalog.topics.values())
         replicas, controller = "kafka_server_replicamanager", "kafka_controller_kafkacontroller"
         yield _gauge(f"{replicas}_partitioncount", "Partitions of this broker.", count)
@@ -226,7 +228,7 @@ class NodeCollector(Collector):
         yield _gauge("ottla_metadata_changes_waiting", "Changes that wait for the disk.", catalog.waiting_changes)
 
     def _directories(self) -> Iterator[Metric]:
-        directories = self._node.log_manager.directories
+        directories = self._services.log_manager.directories
         offline = GaugeMetricFamily(
             "kafka_log_logmanager_logdirectoryoffline", "1 when the directory is offline.", labels=["logDirectory"]
         )
@@ -258,19 +260,19 @@ class NodeCollector(Collector):
         yield from (offline, full, free, reserve, inodes, kept)
 
     def _cleaner(self) -> Iterator[Metric]:
-        node, cleaner = self._node, self._node.cleaner
+        services, cleaner = self._services, self._log_cleaner
         figures = cleaner.figures
         manager, one = "kafka_log_logcleanermanager", "kafka_log_logcleaner"
         count = GaugeMetricFamily(
             f"{manager}_uncleanable_partitions_count", "Logs that cannot be compacted.", labels=["logDirectory"]
         )
         size = GaugeMetricFamily(f"{manager}_uncleanable_bytes", "Bytes of such logs.", labels=["logDirectory"])
-        for directory in node.log_manager.directories:
+        for directory in services.log_manager.directories:
             logs = [log for log in cleaner.uncleanable if log.directory.parent == directory.path]
             count.add_metric([str(directory.path)], len(logs))
             size.add_metric([str(directory.path)], sum(log.size_bytes for log in logs))
         yield from (count, size)
-        since_ms = node.clock.wall_ms() - figures.last_look_wall_ms if figures.last_look_wall_ms else 0
+        since_ms = services.clock.wall_ms() - figures.last_look_wall_ms if figures.last_look_wall_ms else 0
         since_ms = max(0, since_ms)  # the clock may have been put back
         percent, overdue = int(100 * figures.max_dirty_ratio), figures.max_overdue_ms / 1e3
         recopy, utilization = int(100 * figures.last_recopy_ratio), int(100 * figures.last_map_utilization)
@@ -287,8 +289,14 @@ class NodeCollector(Collector):
         yield _counter("ottla_log_cleaner_freed_bytes", "Bytes that segments became smaller by.", figures.bytes_freed)
         yield _counter("ottla_log_cleaner_removed_records", "Records compacted away.", figures.records_removed)
 
+    def _lag(self) -> Iterator[Metric]:
+        services = self._services
+        yield from group_lag(
+            services.groups.get(), services.catalog, services.config.ottla_metrics_group_lag_max_series
+        )
+
     def _groups(self) -> Iterator[Metric]:
-        groups, counters = self._node.groups, self._node.metrics.groups
+        groups, counters = self._services.groups.get(), self._services.metrics.groups
         manager, coordinator = "kafka_coordinator_group_groupmetadatamanager", "kafka_server_group_coordinator_metrics"
         counts = groups.count_by_state()
         by_state = GaugeMetricFamily("ottla_groups", "Groups by protocol and state.", labels=["type", "state"])
@@ -315,7 +323,7 @@ class NodeCollector(Collector):
         )
 
     def _clock(self) -> Iterator[Metric]:
-        trust = self._node.clock_trust
+        trust = self._services.clock_trust
         yield _gauge("ottla_clock_suspect", "1 while the wall clock is not believed.", int(trust.is_suspect))
         yield _gauge(
             "ottla_clock_jump_seconds",
@@ -329,7 +337,7 @@ class NodeCollector(Collector):
         )
 
     def _work(self) -> Iterator[Metric]:
-        metrics = self._node.metrics
+        metrics = self._services.metrics
         syncs = HistogramMetricFamily("kafka_log_logflushstats_logflushtime_seconds", "Time of each sync of a log.")
         syncs.add_metric([], _buckets(metrics.syncs), metrics.syncs.sum_us / 1e6)
         yield syncs
@@ -358,7 +366,7 @@ class NodeCollector(Collector):
         yield from (steps, failures, seconds, in_workers, longest, last, freed)
 
     def _loop(self) -> Iterator[Metric]:
-        metrics = self._node.metrics
+        metrics = self._services.metrics
         lag = HistogramMetricFamily("ottla_loop_lag_seconds", "How late the loop comes to what is due.")
         lag.add_metric([], _buckets(metrics.loop_lag), metrics.loop_lag.sum_us / 1e6)
         yield lag

@@ -18,34 +18,35 @@ from ottla.broker.groups.lag import CommittedPlace, committed_places, lag_of
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from ottla.broker.node import Node
+    from ottla.broker.catalog.catalog import Catalog
+    from ottla.broker.groups.coordinator import GroupCoordinator
 
 NAME = "ottla_group_lag"
 
 
-def group_lag(node: Node) -> Iterator[Metric]:
-    """The lag by group, topic and partition, `ottla.metrics.group.lag.max.series` lines at most, and how many commits
+def group_lag(groups: GroupCoordinator, catalog: Catalog, most: int) -> Iterator[Metric]:
+    """The lag by group, topic and partition, `most` lines (`ottla.metrics.group.lag.max.series`), and how many commits
     are left out of it.
     """
-    most = node.config.ottla_metrics_group_lag_max_series
-    places = committed_places(node.groups, most) if most else []
+    places = committed_places(groups, most) if most else []
     family = GaugeMetricFamily(
         NAME,
         "Offsets below the high watermark that the group has not committed.",
         labels=["group", "topic", "partition"],
     )
-    family.samples = _Lags(node, places)  # type: ignore[assignment]  # a list that is made piece by piece
+    family.samples = _Lags(groups, catalog, places)  # type: ignore[assignment]  # a list that is made piece by piece
     yield family
     omitted = GaugeMetricFamily(f"{NAME}_omitted", "Committed offsets that ottla_group_lag leaves out.")
-    omitted.add_metric([], max(0, node.groups.offset_count - len(places)) if most else 0)
+    omitted.add_metric([], max(0, groups.offset_count - len(places)) if most else 0)
     yield omitted
 
 
 class _Lags(Sequence[Sample]):
     """The samples; slices are made when they are asked for."""
 
-    def __init__(self, node: Node, places: list[CommittedPlace]) -> None:
-        self._node = node
+    def __init__(self, groups: GroupCoordinator, catalog: Catalog, places: list[CommittedPlace]) -> None:
+        self._groups = groups
+        self._catalog = catalog
         self._places = places
 
     def __len__(self) -> int:
@@ -59,10 +60,10 @@ class _Lags(Sequence[Sample]):
 
     def __getitem__(self, index: int | slice) -> Sample | list[Sample]:
         if isinstance(index, slice):
-            made = ((place, lag_of(self._node, place)) for place in self._places[index])
+            made = ((place, lag_of(self._groups, self._catalog, place)) for place in self._places[index])
             return [_sample(place, lag) for place, lag in made if lag is not None]
         place = self._places[index]
-        return _sample(place, lag_of(self._node, place) or 0)
+        return _sample(place, lag_of(self._groups, self._catalog, place) or 0)
 
 
 def _sample(place: CommittedPlace, lag: int) -> Sample:

@@ -10,9 +10,10 @@ from kit.nodes import DATA, ask, partition_of, start_node
 from kit.settings import GROUP, SET, alter
 
 from ottla.broker.api import describe_producers
+from ottla.broker.context import Context
 from ottla.broker.metadata import quota_plans
 from ottla.broker.node import Node
-from ottla.broker.requests.context import Context, Peer
+from ottla.broker.peer import Peer
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api import ApiKey
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
@@ -97,7 +98,7 @@ def test_only_the_partitions_that_were_asked_for_and_exist_are_told(node: Node) 
 
 
 def test_a_directory_that_has_failed_says_so(node: Node) -> None:
-    node.log_manager.directories[1].mark_offline(OSError(5, "Input/output error"))
+    node.services.log_manager.directories[1].mark_offline(OSError(5, "Input/output error"))
     results = {result.log_dir: result for result in log_dirs(node).results}
     assert (results["/data"].error_code, results["/more"].error_code) == (NONE, ErrorCode.KAFKA_STORAGE_ERROR)
     assert results["/more"].topics == []
@@ -114,8 +115,8 @@ def move(node: Node, path: str, *partitions: tuple[str, int]) -> list[ErrorCode]
 
 
 def test_a_partition_stays_where_it_is(node: Node) -> None:
-    home = node.log_manager.directory_of("t", 0)
-    other = next(one for one in node.log_manager.directories if one is not home)
+    home = node.services.log_manager.directory_of("t", 0)
+    other = next(one for one in node.services.log_manager.directories if one is not home)
     assert home is not None
     assert move(node, str(home.path), ("t", 0)) == [NONE]
     assert move(node, str(other.path), ("t", 0)) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
@@ -220,7 +221,7 @@ def test_many_producers_are_told_some_in_a_turn_and_all_in_the_answer(node: Node
     for number in range(2 * most + 1):
         log.producers.publish(ProducerEntry(number, 0, ((3, number, 3, 5),) if number else (), 0))
     asked = DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[1, 0, 9])
-    context = Context(node, ApiKey.DESCRIBE_PRODUCERS, 0, connection=Peer())
+    context = Context(node.services, ApiKey.DESCRIBE_PRODUCERS, 0, connection=Peer())
     answer = describe_producers.handle(DescribeProducersRequest(topics=[asked]), context)
     assert isinstance(answer, Pending)
     log.producers.publish(ProducerEntry(0, 1, ((9, 9, 0, 5),), 0))  # it was told as it was
@@ -242,7 +243,7 @@ def test_nobody_is_told_of_producers_when_the_connection_has_ended(node: Node) -
     for number in range(2 * describe_producers.PRODUCERS_PER_STEP):
         log.producers.publish(ProducerEntry(number, 0, ((3, number, 3, 5),), 0))
     asked = DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0])
-    context = Context(node, ApiKey.DESCRIBE_PRODUCERS, 0, connection=Peer())
+    context = Context(node.services, ApiKey.DESCRIBE_PRODUCERS, 0, connection=Peer())
     answer = describe_producers.handle(DescribeProducersRequest(topics=[asked]), context)
     assert isinstance(answer, Pending)
     answer.cancel()
@@ -452,27 +453,27 @@ def update(
     ],
 )
 def test_a_level_that_cannot_be_fails_all(node: Node, version: int, wish: tuple[str, int, int], reason: str) -> None:
-    before = node.catalog.finalized_features()
+    before = node.services.catalog.finalized_features()
     response = update(node, ("group.version", 0, 2), wish, version=version)
     assert (response.error_code, response.results) == (ErrorCode.INVALID_UPDATE_VERSION, [])
     failed = "The update failed for all features since the following feature had an error: "
     assert (response.error_message or "").startswith(failed + reason)
-    assert node.catalog.finalized_features() == before
+    assert node.services.catalog.finalized_features() == before
 
 
 def test_a_feature_ends_and_stays_ended_after_a_restart() -> None:
     node, files, clock = start_node()
     assert update(node, ("group.version", 0, 2), validate_only=True).error_code == NONE
-    assert node.catalog.finalized_features()[1]["group.version"] == 1
+    assert node.services.catalog.finalized_features()[1]["group.version"] == 1
     response = update(node, ("group.version", 0, 2), ("metadata.version", 27, 1))
     assert [(one.feature, one.error_code) for one in response.results] == [
         ("group.version", 0),
         ("metadata.version", 0),
     ]
     again, _, _ = start_node(files.crash(random.Random(5)), clock)
-    assert again.catalog.finalized_features()[1] == {"metadata.version": 27}
+    assert again.services.catalog.finalized_features()[1] == {"metadata.version": 27}
     assert update(again, ("group.version", 1, 1), version=2).results == []
-    assert again.catalog.finalized_features()[1]["group.version"] == 1
+    assert again.services.catalog.finalized_features()[1]["group.version"] == 1
 
 
 @pytest.mark.parametrize("how", [2, 3])
@@ -481,10 +482,10 @@ def test_the_metadata_goes_back_to_a_level_of_the_same_records_and_forth_again(h
     assert update(node, ("metadata.version", 22, how)).error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert update(node, ("metadata.version", 23, how)).error_code == NONE
     again, _, _ = start_node(files.crash(random.Random(5)), clock)
-    assert again.catalog.finalized_features()[1]["metadata.version"] == 23
+    assert again.services.catalog.finalized_features()[1]["metadata.version"] == 23
     assert update(again, ("metadata.version", 22, how)).error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert update(again, ("metadata.version", 27, 1)).error_code == NONE
-    assert again.catalog.finalized_features()[1]["metadata.version"] == 27
+    assert again.services.catalog.finalized_features()[1]["metadata.version"] == 27
 
 
 def test_the_first_version_asks_for_a_downgrade_by_a_flag(node: Node) -> None:
@@ -519,7 +520,7 @@ def test_the_quorum_is_this_broker(version: int) -> None:
     response = quorum(node, ("__cluster_metadata", [0]), version=version)
     (partition,) = response.topics[0].partitions
     assert (partition.error_code, partition.leader_id, partition.leader_epoch) == (NONE, 1, 1)
-    assert partition.high_watermark == node.catalog.metadata_end_offset
+    assert partition.high_watermark == node.services.catalog.metadata_end_offset
     (voter,) = partition.current_voters
     assert (voter.replica_id, voter.log_end_offset, partition.observers) == (1, partition.high_watermark, [])
     addresses = [(one.name, one.host, one.port) for one in response.nodes[0].listeners] if version == 2 else None

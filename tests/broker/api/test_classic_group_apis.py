@@ -7,8 +7,9 @@ from kit.nodes import ask, start_node
 from kit.wire_groups import join_request, sync_request
 
 from ottla.broker.api import HANDLERS
+from ottla.broker.context import Context
 from ottla.broker.node import Node
-from ottla.broker.requests.context import Context, Peer
+from ottla.broker.peer import Peer
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.heartbeat import HeartbeatRequest
@@ -57,15 +58,15 @@ def test_a_join_parks_its_connection_and_one_that_ended_is_forgotten(node: Node)
     ask(node, sync_request("g", member_id, 1, {}), 5)
     second = join(node).member_id
     peer = Peer()
-    context = Context(node, int(ApiKey.JOIN_GROUP), 9, client_id="c", connection=peer)
+    context = Context(node.services, int(ApiKey.JOIN_GROUP), 9, client_id="c", connection=peer)
     pending = HANDLERS[ApiKey.JOIN_GROUP](join_request("g", second), context)
     assert isinstance(pending, Pending)
     assert pending.parks
     node.settle()
     assert not pending.done
     pending.cancel()
-    node.groups.on_disconnect(peer)
-    context = Context(node, int(ApiKey.JOIN_GROUP), 9, client_id="c")
+    node.services.groups.get().on_disconnect(peer)
+    context = Context(node.services, int(ApiKey.JOIN_GROUP), 9, client_id="c")
     again = HANDLERS[ApiKey.JOIN_GROUP](join_request("g", member_id), context)
     node.settle()
     assert not again.done, "the one whose connection ended has not joined"

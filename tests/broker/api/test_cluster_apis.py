@@ -22,7 +22,7 @@ LONG = 5
 
 def node_with_topic(**keys: object) -> Node:
     node, _, _ = start_node(**keys)
-    node.catalog.create_topics([NewTopic("orders", configs=[("retention.ms", "5000")])], lambda _: None)
+    node.services.catalog.create_topics([NewTopic("orders", configs=[("retention.ms", "5000")])], lambda _: None)
     node.settle()
     return node
 
@@ -138,7 +138,7 @@ def test_the_cluster_is_this_broker(version: int) -> None:
     assert isinstance(response, DescribeClusterResponse)
     (broker,) = response.brokers
     assert (broker.broker_id, broker.host, broker.port, broker.rack) == (1, "127.0.0.1", 9092, "r1")
-    assert (response.cluster_id, response.controller_id) == (node.catalog.cluster_id, 1)
+    assert (response.cluster_id, response.controller_id) == (node.services.catalog.cluster_id, 1)
     assert response.cluster_authorized_operations == -(1 << 31)
 
 

@@ -99,12 +99,12 @@ def test_what_a_topic_cannot_have_is_refused_and_changes_nothing(
     changes: list[Change], code: ErrorCode, message: str
 ) -> None:
     node = node_with_topic()
-    before, end_offset = described(node, TOPIC, "orders"), node.catalog.metadata_end_offset
+    before, end_offset = described(node, TOPIC, "orders"), node.services.catalog.metadata_end_offset
     answer = alter(node, TOPIC, "orders", *changes)
     assert answer[0] == code
     assert (answer[1] or "").startswith(message)
     assert described(node, TOPIC, "orders") == before
-    assert node.catalog.metadata_end_offset == end_offset
+    assert node.services.catalog.metadata_end_offset == end_offset
 
 
 @pytest.mark.parametrize(
@@ -159,22 +159,22 @@ def test_a_type_of_resource_that_nobody_knows_makes_all_of_a_description_invalid
 
 def test_a_check_changes_nothing() -> None:
     node = node_with_topic()
-    end_offset = node.catalog.metadata_end_offset
+    end_offset = node.services.catalog.metadata_end_offset
     assert alter(node, TOPIC, "orders", ("retention.ms", SET, "77"), validate_only=True) == OK
     assert replace(node, TOPIC, "orders", ("retention.ms", "77"), validate_only=True) == OK
     assert alter(node, TOPIC, "orders", ("retention.ms", SET, "x"), validate_only=True)[0] == ErrorCode.INVALID_CONFIG
     assert value_of(node, TOPIC, "orders", "retention.ms")[1] == DEFAULT
-    assert node.catalog.metadata_end_offset == end_offset
+    assert node.services.catalog.metadata_end_offset == end_offset
 
 
 def test_deleting_what_nobody_set_and_setting_what_is_set_write_nothing() -> None:
     node = node_with_topic()
     assert alter(node, TOPIC, "orders", ("retention.ms", SET, "7")) == OK
-    end_offset = node.catalog.metadata_end_offset
+    end_offset = node.services.catalog.metadata_end_offset
     assert alter(node, TOPIC, "orders", ("nope", DELETE, None), ("segment.ms", DELETE, None)) == OK
     assert alter(node, TOPIC, "orders", ("retention.ms", SET, "7")) == OK
     assert alter(node, TOPIC, "orders") == OK
-    assert node.catalog.metadata_end_offset == end_offset
+    assert node.services.catalog.metadata_end_offset == end_offset
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -258,7 +258,7 @@ def test_what_cannot_change_while_the_broker_runs_is_refused(name: str, key: str
     assert (said or "").startswith(message)
     assert "s3cret" not in (said or "")
     assert described(node, BROKER, "") == {}
-    assert node.config.log_segment_bytes == 1 << 30
+    assert node.services.config.log_segment_bytes == 1 << 30
 
 
 def test_kafkas_keys_without_effect_may_be_changed_too() -> None:
@@ -293,8 +293,8 @@ def test_a_group_has_its_own_timeouts_within_the_brokers_bounds() -> None:
     assert value_of(node, GROUP, "g", "consumer.session.timeout.ms") == ("45000", DEFAULT)
     assert alter(node, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000")) == OK
     assert value_of(node, GROUP, "g", "consumer.session.timeout.ms") == ("50000", GROUP_CONFIG)
-    assert node.catalog.settings.group_configs("g") == {"consumer.session.timeout.ms": "50000"}
-    assert node.catalog.settings.group_configs("h") == {}
+    assert node.services.catalog.settings.group_configs("g") == {"consumer.session.timeout.ms": "50000"}
+    assert node.services.catalog.settings.group_configs("h") == {}
     code, message = alter(node, GROUP, "g", ("consumer.session.timeout.ms", SET, "5"))
     assert code == ErrorCode.INVALID_CONFIG
     bound = "must be greater than or equal to group.consumer.min.session.timeout.ms"
@@ -304,7 +304,7 @@ def test_a_group_has_its_own_timeouts_within_the_brokers_bounds() -> None:
     assert "less than or equal to group.consumer.max.heartbeat.interval.ms" in (message or "")
     assert alter(node, GROUP, "g", ("nope", SET, "5")) == (ErrorCode.INVALID_CONFIG, "Unknown group config name: nope")
     assert replace(node, GROUP, "g") == OK
-    assert node.catalog.settings.group_configs("g") == {}
+    assert node.services.catalog.settings.group_configs("g") == {}
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ def test_what_was_answered_survives_the_loss_of_power() -> None:
     assert value_of(again, TOPIC, "orders", "segment.bytes") == ("2000000", DYNAMIC_BROKER)
     assert value_of(again, TOPIC, "orders", "index.interval.bytes") == ("512", DYNAMIC_DEFAULT)
     assert value_of(again, GROUP, "g", "consumer.session.timeout.ms") == ("50000", GROUP_CONFIG)
-    partition = again.catalog.partition("orders", 0)
+    partition = again.services.catalog.partition("orders", 0)
     assert partition is not None
     assert (partition.log.config.retention_ms, partition.log.config.segment_bytes) == (1000, 2_000_000)
 
@@ -412,7 +412,7 @@ def test_what_was_answered_survives_the_loss_of_power() -> None:
 def test_a_topic_that_is_made_anew_has_nothing_of_the_old_one() -> None:
     node = node_with_topic()
     alter(node, TOPIC, "orders", ("retention.ms", SET, "1000"))
-    node.catalog.delete_topics(["orders"], lambda outcomes: None)
+    node.services.catalog.delete_topics(["orders"], lambda outcomes: None)
     node.settle()
     create_topic(node)
     assert value_of(node, TOPIC, "orders", "retention.ms")[1] == DEFAULT
@@ -420,7 +420,7 @@ def test_a_topic_that_is_made_anew_has_nothing_of_the_old_one() -> None:
 
 def test_a_disk_that_takes_no_more_refuses_every_change_and_nothing_is_in_effect() -> None:
     node = node_with_topic()
-    node.catalog.metadata_log.fail(OSError(5, "Input/output error"))
+    node.services.catalog.metadata_log.fail(OSError(5, "Input/output error"))
     for kind, name, key in ((TOPIC, "orders", "retention.ms"), (BROKER, "1", "log.retention.ms")):
         assert alter(node, kind, name, (key, SET, "5"))[0] == ErrorCode.KAFKA_STORAGE_ERROR
     assert value_of(node, TOPIC, "orders", "retention.ms")[1] == DEFAULT

@@ -13,7 +13,7 @@ from kit.nodes import ask, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.node import Node
-from ottla.broker.requests.context import Peer
+from ottla.broker.peer import Peer
 from ottla.protocol.api import consumer_group_describe, consumer_group_heartbeat
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
@@ -101,7 +101,7 @@ def test_a_level_that_an_administrator_has_taken_back_ends_the_protocol(
     life: tuple[Node, SimulatedFiles, ManualClock],
 ) -> None:
     node, _, _ = life
-    node.catalog.image.replay(FeatureLevelRecord(name="group.version", feature_level=0))
+    node.services.catalog.image.replay(FeatureLevelRecord(name="group.version", feature_level=0))
     with pytest.raises(KafkaError) as refused:
         beat(node, join_request("a", ["t"]))
     assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
@@ -142,7 +142,7 @@ def test_a_broken_connection_ends_a_member_where_the_broker_is_told_so() -> None
     make_topic(node, "t", 1)
     peer = Peer()
     beat(node, join_request("a", ["t"]), peer=peer)
-    node.groups.on_disconnect(peer)
+    node.services.groups.get().on_disconnect(peer)
     node.settle()
     assert describe(node, GROUP)[0].group_state == "Empty"
 
@@ -152,7 +152,7 @@ def test_a_deleted_topic_leaves_the_assignment_at_the_next_heartbeat(
 ) -> None:
     node, _, _ = life
     beat(node, join_request("a", ["t"]))
-    state = DeleteTopicsRequest.DeleteTopicState(name="t", topic_id=node.catalog.topics["t"].id)
+    state = DeleteTopicsRequest.DeleteTopicState(name="t", topic_id=node.services.catalog.topics["t"].id)
     ask(node, DeleteTopicsRequest(topics=[state.replace(name=None)], timeout_ms=1_000), 6)
     told = beat(node, heartbeat("a", 1))
     assert told.assignment.topic_partitions == []

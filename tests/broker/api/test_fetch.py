@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from kit.clock import ManualClock
@@ -12,6 +13,7 @@ from kit.nodes import start_node
 from ottla.broker.fetch import delayed_fetch
 from ottla.broker.fetch.fetch_sessions import FetchSessions
 from ottla.broker.node import Node
+from ottla.broker.requests.dispatch import RequestDispatcher
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.errors import ErrorCode
@@ -62,7 +64,7 @@ def test_a_long_poll_is_answered_by_the_next_produce(node: Node) -> None:
     put(node, partition=2)
     data = partitions(client.reply())
     assert [len(data[index].records) > 0 for index in range(3)] == [False, False, True]
-    assert not node.catalog.topics["t"].partitions[0]._watchers
+    assert not node.services.catalog.topics["t"].partitions[0]._watchers
 
 
 def test_a_long_poll_ends_with_its_time(setting: tuple[Node, ManualClock]) -> None:
@@ -94,10 +96,10 @@ def test_a_long_poll_of_a_client_that_goes_away_leaves_nothing_behind(node: Node
     client = Exchange(node)
     client.send(fetch_request("t", 0, max_wait_ms=10_000), 12)
     node.settle()
-    timers = len(node.timers)
+    timers = len(node.services.timers)
     client.connection.connection_lost(None)
-    assert not node.catalog.topics["t"].partitions[0]._watchers
-    assert len(node.timers) < timers
+    assert not node.services.catalog.topics["t"].partitions[0]._watchers
+    assert len(node.services.timers) < timers
 
 
 def test_an_error_is_answered_at_once(node: Node) -> None:
@@ -137,7 +139,7 @@ def test_the_leader_epoch_is_compared(node: Node, epoch: int, code: int) -> None
 
 
 def test_an_older_leader_epoch_is_fenced(node: Node) -> None:
-    node.catalog.topics["t"].partitions[0].leader_epoch = 2
+    node.services.catalog.topics["t"].partitions[0].leader_epoch = 2
     request = fetch_request("t", 0)
     request.topics[0].partitions[0].current_leader_epoch = 1
     assert partitions(Exchange(node).ask(request, 12))[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
@@ -155,7 +157,7 @@ def test_a_log_that_parts_from_ours_is_told_where(node: Node) -> None:
 
 def test_unknown_topic_ids_are_refused_by_id(node: Node) -> None:
     request = fetch_request("", 0)
-    request.topics[0].topic_id = type(node.catalog.topics["t"].id)(int=77)
+    request.topics[0].topic_id = type(node.services.catalog.topics["t"].id)(int=77)
     answer = fetched(Exchange(node).ask(request, 13))
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert answer.responses[0].topic_id.int == 77
@@ -193,7 +195,8 @@ def test_an_unknown_session_is_refused_at_the_top(node: Node) -> None:
 
 
 def test_a_session_without_room_for_more_partitions_has_to_begin_anew_and_goes_without(node: Node) -> None:
-    node.fetch_sessions = FetchSessions(10, node.clock, max_partitions=2)
+    sessions = FetchSessions(10, node.services.clock, max_partitions=2)
+    node.dispatcher = RequestDispatcher(replace(node.services, fetch_sessions=sessions))
     client = Exchange(node)
     opened = fetched(client.ask(fetch_request("t", 0, partitions=2, session_epoch=0), 12))
     assert opened.session_id
@@ -209,7 +212,7 @@ def test_a_session_can_be_closed(node: Node) -> None:
     opened = fetched(client.ask(fetch_request("t", 0, session_epoch=0), 12))
     closing = fetched(client.ask(incremental(opened.session_id, -1), 12))
     assert (closing.session_id, closing.responses) == (0, [])
-    assert len(node.fetch_sessions) == 0
+    assert len(node.services.fetch_sessions) == 0
 
 
 def test_partitions_that_got_data_are_read_last_next_time(node: Node) -> None:
@@ -246,7 +249,7 @@ class ColdSlice(LogSlice):
 def jobs(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
     """Work for threads is kept here until the test runs it."""
     kept: list[Callable[[], None]] = []
-    monkeypatch.setattr(node.workers, "run", lambda work, done: kept.append(lambda: done(work(), None)))
+    monkeypatch.setattr(node.services.workers, "run", lambda work, done: kept.append(lambda: done(work(), None)))
     return kept
 
 
@@ -255,7 +258,7 @@ def test_cold_data_is_read_by_a_worker_while_others_go_on(
 ) -> None:
     put(node)
     put(node, 1)
-    log = node.catalog.topics["t"].partitions[0].log
+    log = node.services.catalog.topics["t"].partitions[0].log
     expected = log.read(0, 1 << 20, end_offset=1).read_blocking()
     monkeypatch.setattr(log, "read", lambda *_, **__: ColdSlice(len(expected), lambda: expected))
     client, other = Exchange(node), Exchange(node)
@@ -280,7 +283,9 @@ def test_a_cold_read_that_fails_is_a_storage_error_of_its_partition_alone(
     def fail() -> bytes:
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(node.catalog.topics["t"].partitions[0].log, "read", lambda *_, **__: ColdSlice(10, fail))
+    monkeypatch.setattr(
+        node.services.catalog.topics["t"].partitions[0].log, "read", lambda *_, **__: ColdSlice(10, fail)
+    )
     client = Exchange(node)
     client.send(fetch_request("t", 0, partitions=2), 12)
     node.settle()
@@ -298,7 +303,7 @@ def test_a_read_that_retention_overtakes_gives_what_it_found_and_the_next_hears_
 ) -> None:
     node, files, clock = start_node(ottla_acks_all="page-cache")
     make_topic(node, "t", retention_bytes="1")
-    partition = node.catalog.topics["t"].partitions[0]
+    partition = node.services.catalog.topics["t"].partitions[0]
     for _ in range(3):
         put(node)
         partition.log.roll(clock.wall_ms())
@@ -306,7 +311,7 @@ def test_a_read_that_retention_overtakes_gives_what_it_found_and_the_next_hears_
     files.cold = ["*.log"]
     client = Exchange(node)
     with monkeypatch.context() as patch:
-        patch.setattr(node.workers, "run", lambda work, done: jobs.append(lambda: done(work(), None)))
+        patch.setattr(node.services.workers, "run", lambda work, done: jobs.append(lambda: done(work(), None)))
         client.send(fetch_request("t", 0), version)
         node.settle()
         assert client.replies() == []
@@ -326,7 +331,7 @@ def test_damage_is_told_of_its_partition_alone_be_it_cold_or_not(is_cold: bool, 
     make_topic(node, "t", 2)
     for partition in (0, 0, 1, 1):
         put(node, partition)
-    damaged = node.catalog.topics["t"].partitions[0].log.segments[0].path
+    damaged = node.services.catalog.topics["t"].partitions[0].log.segments[0].path
     file = files.open(damaged, writable=True)
     file.pwritev([b"\xff" * 20], 0)
     files.cold = ["*.log"] if is_cold else []
@@ -371,7 +376,7 @@ def test_who_goes_away_between_two_steps_leaves_nothing_behind(node: Node, monke
     client.connection.connection_lost(None)
     for _ in range(3):
         node.run_due()
-    partition = node.catalog.partition("t", 0)
+    partition = node.services.catalog.partition("t", 0)
     assert partition is not None
     assert not partition._watchers
 
@@ -389,7 +394,7 @@ def test_readers_of_committed_records_are_told_of_what_was_aborted_in_what_they_
     node, files, _ = start_node(ottla_acks_all="page-cache")
     make_topic(node, "t", 1)
     sizes = [put(node) for _ in range(6)]
-    log = node.catalog.topics["t"].partitions[0].log
+    log = node.services.catalog.topics["t"].partitions[0].log
     log.transactions = LogTransactions([AbortedTransaction(1000, 0, 2, 3), AbortedTransaction(2000, 3, 4, 5)])
     files.cold = ["*.log"] if is_cold else []
     client = Exchange(node)
@@ -408,7 +413,7 @@ def test_readers_of_committed_records_are_told_of_what_was_aborted_in_what_they_
 def test_readers_of_committed_records_get_nothing_from_an_open_transaction_on(node: Node) -> None:
     for _ in range(4):
         put(node)
-    log = node.catalog.topics["t"].partitions[0].log
+    log = node.services.catalog.topics["t"].partitions[0].log
     log.transactions = LogTransactions([], first_open_offset=2)
     client = Exchange(node)
     one_size = len(partitions(client.ask(fetch_request("t", 3), 12))[0].records or b"")

@@ -28,7 +28,7 @@ def by_id(node: Node, session_id: int = 0, session_epoch: int = 0, *, max_wait_m
     request = fetch_request("", 0, session_epoch=session_epoch)
     request.session_id = session_id
     request.max_wait_ms = max_wait_ms
-    request.topics[0].topic_id = node.catalog.topics["t"].id
+    request.topics[0].topic_id = node.services.catalog.topics["t"].id
     request.topics[0].partitions[0].partition = 1
     return request
 
@@ -36,7 +36,7 @@ def by_id(node: Node, session_id: int = 0, session_epoch: int = 0, *, max_wait_m
 def delete(node: Node) -> None:
     state = DeleteTopicsRequest.DeleteTopicState(name="t", topic_id=UUID(int=0))
     Exchange(node).ask(DeleteTopicsRequest(topics=[state], timeout_ms=1_000), 6)
-    assert "t" not in node.catalog.topics
+    assert "t" not in node.services.catalog.topics
 
 
 def answered(answer: object) -> FetchResponse:
@@ -86,10 +86,10 @@ def test_a_partition_that_the_new_topic_does_not_have_is_unknown(node: Node) -> 
 def test_an_id_that_no_topic_has_yet_is_found_once_there_is_one(node: Node) -> None:
     client = Exchange(node)
     request = by_id(node)
-    topic = node.catalog.topics_by_id.pop(request.topics[0].topic_id)
+    topic = node.services.catalog.topics_by_id.pop(request.topics[0].topic_id)
     opened = answered(client.ask(request, BY_ID))
     assert code(opened) == ErrorCode.UNKNOWN_TOPIC_ID
-    node.catalog.topics_by_id[topic.id] = topic
+    node.services.catalog.topics_by_id[topic.id] = topic
     assert code(client.ask(incremental(opened.session_id, 1), BY_ID)) == ErrorCode.NONE
 
 

@@ -185,7 +185,7 @@ def told_and_not_synced(node: Node) -> Exchange:
 def test_records_that_were_just_taken_with_acks_1_can_be_deleted_the_answer_waits_for_their_sync(offset: int) -> None:
     node, _, _ = start_node(ottla_acks_all="sync")
     client = told_and_not_synced(node)
-    partition = node.catalog.topics["t"].partitions[0]
+    partition = node.services.catalog.topics["t"].partitions[0]
     assert partition.high_watermark == 0  # nothing is synced so far
 
     client.send(delete_request(offset), 2)

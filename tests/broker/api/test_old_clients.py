@@ -123,8 +123,8 @@ def test_every_kind_of_acknowledgement_works_for_old_producers(
 def test_log_append_time_is_told_from_version_2_on(node: Node) -> None:
     make_topic(node, "stamped", message_timestamp_type="LogAppendTime")
     stored = produce(node, message_set([b"a"], 1), 2, topic="stamped")
-    assert stored.log_append_time_ms == node.clock.wall_ms()
-    assert read_new(fetch(node, 12, topic="stamped"))[0].timestamp == node.clock.wall_ms()
+    assert stored.log_append_time_ms == node.services.clock.wall_ms()
+    assert read_new(fetch(node, 12, topic="stamped"))[0].timestamp == node.services.clock.wall_ms()
     assert produce(node, message_set([b"a"], 1), 1, topic="stamped").log_append_time_ms == -1
 
 
@@ -156,7 +156,7 @@ def test_a_message_with_a_wrong_checksum_is_refused_and_its_neighbours_are_store
     assert isinstance(answer, ProduceResponse)
     codes = [data.error_code for data in answer.responses[0].partition_responses]
     assert codes == [ErrorCode.CORRUPT_MESSAGE, 0]
-    assert node.catalog.topics["t"].partitions[0].log.log_end_offset == 0
+    assert node.services.catalog.topics["t"].partitions[0].log.log_end_offset == 0
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
@@ -331,7 +331,7 @@ def test_an_old_consumer_reads_every_record_once_and_in_order_whatever_its_limit
 
 def control_batch(node: Node, count: int) -> None:
     """Control batches as a coordinator will write them, appended behind the clients' back."""
-    partition = node.catalog.topics["t"].partitions[0]
+    partition = node.services.catalog.topics["t"].partitions[0]
     assert partition is not None
     key = encode_control_key(ControlType.COMMIT)
     for _ in range(count):
@@ -359,7 +359,7 @@ def test_an_old_consumer_gets_past_any_number_of_control_batches(node: Node, ver
 @pytest.mark.parametrize("version", range(4))
 def test_cold_bytes_are_read_and_converted(node: Node, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     produce(node, batch(3), 9)
-    partition = node.catalog.topics["t"].partitions[0]
+    partition = node.services.catalog.topics["t"].partitions[0]
     assert partition is not None
     hot = partition.read(0, 1 << 20, at_least_one=True)
     monkeypatch.setattr(
@@ -377,7 +377,7 @@ def test_a_disk_that_fails_is_told_in_a_code_that_the_client_knows(
     node: Node, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     produce(node, batch(3), 9)
-    partition = node.catalog.topics["t"].partitions[0]
+    partition = node.services.catalog.topics["t"].partitions[0]
     monkeypatch.setattr(type(partition), "read", lambda *_, **__: LogSlice(None, 100, load=fails))
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER if version < 6 else ErrorCode.KAFKA_STORAGE_ERROR
     assert fetch(node, version).error_code == code
@@ -414,9 +414,9 @@ def test_version_0_lists_where_segments_begin_and_the_end_first(node: Node) -> N
     assert offsets(node, -1) == [0]
     for _ in range(3):
         produce(node, batch(2), 9)
-        partition = node.catalog.topics["t"].partitions[0]
+        partition = node.services.catalog.topics["t"].partitions[0]
         assert partition is not None
-        partition.log.roll(node.clock.wall_ms())
+        partition.log.roll(node.services.clock.wall_ms())
     produce(node, batch(1), 9)
     assert offsets(node, -1) == [7, 6, 4, 2, 0]
     assert offsets(node, -1, most=1) == [7]
@@ -427,7 +427,7 @@ def test_version_0_lists_where_segments_begin_and_the_end_first(node: Node) -> N
 
 def test_version_0_begins_at_the_log_start(node: Node) -> None:
     produce(node, batch(5), 9)
-    partition = node.catalog.topics["t"].partitions[0]
+    partition = node.services.catalog.topics["t"].partitions[0]
     assert partition is not None
     partition.log.delete_records(3)
     assert (offsets(node, -2), offsets(node, -1)) == ([3], [5, 3])
@@ -435,11 +435,11 @@ def test_version_0_begins_at_the_log_start(node: Node) -> None:
 
 def test_version_0_looks_at_when_segments_were_last_written(setting: tuple[Node, ManualClock]) -> None:
     node, clock = setting
-    partition = node.catalog.topics["t"].partitions[0]
+    partition = node.services.catalog.topics["t"].partitions[0]
     assert partition is not None
-    assert isinstance(node.files, SimulatedFiles)
+    assert isinstance(node.services.files, SimulatedFiles)
     for written_ms in (1000, 2000, 3000):
-        node.files.now_ms = written_ms
+        node.services.files.now_ms = written_ms
         produce(node, batch(2), 9)
         partition.log.roll(clock.wall_ms())
     produce(node, batch(2), 9)

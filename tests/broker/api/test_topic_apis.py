@@ -8,7 +8,7 @@ import pytest
 from kit.nodes import ask, start_node
 
 from ottla.broker.node import Node
-from ottla.broker.requests.context import Peer
+from ottla.broker.peer import Peer
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -76,7 +76,7 @@ def all_topics(node: Node, version: int) -> MetadataResponse:
 def test_a_topic_id_counts_whatever_name_stands_beside_it(name: str | None) -> None:
     node, _, _ = start_node()
     create(node, "t", 2)
-    topic_id = node.catalog.topics["t"].id
+    topic_id = node.services.catalog.topics["t"].id
     asked = MetadataRequest.MetadataRequestTopic(topic_id=topic_id, name=name)
     response = ask(node, MetadataRequest(topics=[asked]), 13)
     assert isinstance(response, MetadataResponse)
@@ -93,12 +93,12 @@ def test_metadata_tells_the_one_broker_and_every_topic_at_each_version(version: 
     assert (broker.node_id, broker.host, broker.port) == (1, "127.0.0.1", 9092)
     assert broker.rack == ("r1" if version >= 1 else None)
     assert response.controller_id == (1 if version >= 1 else -1)
-    assert response.cluster_id == (node.catalog.cluster_id if version >= 2 else None)
+    assert response.cluster_id == (node.services.catalog.cluster_id if version >= 2 else None)
     assert {topic.name: len(topic.partitions) for topic in response.topics} == {"a": 2, "b": 1}
     first = response.topics[0].partitions[0]
     assert (first.leader_id, first.replica_nodes, first.isr_nodes, first.offline_replicas) == (1, [1], [1], [])
     assert first.leader_epoch == (0 if version >= 7 else -1)
-    assert response.topics[0].topic_id == (node.catalog.topics["a"].id if version >= 10 else ZERO_ID)
+    assert response.topics[0].topic_id == (node.services.catalog.topics["a"].id if version >= 10 else ZERO_ID)
 
 
 def test_an_empty_list_asks_for_no_topic_from_version_1_on() -> None:
@@ -113,7 +113,7 @@ def test_the_first_metadata_of_an_unknown_topic_creates_it_usable_at_once() -> N
     (topic,) = metadata(node, "new", version=12).topics
     assert topic.error_code == ErrorCode.NONE
     assert [partition.error_code for partition in topic.partitions] == [ErrorCode.NONE] * 3
-    assert node.catalog.partition("new", 2) is not None
+    assert node.services.catalog.partition("new", 2) is not None
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_no_topic_is_created_where_client_or_broker_decline(
     node, _, _ = start_node(**keys)
     (topic,) = metadata(node, "new", version=version, **fields).topics
     assert (topic.name, topic.error_code) == ("new", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    assert node.catalog.topics == {}
+    assert node.services.catalog.topics == {}
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a" * 250, ".."])
@@ -240,8 +240,8 @@ def test_create_topics_answers_what_each_version_can_say(version: int) -> None:
     node, _, _ = start_node()
     result = create(node, "a", 2, version=version, retention_ms="5000")
     assert result.error_code == ErrorCode.NONE
-    assert len(node.catalog.topics["a"].partitions) == 2
-    assert result.topic_id == (node.catalog.topics["a"].id if version >= 7 else ZERO_ID)
+    assert len(node.services.catalog.topics["a"].partitions) == 2
+    assert result.topic_id == (node.services.catalog.topics["a"].id if version >= 7 else ZERO_ID)
     if version >= 5:
         assert (result.num_partitions, result.replication_factor) == (2, 1)
         values = {entry.name: (entry.value, entry.config_source) for entry in result.configs or ()}
@@ -259,7 +259,7 @@ def test_create_topics_that_is_only_validated_says_what_would_be() -> None:
     node, _, _ = start_node()
     result = create(node, "a", 3, validate_only=True)
     assert (result.error_code, result.num_partitions, result.topic_id) == (ErrorCode.NONE, 3, ZERO_ID)
-    assert node.catalog.topics == {}
+    assert node.services.catalog.topics == {}
 
 
 def test_create_topics_refuses_with_code_and_reason() -> None:
@@ -293,7 +293,7 @@ def test_delete_topics_by_name_at_each_version(version: int) -> None:
         request = DeleteTopicsRequest(topic_names=["a"], timeout_ms=1000)
     (result,) = ask(node, request, version).responses  # type: ignore[attr-defined]  # of its class
     assert (result.name, result.error_code) == ("a", ErrorCode.NONE)
-    assert node.catalog.topics == {}
+    assert node.services.catalog.topics == {}
 
 
 def test_delete_topics_by_id() -> None:
@@ -318,7 +318,7 @@ def test_delete_topics_by_both_name_and_id_or_neither_is_refused_and_the_others_
     assert isinstance(response, DeleteTopicsResponse)
     told = [(one.name, one.error_code) for one in response.responses]
     assert told == [(name, ErrorCode.INVALID_REQUEST), ("b", ErrorCode.NONE)]
-    assert list(node.catalog.topics) == ["a"]
+    assert list(node.services.catalog.topics) == ["a"]
 
 
 @pytest.mark.parametrize(("version", "code"), [(2, 42), (3, 73)])

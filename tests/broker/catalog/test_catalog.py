@@ -26,8 +26,8 @@ def test_a_created_topic_is_synced_and_has_its_directories_when_it_is_answered()
     assert outcome.error_code is ErrorCode.NONE
     assert outcome.partitions == 3
     assert {"orders-0", "orders-1", "orders-2"} <= set(files.list_directory(DATA))
-    topic = node.catalog.topics["orders"]
-    assert node.catalog.topics_by_id[outcome.id] is topic
+    topic = node.services.catalog.topics["orders"]
+    assert node.services.catalog.topics_by_id[outcome.id] is topic
     assert topic.config.retention_ms == 60000
     assert [partition.leader_epoch for partition in topic.partitions if partition] == [0, 0, 0]
     assert record_names(files)[-1] == ["TopicRecord", "ConfigRecord", *["PartitionRecord"] * 3]
@@ -36,21 +36,21 @@ def test_a_created_topic_is_synced_and_has_its_directories_when_it_is_answered()
 def test_nothing_is_seen_or_answered_before_the_sync() -> None:
     node, files, _ = start_node()
     answers: list[list[TopicOutcome]] = []
-    node.catalog.create_topics([NewTopic("orders")], answers.append)
-    node.turn.end()
+    node.services.catalog.create_topics([NewTopic("orders")], answers.append)
+    node.services.turn.end()
     assert answers == []
-    assert node.catalog.topics == {}
+    assert node.services.catalog.topics == {}
     assert not files.exists(DATA / "orders-0")
     node.settle()
     assert len(answers) == 1
-    assert "orders" in node.catalog.topics
+    assert "orders" in node.services.catalog.topics
 
 
 def test_of_two_requests_for_one_name_the_second_finds_it_there() -> None:
     node, _, _ = start_node()
     answers: list[list[TopicOutcome]] = []
     for _ in range(2):
-        node.catalog.create_topics([NewTopic("orders")], answers.append)
+        node.services.catalog.create_topics([NewTopic("orders")], answers.append)
     node.settle()
     assert [codes(answer) for answer in answers] == [[ErrorCode.NONE], [ErrorCode.TOPIC_ALREADY_EXISTS]]
 
@@ -60,7 +60,7 @@ def test_topics_of_one_request_succeed_and_fail_each_for_itself_in_one_batch() -
     before = len(record_names(files))
     outcomes = create(node, NewTopic("a"), NewTopic("bad name"), NewTopic("b"))
     assert codes(outcomes) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.NONE]
-    assert set(node.catalog.topics) == {"a", "b"}
+    assert set(node.services.catalog.topics) == {"a", "b"}
     assert len(record_names(files)) == before + 1
 
 
@@ -70,7 +70,7 @@ def test_validate_only_checks_and_creates_nothing() -> None:
     outcomes = create(node, NewTopic("a", partitions=2), NewTopic("b", partitions=0), validate_only=True)
     assert codes(outcomes) == [ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS]
     assert (outcomes[0].partitions, outcomes[0].id) == (2, UUID(int=0))
-    assert node.catalog.topics == {}
+    assert node.services.catalog.topics == {}
     assert record_names(files) == before
 
 
@@ -147,20 +147,20 @@ def test_the_defaults_are_the_brokers() -> None:
 def test_auto_creation_of_a_topic_that_appears_meanwhile_is_a_success() -> None:
     node, _, _ = start_node()
     answers: list[list[TopicOutcome]] = []
-    node.catalog.create_topics([NewTopic("t")], lambda _: None)
-    node.catalog.auto_create(["t", "u", "t"], answers.append)
+    node.services.catalog.create_topics([NewTopic("t")], lambda _: None)
+    node.services.catalog.auto_create(["t", "u", "t"], answers.append)
     node.settle()
     assert [codes(answer) for answer in answers] == [[ErrorCode.NONE, ErrorCode.NONE]]
-    assert set(node.catalog.topics) == {"t", "u"}
+    assert set(node.services.catalog.topics) == {"t", "u"}
 
 
 def test_internal_topics_are_not_auto_created() -> None:
     node, _, _ = start_node()
     answers: list[list[TopicOutcome]] = []
-    node.catalog.auto_create(["__consumer_offsets"], answers.append)
+    node.services.catalog.auto_create(["__consumer_offsets"], answers.append)
     node.settle()
     assert answers == [[]]
-    assert node.catalog.topics == {}
+    assert node.services.catalog.topics == {}
 
 
 # --- Growing and deleting
@@ -170,10 +170,10 @@ def test_a_topic_grows_and_its_new_partitions_are_there_after_a_restart() -> Non
     node, files, clock = start_node()
     create(node, NewTopic("t"))
     assert codes(grow(node, NewPartitions("t", 3, [[1], [1]]))) == [ErrorCode.NONE]
-    assert len(node.catalog.topics["t"].partitions) == 3
+    assert len(node.services.catalog.topics["t"].partitions) == 3
     node.stop()
     again, _, _ = start_node(files, clock)
-    assert [again.catalog.partition("t", index) is not None for index in range(4)] == [True, True, True, False]
+    assert [again.services.catalog.partition("t", index) is not None for index in range(4)] == [True, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -192,27 +192,27 @@ def test_growing_that_cannot_be_is_refused(wish: NewPartitions, code: ErrorCode)
     node, _, _ = start_node()
     create(node, NewTopic("t", partitions=2))
     assert codes(grow(node, wish)) == [code]
-    assert len(node.catalog.topics["t"].partitions) == 2
+    assert len(node.services.catalog.topics["t"].partitions) == 2
 
 
 def test_growing_can_be_only_validated() -> None:
     node, _, _ = start_node()
     create(node, NewTopic("t"))
     assert codes(grow(node, NewPartitions("t", 5), validate_only=True)) == [ErrorCode.NONE]
-    assert len(node.catalog.topics["t"].partitions) == 1
+    assert len(node.services.catalog.topics["t"].partitions) == 1
 
 
 def test_a_deleted_topic_is_gone_at_once_and_its_files_after_the_delay() -> None:
     node, files, clock = start_node()
     (created,) = create(node, NewTopic("t", configs=[("file.delete.delay.ms", "5000")]))
     assert codes(delete(node, "t")) == [ErrorCode.NONE]
-    assert node.catalog.topics == {}
-    assert node.catalog.topics_by_id == {}
+    assert node.services.catalog.topics == {}
+    assert node.services.catalog.topics_by_id == {}
     assert not files.exists(DATA / "t-0")
     assert [name for name in files.list_directory(DATA) if name.endswith("-delete")]
     pass_time(node, clock, 7_000)
     assert not [name for name in files.list_directory(DATA) if name.endswith("-delete")]
-    assert created.id not in node.catalog.image.topics_by_id
+    assert created.id not in node.services.catalog.image.topics_by_id
 
 
 def test_a_topic_made_again_has_a_new_id_and_none_of_the_old_configuration() -> None:
@@ -221,10 +221,10 @@ def test_a_topic_made_again_has_a_new_id_and_none_of_the_old_configuration() -> 
     delete(node, old.id)
     (new,) = create(node, NewTopic("t"))
     assert new.id != old.id
-    assert node.catalog.topics["t"].overrides == {}
+    assert node.services.catalog.topics["t"].overrides == {}
     node.stop()
     again, _, _ = start_node(files, clock)
-    assert again.catalog.topics["t"].id == new.id
+    assert again.services.catalog.topics["t"].id == new.id
 
 
 def test_deleting_what_is_not_there_says_so_by_name_and_by_id() -> None:
@@ -238,14 +238,14 @@ def test_a_topic_named_twice_be_it_by_name_and_id_is_not_deleted() -> None:
     node, _, _ = start_node()
     (created,) = create(node, NewTopic("t"))
     assert codes(delete(node, "t", created.id)) == [ErrorCode.INVALID_REQUEST] * 2
-    assert "t" in node.catalog.topics
+    assert "t" in node.services.catalog.topics
 
 
 def test_deletion_can_be_switched_off() -> None:
     node, _, _ = start_node(delete_topic_enable=False)
     create(node, NewTopic("t"))
     assert codes(delete(node, "t")) == [ErrorCode.TOPIC_DELETION_DISABLED]
-    assert "t" in node.catalog.topics
+    assert "t" in node.services.catalog.topics
 
 
 # --- Producer ids
@@ -254,12 +254,12 @@ def test_deletion_can_be_switched_off() -> None:
 def test_blocks_of_producer_ids_are_synced_before_they_are_given_and_never_given_twice() -> None:
     node, files, clock = start_node()
     blocks: list[range | None] = []
-    node.catalog.allocate_producer_ids(blocks.append)
+    node.services.catalog.allocate_producer_ids(blocks.append)
     assert blocks == []
     node.settle()
     survivor = files.crash(random.Random(1))
     again, _, _ = start_node(survivor, clock)
-    again.catalog.allocate_producer_ids(blocks.append)
+    again.services.catalog.allocate_producer_ids(blocks.append)
     again.settle()
     assert blocks == [range(0, 1000), range(1000, 2000)]
 
@@ -271,8 +271,8 @@ def test_a_full_disk_refuses_the_change_and_the_next_one_succeeds() -> None:
     node, files, _ = start_node()
     files.fail("pwritev", f"{METADATA}/*.log", errno.ENOSPC)
     assert codes(create(node, NewTopic("t"))) == [ErrorCode.KAFKA_STORAGE_ERROR]
-    assert node.catalog.topics == {}
-    for directory in node.log_manager.directories:
+    assert node.services.catalog.topics == {}
+    for directory in node.services.log_manager.directories:
         assert directory.probe()
     assert codes(create(node, NewTopic("t"))) == [ErrorCode.NONE]
 
@@ -282,7 +282,7 @@ def test_a_failed_sync_refuses_this_and_every_later_change_and_promises_nothing(
     files.fail("fdatasync", f"{METADATA}/*.log", errno.EIO)
     assert codes(create(node, NewTopic("t"))) == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert codes(create(node, NewTopic("u"))) == [ErrorCode.KAFKA_STORAGE_ERROR]
-    assert node.catalog.topics == {}
+    assert node.services.catalog.topics == {}
     blocks: list[range | None] = []
-    node.catalog.allocate_producer_ids(blocks.append)
+    node.services.catalog.allocate_producer_ids(blocks.append)
     assert blocks == [None]

@@ -25,23 +25,25 @@ SEEDS_PER_CALL = 2
 
 
 def creation(node: Node, answered: list[str]) -> None:
-    node.catalog.create_topics([NewTopic("new", partitions=2)], lambda _: answered.append("yes"))
+    node.services.catalog.create_topics([NewTopic("new", partitions=2)], lambda _: answered.append("yes"))
     node.settle()
 
 
 def deletion(node: Node, answered: list[str]) -> None:
-    node.catalog.delete_topics(["old"], lambda _: answered.append("yes"))
+    node.services.catalog.delete_topics(["old"], lambda _: answered.append("yes"))
     node.settle()
 
 
 def growth(node: Node, answered: list[str]) -> None:
-    node.catalog.create_partitions([NewPartitions("old", 3)], lambda _: answered.append("yes"))
+    node.services.catalog.create_partitions([NewPartitions("old", 3)], lambda _: answered.append("yes"))
     node.settle()
 
 
 def prepared() -> tuple[Node, SimulatedFiles, ManualClock]:
     node, files, clock = start_node()
-    node.catalog.create_topics([NewTopic("old", configs=[("retention.ms", "5")]), NewTopic("kept")], lambda _: None)
+    node.services.catalog.create_topics(
+        [NewTopic("old", configs=[("retention.ms", "5")]), NewTopic("kept")], lambda _: None
+    )
     node.settle()
     return node, files, clock
 
@@ -67,7 +69,7 @@ def crash_during(change: Change, call: int, seed: int) -> tuple[Node, SimulatedF
 
 def partitions(node: Node, name: str) -> int:
     """How many partitions a topic has, all of which accept requests; 0 when there is no such topic."""
-    topic = node.catalog.topics.get(name)
+    topic = node.services.catalog.topics.get(name)
     if topic is None:
         return 0
     assert all(topic.partitions)
@@ -76,7 +78,9 @@ def partitions(node: Node, name: str) -> int:
 
 def assert_directories_match(node: Node, files: SimulatedFiles) -> None:
     expected = {
-        f"{topic.name}-{index}" for topic in node.catalog.topics.values() for index in range(len(topic.partitions))
+        f"{topic.name}-{index}"
+        for topic in node.services.catalog.topics.values()
+        for index in range(len(topic.partitions))
     }
     names = set(files.list_directory(DATA))
     assert expected <= names
@@ -119,7 +123,7 @@ def test_a_crash_at_any_call_of_the_first_start_leaves_what_can_be_started() -> 
             start_node(files, ManualClock())
         survivor = files.crash(random.Random(call))
         node, _, _ = start_node(survivor, ManualClock())
-        node.catalog.create_topics([NewTopic("t")], lambda _: None)
+        node.services.catalog.create_topics([NewTopic("t")], lambda _: None)
         node.settle()
         assert partitions(node, "t") == 1
 
@@ -128,7 +132,7 @@ def test_a_crash_at_any_call_of_a_snapshot_loses_nothing() -> None:
     def changed() -> tuple[Node, SimulatedFiles, ManualClock]:
         node, files, clock = start_node(metadata_log_max_record_bytes_between_snapshots=1)
         for number in range(4):
-            node.catalog.create_topics([NewTopic(f"t{number}")], lambda _: None)
+            node.services.catalog.create_topics([NewTopic(f"t{number}")], lambda _: None)
             node.settle()
             if number < 3:
                 clock.advance(1_000)
@@ -158,17 +162,19 @@ def test_many_changes_and_crashes_never_lose_an_answer(seed: int) -> None:
     promised: set[str] = set()
     for _ in range(6):
         node, _, _ = start_node(files, clock, metadata_log_max_record_bytes_between_snapshots=1_000)
-        assert promised <= set(node.catalog.topics)
+        assert promised <= set(node.services.catalog.topics)
         files.crash_at = files.calls + chance.randrange(20, 400)
         try:
             for number in range(30):
                 name = f"t{chance.randrange(8)}"
                 if name in promised and chance.random() < 0.5:
                     promised.discard(name)
-                    node.catalog.delete_topics([name], lambda _: None)
+                    node.services.catalog.delete_topics([name], lambda _: None)
                 else:
                     made: list[str] = []
-                    node.catalog.create_topics([NewTopic(name)], lambda _, made=made, name=name: made.append(name))
+                    node.services.catalog.create_topics(
+                        [NewTopic(name)], lambda _, made=made, name=name: made.append(name)
+                    )
                     node.settle()
                     promised.update(made)
                 if number % 5 == 4:
@@ -182,15 +188,15 @@ def test_many_changes_and_crashes_never_lose_an_answer(seed: int) -> None:
 
 def test_a_metadata_log_that_ends_torn_is_cut_and_goes_on() -> None:
     node, files, clock = prepared()
-    end_offset = node.catalog.image.end_offset
+    end_offset = node.services.catalog.image.end_offset
     log = DATA / "__cluster_metadata-0" / f"{0:020d}.log"
     node.stop()
     torn = files.read_bytes(log) + b"\x00" * 7 + b"torn" * 20
     files.write_atomically(log, torn)
     files.unlink(DATA / ".kafka_cleanshutdown")
     again, _, _ = start_node(files, clock)
-    assert set(again.catalog.topics) == {"old", "kept"}
-    assert again.catalog.image.end_offset > end_offset
+    assert set(again.services.catalog.topics) == {"old", "kept"}
+    assert again.services.catalog.image.end_offset > end_offset
 
 
 def test_an_unreadable_snapshot_refuses_to_start() -> None:
@@ -208,7 +214,7 @@ def test_an_unreadable_snapshot_refuses_to_start() -> None:
 
 def alteration(node: Node, answered: list[str]) -> None:
     """All changes of a request are one batch: two keys of a topic, and one of all brokers."""
-    node.catalog.settings.alter_configs(
+    node.services.catalog.settings.alter_configs(
         [
             ConfigWish(TOPIC_RESOURCE, "old", [("retention.ms", SET, "7"), ("segment.ms", SET, "8")]),
             ConfigWish(BROKER_RESOURCE, "", [("log.index.interval.bytes", SET, "9")]),
@@ -223,10 +229,10 @@ def test_a_crash_at_any_call_of_a_configuration_change_leaves_all_of_it_or_nothi
     for call in range(1, calls_of(alteration) + 2):
         for seed in range(SEEDS_PER_CALL):
             node, _, answered = crash_during(alteration, call, seed)
-            config = node.catalog.topics["old"].config
+            config = node.services.catalog.topics["old"].config
             found = (config.retention_ms, config.segment_ms, config.index_interval_bytes)
             assert found in ((5, 604_800_000, 4096), (7, 8, 9)), f"call {call}, seed {seed}"
-            partition = node.catalog.partition("old", 0)
+            partition = node.services.catalog.partition("old", 0)
             assert partition is not None
             assert partition.log.config.retention_ms == config.retention_ms
             if answered:

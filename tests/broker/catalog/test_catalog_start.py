@@ -43,17 +43,17 @@ def test_a_new_directory_is_founded_as_kafka_formats_one() -> None:
         [],
         ["FeatureLevelRecord"] * 2 + ["RegisterBrokerRecord", "BrokerRegistrationChangeRecord"],
     ]
-    assert node.catalog.finalized_features() == (4, {"metadata.version": 27, "group.version": 1})
+    assert node.services.catalog.finalized_features() == (4, {"metadata.version": 27, "group.version": 1})
 
 
 def test_the_broker_epoch_is_the_offset_of_the_registration() -> None:
     node, files, clock = start_node()
-    assert node.catalog.node_epoch == 3
-    assert node.catalog.image.brokers[1].broker_epoch == 3
+    assert node.services.catalog.node_epoch == 3
+    assert node.services.catalog.image.brokers[1].broker_epoch == 3
     node.stop()
-    end_offset = node.catalog.image.end_offset
+    end_offset = node.services.catalog.image.end_offset
     again, _, _ = start_node(files, clock)
-    assert again.catalog.node_epoch == end_offset + 1
+    assert again.services.catalog.node_epoch == end_offset + 1
 
 
 def test_each_run_is_a_raft_epoch_that_begins_with_a_leader_change() -> None:
@@ -67,13 +67,13 @@ def test_each_run_is_a_raft_epoch_that_begins_with_a_leader_change() -> None:
 
 def test_every_run_registers_with_an_incarnation_of_its_own_and_the_directories() -> None:
     node, files, clock = start_node()
-    first = node.catalog.image.brokers[1]
-    assert first.log_dirs == [directory.id for directory in node.log_manager.directories]
+    first = node.services.catalog.image.brokers[1]
+    assert first.log_dirs == [directory.id for directory in node.services.log_manager.directories]
     assert first.fenced is False
     node.stop()
-    assert node.catalog.image.brokers[1].fenced is True
+    assert node.services.catalog.image.brokers[1].fenced is True
     again, _, _ = start_node(files, clock)
-    assert again.catalog.image.brokers[1].incarnation_id != first.incarnation_id
+    assert again.services.catalog.image.brokers[1].incarnation_id != first.incarnation_id
 
 
 def test_partitions_without_a_metadata_log_refuse_to_start() -> None:
@@ -106,18 +106,20 @@ def test_a_damaged_metadata_log_refuses_to_start_in_one_line_and_changes_nothing
 
 def test_a_transaction_that_a_stopped_controller_left_open_is_aborted() -> None:
     node, files, clock = start_node()
-    node.catalog._journal.append_now([BeginTransactionRecord(), TopicRecord(name="t", topic_id=UUID(int=500))])
+    node.services.catalog._journal.append_now([BeginTransactionRecord(), TopicRecord(name="t", topic_id=UUID(int=500))])
     again, _, _ = start_node(files.crash(random.Random(1)), clock)
-    assert again.catalog.topics == {}
-    assert again.catalog.node_epoch == again.catalog.image.brokers[1].broker_epoch
+    assert again.services.catalog.topics == {}
+    assert again.services.catalog.node_epoch == again.services.catalog.image.brokers[1].broker_epoch
     assert codes(create(again, NewTopic("t"))) == [ErrorCode.NONE]
 
 
 def test_the_metadata_of_a_larger_cluster_is_refused() -> None:
     node, files, clock = start_node()
     create(node, NewTopic("t"))
-    topic_id = node.catalog.topics["t"].id
-    node.catalog._journal.append_now([PartitionChangeRecord(partition_id=0, topic_id=topic_id, replicas=[1, 2])])
+    topic_id = node.services.catalog.topics["t"].id
+    node.services.catalog._journal.append_now(
+        [PartitionChangeRecord(partition_id=0, topic_id=topic_id, replicas=[1, 2])]
+    )
     node.stop()
     with pytest.raises(MetadataError, match=r"brokers \[1, 2\]"):
         start_node(files, clock)
@@ -128,24 +130,24 @@ def test_a_clean_restart_keeps_leader_epochs_and_an_unclean_one_raises_each_by_o
     create(node, NewTopic("t", partitions=2))
     node.stop()
     node, _, _ = start_node(files, clock)
-    assert [partition.leader_epoch for partition in node.catalog.topics["t"].partitions if partition] == [0, 0]
+    assert [partition.leader_epoch for partition in node.services.catalog.topics["t"].partitions if partition] == [0, 0]
     survivor = files.crash(random.Random(1))
     node, _, _ = start_node(survivor, clock)
-    assert [partition.leader_epoch for partition in node.catalog.topics["t"].partitions if partition] == [1, 1]
-    log = node.catalog.topics["t"].partitions[1]
+    assert [partition.leader_epoch for partition in node.services.catalog.topics["t"].partitions if partition] == [1, 1]
+    log = node.services.catalog.topics["t"].partitions[1]
     assert log is not None
     assert log.log.leader_epoch == 1
     durable = survivor.crash(random.Random(2))
     node, _, _ = start_node(durable, clock)
-    assert node.catalog.image.topics["t"].partitions[0].leader_epoch == 2
+    assert node.services.catalog.image.topics["t"].partitions[0].leader_epoch == 2
 
 
 def test_a_wanted_cluster_id_is_taken_and_kept_and_another_one_is_refused() -> None:
     node, files, clock = start_node(ottla_cluster_id="MkU3OEVBNTcwNTJENDM2Qk")
-    assert node.catalog.cluster_id == "MkU3OEVBNTcwNTJENDM2Qk"
+    assert node.services.catalog.cluster_id == "MkU3OEVBNTcwNTJENDM2Qk"
     node.stop()
     again, _, _ = start_node(files, clock)
-    assert again.catalog.cluster_id == "MkU3OEVBNTcwNTJENDM2Qk"
+    assert again.services.catalog.cluster_id == "MkU3OEVBNTcwNTJENDM2Qk"
     again.stop()
     with pytest.raises(StorageError, match="another-one"):
         start_node(files, clock, ottla_cluster_id="another-one")
@@ -156,10 +158,10 @@ def test_a_directory_of_an_earlier_version_gets_the_features_that_this_one_has(m
         earlier.delitem(INITIAL_LEVELS, "group.version")
         earlier.delitem(SUPPORTED_FEATURES, "group.version")
         node, files, clock = start_node()
-        assert node.catalog.finalized_features()[1] == {"metadata.version": 27}
+        assert node.services.catalog.finalized_features()[1] == {"metadata.version": 27}
         node.stop()
     again, _, _ = start_node(files, clock)
-    assert again.catalog.finalized_features()[1] == {"metadata.version": 27, "group.version": 1}
+    assert again.services.catalog.finalized_features()[1] == {"metadata.version": 27, "group.version": 1}
 
 
 def test_a_feature_that_was_taken_back_stays_so() -> None:
@@ -170,4 +172,4 @@ def test_a_feature_that_was_taken_back_stays_so() -> None:
     assert answer.error_code == ErrorCode.NONE
     node.stop()
     again, _, _ = start_node(files, clock)
-    assert again.catalog.finalized_features()[1] == {"metadata.version": 27}
+    assert again.services.catalog.finalized_features()[1] == {"metadata.version": 27}

@@ -24,8 +24,8 @@ def test_partitions_go_to_the_directory_that_holds_the_fewest() -> None:
     create(node, NewTopic("a", partitions=4))
     homes = [next(d for d in ("/one", "/two") if files.exists(Path(d) / f"a-{index}")) for index in range(4)]
     assert sorted(homes) == ["/one", "/one", "/two", "/two"]
-    states = node.catalog.image.topics["a"].partitions
-    ids = {str(directory.path): directory.id for directory in node.log_manager.directories}
+    states = node.services.catalog.image.topics["a"].partitions
+    ids = {str(directory.path): directory.id for directory in node.services.log_manager.directories}
     assert [states[index].directories for index in range(4)] == [(ids[home],) for home in homes]
 
 
@@ -44,47 +44,47 @@ def test_directories_that_a_full_disk_did_not_let_be_made_are_made_when_there_is
     node, files, clock = start_node()
     full = files.fail("make_directory", "*t-1", errno.ENOSPC, times=None)
     assert codes(create(node, NewTopic("t", partitions=2))) == [ErrorCode.KAFKA_STORAGE_ERROR]
-    assert node.catalog.partition("t", 0) is not None
-    assert node.catalog.partition("t", 1) is None
-    assert node.catalog.why_missing("t", 1) is ErrorCode.KAFKA_STORAGE_ERROR
-    assert node.catalog.why_missing("t", 2) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert node.services.catalog.partition("t", 0) is not None
+    assert node.services.catalog.partition("t", 1) is None
+    assert node.services.catalog.why_missing("t", 1) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert node.services.catalog.why_missing("t", 2) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     files.heal(full)
     pass_time(node, clock, 6_000)
-    assert node.catalog.partition("t", 1) is not None
-    assert node.catalog.image.topics["t"].partitions[1].leader_epoch == 0
+    assert node.services.catalog.partition("t", 1) is not None
+    assert node.services.catalog.image.topics["t"].partitions[1].leader_epoch == 0
 
 
 def test_a_partition_that_the_process_lacked_descriptors_for_is_made_when_there_are_some() -> None:
     node, files, clock = start_node()
     lacking = files.fail("open", "*t-1/*", errno.EMFILE, times=None)
     assert codes(create(node, NewTopic("t", partitions=2))) == [ErrorCode.KAFKA_STORAGE_ERROR]
-    assert node.log_manager.directories[0].is_online
+    assert node.services.log_manager.directories[0].is_online
     files.heal(lacking)
     pass_time(node, clock, 6_000)
-    assert node.catalog.partition("t", 1) is not None
+    assert node.services.catalog.partition("t", 1) is not None
 
 
 def test_the_metadata_say_where_a_partition_is_that_was_made_elsewhere_than_was_planned() -> None:
     """Were the disk away on which it is, a start would take the other one's word and make it anew, empty."""
     node, _, _ = start_node(log_dirs="/one,/two")
     answers: list[list[TopicOutcome]] = []
-    node.catalog.create_topics([NewTopic("t")], answers.append)
-    planned, other = node.log_manager.directories
+    node.services.catalog.create_topics([NewTopic("t")], answers.append)
+    planned, other = node.services.log_manager.directories
     planned.mark_full(OSError(errno.ENOSPC, "No space left on device"))
     node.settle()
     assert codes(answers[0]) == [ErrorCode.NONE]
-    assert node.log_manager.directory_of("t", 0) is other
-    assert node.catalog.image.topics["t"].partitions[0].directories == (other.id,)
+    assert node.services.log_manager.directory_of("t", 0) is other
+    assert node.services.catalog.image.topics["t"].partitions[0].directories == (other.id,)
 
 
 def test_partitions_are_made_and_removed_some_at_a_time_and_a_name_is_free_once_all_are_gone() -> None:
     later: list[Callable[[], None]] = []
     node, files, _ = start_node()
-    node.catalog._creation._later = node.catalog._removal._later = later.append
+    node.services.catalog._creation._later = node.services.catalog._removal._later = later.append
     told: list[str] = []
 
     def begin(name: str, partitions: int) -> None:
-        node.catalog.create_topics([NewTopic(name, partitions)], lambda outcomes: told.append(f"made {name}"))
+        node.services.catalog.create_topics([NewTopic(name, partitions)], lambda outcomes: told.append(f"made {name}"))
         node.settle()
 
     def directories() -> int:
@@ -98,10 +98,10 @@ def test_partitions_are_made_and_removed_some_at_a_time_and_a_name_is_free_once_
         assert directories() <= before + PARTITIONS_PER_STEP
     assert (directories(), told) == (10, ["made t"])
 
-    first = node.catalog.topics["t"].id
-    node.catalog.delete_topics(["t"], lambda outcomes: told.append("deleted t"))
+    first = node.services.catalog.topics["t"].id
+    node.services.catalog.delete_topics(["t"], lambda outcomes: told.append("deleted t"))
     node.settle()
-    assert "t" not in node.catalog.topics
+    assert "t" not in node.services.catalog.topics
     later.pop()()
     assert directories() == 9
     begin("t", 2)  # it waits: directories of that name are there
@@ -110,19 +110,19 @@ def test_partitions_are_made_and_removed_some_at_a_time_and_a_name_is_free_once_
         later.pop()()
         node.settle()
     assert told == ["made t", "deleted t", "made t"]
-    assert node.catalog.topics["t"].id != first
+    assert node.services.catalog.topics["t"].id != first
     assert directories() == 2
-    assert all(partition is not None for partition in node.catalog.topics["t"].partitions)
+    assert all(partition is not None for partition in node.services.catalog.topics["t"].partitions)
 
 
 def test_a_topic_that_is_deleted_while_it_is_made_is_gone() -> None:
     later: list[Callable[[], None]] = []
     node, files, _ = start_node()
-    node.catalog._creation._later = node.catalog._removal._later = later.append
+    node.services.catalog._creation._later = node.services.catalog._removal._later = later.append
     told: list[str] = []
-    node.catalog.create_topics([NewTopic("t", 10)], lambda outcomes: told.append("made"))
+    node.services.catalog.create_topics([NewTopic("t", 10)], lambda outcomes: told.append("made"))
     node.settle()
-    node.catalog.delete_topics(["t"], lambda outcomes: told.append("deleted"))
+    node.services.catalog.delete_topics(["t"], lambda outcomes: told.append("deleted"))
     node.settle()
     while later:
         later.pop(0)()
@@ -133,17 +133,21 @@ def test_a_topic_that_is_deleted_while_it_is_made_is_gone() -> None:
 
 
 def served(node: Node, topic: str) -> int:
-    return sum(partition is not None for partition in node.catalog.topics[topic].partitions)
+    return sum(partition is not None for partition in node.services.catalog.topics[topic].partitions)
 
 
 def test_growing_a_topic_that_is_still_being_made_is_answered_when_the_new_partitions_accept_requests() -> None:
     later: list[Callable[[], None]] = []
     node, _, _ = start_node()
-    node.catalog._creation._later = node.catalog._removal._later = later.append
+    node.services.catalog._creation._later = node.services.catalog._removal._later = later.append
     told: list[tuple[str, int]] = []
-    node.catalog.create_topics([NewTopic("a", 4), NewTopic("b", 2)], lambda _: told.append(("made", served(node, "b"))))
+    node.services.catalog.create_topics(
+        [NewTopic("a", 4), NewTopic("b", 2)], lambda _: told.append(("made", served(node, "b")))
+    )
     node.settle()
-    node.catalog.create_partitions([NewPartitions("b", 5)], lambda _: told.append(("grown", served(node, "b"))))
+    node.services.catalog.create_partitions(
+        [NewPartitions("b", 5)], lambda _: told.append(("grown", served(node, "b")))
+    )
     node.settle()
     while later:
         later.pop(0)()
@@ -155,11 +159,13 @@ def test_growing_a_topic_that_waits_for_a_deleted_one_is_answered_when_the_new_p
     later: list[Callable[[], None]] = []
     node, _, _ = start_node()
     create(node, NewTopic("t", 3))
-    node.catalog._creation._later = node.catalog._removal._later = later.append
+    node.services.catalog._creation._later = node.services.catalog._removal._later = later.append
     told: list[tuple[str, int]] = []
-    node.catalog.delete_topics(["t"], lambda _: None)
-    node.catalog.create_topics([NewTopic("t", 2)], lambda _: told.append(("made", served(node, "t"))))
-    node.catalog.create_partitions([NewPartitions("t", 4)], lambda _: told.append(("grown", served(node, "t"))))
+    node.services.catalog.delete_topics(["t"], lambda _: None)
+    node.services.catalog.create_topics([NewTopic("t", 2)], lambda _: told.append(("made", served(node, "t"))))
+    node.services.catalog.create_partitions(
+        [NewPartitions("t", 4)], lambda _: told.append(("grown", served(node, "t")))
+    )
     node.settle()
     while later:
         later.pop(0)()
@@ -171,29 +177,31 @@ def test_a_topic_that_waits_is_deleted_and_made_again() -> None:
     later: list[Callable[[], None]] = []
     node, _, _ = start_node()
     create(node, NewTopic("t", 3))
-    node.catalog._creation._later = node.catalog._removal._later = later.append
+    node.services.catalog._creation._later = node.services.catalog._removal._later = later.append
     told: list[str] = []
-    node.catalog.delete_topics(["t"], lambda _: told.append("deleted"))
-    node.catalog.create_topics([NewTopic("t", 1)], lambda _: told.append("made"))
-    node.catalog.delete_topics(["t"], lambda _: told.append("deleted before it was made"))
-    node.catalog.create_topics([NewTopic("t", 2)], lambda _: told.append(f"made with {served(node, 't')}"))
+    node.services.catalog.delete_topics(["t"], lambda _: told.append("deleted"))
+    node.services.catalog.create_topics([NewTopic("t", 1)], lambda _: told.append("made"))
+    node.services.catalog.delete_topics(["t"], lambda _: told.append("deleted before it was made"))
+    node.services.catalog.create_topics([NewTopic("t", 2)], lambda _: told.append(f"made with {served(node, 't')}"))
     node.settle()
     while later:
         later.pop(0)()
         node.settle()
     assert told == ["deleted before it was made", "deleted", "made", "made with 2"]
-    assert node.catalog.topics["t"].id == node.catalog.image.topics["t"].id
+    assert node.services.catalog.topics["t"].id == node.services.catalog.image.topics["t"].id
 
 
 def test_a_partition_that_the_disk_refuses_is_told_to_who_wished_for_it() -> None:
     later: list[Callable[[], None]] = []
     node, files, _ = start_node()
     files.fail("make_directory", "*b-3", errno.ENOSPC, times=None)
-    node.catalog._creation._later = later.append
+    node.services.catalog._creation._later = later.append
     told: list[list[ErrorCode]] = []
-    node.catalog.create_topics([NewTopic("a", 4), NewTopic("b", 2)], lambda outcomes: told.append(codes(outcomes)))
+    node.services.catalog.create_topics(
+        [NewTopic("a", 4), NewTopic("b", 2)], lambda outcomes: told.append(codes(outcomes))
+    )
     node.settle()
-    node.catalog.create_partitions([NewPartitions("b", 5)], lambda outcomes: told.append(codes(outcomes)))
+    node.services.catalog.create_partitions([NewPartitions("b", 5)], lambda outcomes: told.append(codes(outcomes)))
     node.settle()
     while later:
         later.pop(0)()
@@ -204,11 +212,11 @@ def test_a_partition_that_the_disk_refuses_is_told_to_who_wished_for_it() -> Non
 def test_a_topic_that_is_deleted_while_it_is_made_can_be_made_again() -> None:
     later: list[Callable[[], None]] = []
     node, files, _ = start_node()
-    node.catalog._creation._later = node.catalog._removal._later = later.append
+    node.services.catalog._creation._later = node.services.catalog._removal._later = later.append
     told: list[str] = []
-    node.catalog.create_topics([NewTopic("t", 10)], lambda _: told.append("made"))
-    node.catalog.delete_topics(["t"], lambda _: told.append("deleted"))
-    node.catalog.create_topics([NewTopic("t", 2)], lambda _: told.append(f"made with {served(node, 't')}"))
+    node.services.catalog.create_topics([NewTopic("t", 10)], lambda _: told.append("made"))
+    node.services.catalog.delete_topics(["t"], lambda _: told.append("deleted"))
+    node.services.catalog.create_topics([NewTopic("t", 2)], lambda _: told.append(f"made with {served(node, 't')}"))
     node.settle()
     while later:
         later.pop(0)()
@@ -224,10 +232,10 @@ def test_a_topic_that_is_deleted_while_it_is_made_can_be_made_again() -> None:
 def test_the_checkpoints_rows_of_a_former_life_go_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     node, files, _ = start_node()
     create(node, NewTopic("t", partitions=3))
-    node.log_manager.checkpoints.write_recovery_points()
+    node.services.log_manager.checkpoints.write_recovery_points()
     delete(node, "t")
     one = TopicPartition("t", 0)
-    assert node.log_manager.remembers(one)
+    assert node.services.log_manager.remembers(one)
     in_worker = False
     call = files.call
 
@@ -245,8 +253,8 @@ def test_the_checkpoints_rows_of_a_former_life_go_in_a_worker(monkeypatch: pytes
             syncs.append(in_worker)
         return call(kind, path)
 
-    monkeypatch.setattr(node.workers, "run", noting)
+    monkeypatch.setattr(node.services.workers, "run", noting)
     monkeypatch.setattr(files, "call", calling)
     assert codes(create(node, NewTopic("t", partitions=3))) == [ErrorCode.NONE]
     assert syncs == [True], "one file had rows, and one write serves all partitions"
-    assert not node.log_manager.remembers(one)
+    assert not node.services.log_manager.remembers(one)

@@ -44,7 +44,7 @@ def count_calls(files: SimulatedFiles, kind: str, monkeypatch: pytest.MonkeyPatc
 
 def delete(node: Node, topic: str) -> list[list[TopicOutcome]]:
     answers: list[list[TopicOutcome]] = []
-    node.catalog.delete_topics([topic], answers.append)
+    node.services.catalog.delete_topics([topic], answers.append)
     return answers
 
 
@@ -54,7 +54,7 @@ def test_what_is_deleted_is_not_synced_first_and_one_sync_covers_all_names(monke
     client = Exchange(node)
     for index in range(20):
         client.send(produce_request("t", batch(1), partition=index), 9)
-    node.turn.end()
+    node.services.turn.end()
     data_syncs = count_calls(files, "fdatasync", monkeypatch)
     name_syncs = count_calls(files, "sync_directory", monkeypatch)
     answers = delete(node, "t")
@@ -69,16 +69,16 @@ def test_what_is_deleted_is_not_synced_first_and_one_sync_covers_all_names(monke
 def test_a_log_that_a_thread_syncs_is_closed_when_that_has_ended() -> None:
     node, files, _ = start_node(ottla_acks_all="sync")
     make_topic(node, "t", 2)
-    partition = node.catalog.topics["t"].partitions[0]
+    partition = node.services.catalog.topics["t"].partitions[0]
     assert partition is not None
     client = Exchange(node)
     client.send(produce_request("t", batch(1)), 9)
-    node.turn.end()
-    assert isinstance(node.syncer, QueuedSyncer)
-    assert len(node.syncer.rounds) == 1, "the round with t-0 has begun"
+    node.services.turn.end()
+    assert isinstance(node.services.syncer, QueuedSyncer)
+    assert len(node.services.syncer.rounds) == 1, "the round with t-0 has begun"
     gone: list[Partition] = []
-    removal = PartitionRemoval(node.log_manager, node.syncer, node.workers, None)
-    removal.remove([one for one in node.catalog.topics["t"].partitions if one is not None], gone.append)
+    removal = PartitionRemoval(node.services.log_manager, node.services.syncer, node.services.workers, None)
+    removal.remove([one for one in node.services.catalog.topics["t"].partitions if one is not None], gone.append)
     assert [one.index for one in gone] == [1]
     assert renamed(files) == 1
     node.settle()
@@ -89,15 +89,15 @@ def test_a_log_that_a_thread_syncs_is_closed_when_that_has_ended() -> None:
 def test_who_waits_for_a_sync_of_a_deleted_log_is_told() -> None:
     node, _, _ = start_node(ottla_acks_all="sync")
     make_topic(node, "t")
-    partition = node.catalog.topics["t"].partitions[0]
+    partition = node.services.catalog.topics["t"].partitions[0]
     assert partition is not None
     client = Exchange(node)
     client.send(produce_request("t", batch(1)), 9)
-    node.turn.flush()  # the append has asked for a sync, which waits for the end of the turn
+    node.services.turn.flush()  # the append has asked for a sync, which waits for the end of the turn
     told: list[BaseException | None] = []
-    node.syncer.request(partition.log, told.append)
+    node.services.syncer.request(partition.log, told.append)
     quiet: list[str] = []
-    node.syncer.retire(partition.log, lambda: quiet.append("quiet"))
+    node.services.syncer.retire(partition.log, lambda: quiet.append("quiet"))
     assert quiet == ["quiet"]
     assert isinstance(told[0], OSError)
 
@@ -113,7 +113,7 @@ def test_a_failed_sync_of_names_takes_the_directory_offline_and_is_not_tried_aga
     with caplog.at_level(logging.WARNING):
         node.settle()
     assert len(answers) == 1
-    assert node.log_manager.directories[0].is_offline
+    assert node.services.log_manager.directories[0].is_offline
     assert name_syncs.count(str(DATA)) == 1
     assert [text for text in caplog.messages if "its files are left to the next start" in text]
 
@@ -123,17 +123,17 @@ def test_a_sync_that_begins_while_a_log_waits_for_its_turn_is_waited_for() -> No
     later: list[Callable[[], None]] = []
     node, files, clock = start_node(ottla_acks_all="page-cache")
     make_topic(node, "t")
-    partition = node.catalog.topics["t"].partitions[0]
+    partition = node.services.catalog.topics["t"].partitions[0]
     assert partition is not None
     client = Exchange(node)
     client.send(produce_request("t", batch(1)), 9)
-    node.turn.end()
-    node.catalog._removal._later = later.append
+    node.services.turn.end()
+    node.services.catalog._removal._later = later.append
     answers = delete(node, "t")
     node.settle()
     assert (len(later), partition.log.error) == (1, None)
     partition.log.roll(clock.wall_ms())
-    node.turn.end()
+    node.services.turn.end()
     assert partition.log.unsynced.ticket is not None
     later.pop(0)()
     assert (renamed(files), partition.log.error, answers) == (0, None, [])
@@ -149,7 +149,7 @@ def test_a_stop_finishes_what_waits_for_its_turn() -> None:
     later: list[Callable[[], None]] = []
     node, files, clock = start_node()
     make_topic(node, "t", 5)
-    node.catalog._removal._later = later.append
+    node.services.catalog._removal._later = later.append
     delete(node, "t")
     node.settle()
     assert (renamed(files), len(later)) == (0, 1)
@@ -167,20 +167,20 @@ def test_what_a_worker_tells_after_a_stop_changes_nothing() -> None:
     node = Node(BrokerConfig.of({"log.dirs": str(DATA)}), clock=ManualClock(), files=files, post=posted.put)
     node.start()
     answers: list[list[TopicOutcome]] = []
-    node.catalog.create_topics([NewTopic("t")], answers.append)
-    node.turn.end()
+    node.services.catalog.create_topics([NewTopic("t")], answers.append)
+    node.services.turn.end()
     posted.get(timeout=60)()
     node.run_due()
     assert len(answers) == 1
-    node.catalog.delete_topics(["t"], answers.append)
-    node.turn.end()
+    node.services.catalog.delete_topics(["t"], answers.append)
+    node.services.turn.end()
     posted.get(timeout=60)()
     node.run_due()
     settled = posted.get(timeout=60)
-    node.catalog.create_topics([NewTopic("t")], answers.append)
-    node.turn.end()
+    node.services.catalog.create_topics([NewTopic("t")], answers.append)
+    node.services.turn.end()
     posted.get(timeout=60)()
-    assert node.catalog.topics == {}, "it waits until the directory of the deleted one is out of the way"
+    assert node.services.catalog.topics == {}, "it waits until the directory of the deleted one is out of the way"
     node.stop()
     stopped = len(files.history)
     settled()
@@ -191,28 +191,28 @@ def test_a_name_is_free_when_retention_that_was_under_way_has_let_go_of_the_dire
     """What a worker writes for it under the old path would be the new topic's: a snapshot of others' producers."""
     node, files, _ = start_node(ottla_acks_all="page-cache")
     make_topic(node, "t", retention_bytes="0", segment_bytes="1024")
-    partition = node.catalog.topics["t"].partitions[0]
+    partition = node.services.catalog.topics["t"].partitions[0]
     assert partition is not None
     client = Exchange(node)
     for sequence in range(3):
         value = batch(1, value=b"v" * 900, producer_id=7, producer_epoch=0, base_sequence=sequence)
         client.send(produce_request("t", value), 9)
-        node.turn.end()
+        node.services.turn.end()
         node.settle()
     partition.log.producer_snapshots.synced_offset = -1
-    steps = partition.log.retention.steps(node.clock.wall_ms())
+    steps = partition.log.retention.steps(node.services.clock.wall_ms())
     write_snapshot = next(steps)
     answers = delete(node, "t")
     node.settle()
-    node.catalog.create_topics([NewTopic("t")], answers.append)
+    node.services.catalog.create_topics([NewTopic("t")], answers.append)
     node.settle()
-    assert (node.catalog.topics, answers) == ({}, [])
+    assert (node.services.catalog.topics, answers) == ({}, [])
     write_snapshot()
     with pytest.raises(StopIteration):
         next(steps)
     node.settle()
     assert [outcome.error_code for told in answers for outcome in told] == [ErrorCode.NONE] * 2
-    assert node.catalog.topics["t"].partitions[0] is not None
+    assert node.services.catalog.topics["t"].partitions[0] is not None
     assert not [name for name in files.list_directory(DATA / "t-0") if name.endswith(".snapshot")]
 
 
@@ -222,19 +222,19 @@ def test_a_name_is_free_when_no_worker_writes_a_snapshot_for_the_log_that_had_it
     log = partition_of(node, "t").log
     client = Exchange(node)
     client.send(produce_request("t", batch(1, producer_id=7, producer_epoch=0, base_sequence=0)), 9)
-    node.turn.end()
+    node.services.turn.end()
     node.settle()
-    log.roll(node.clock.wall_ms())
+    log.roll(node.services.clock.wall_ms())
     write = log.begin_snapshot()
     assert write is not None
     answers = delete(node, "t")
     node.settle()
-    node.catalog.create_topics([NewTopic("t")], answers.append)
+    node.services.catalog.create_topics([NewTopic("t")], answers.append)
     node.settle()
-    assert (node.catalog.topics, answers) == ({}, [])
+    assert (node.services.catalog.topics, answers) == ({}, [])
     write.run()
     log.end_snapshot(write)
     node.settle()
     assert [outcome.error_code for told in answers for outcome in told] == [ErrorCode.NONE] * 2
     assert not [name for name in files.list_directory(DATA / "t-0") if "snapshot" in name]
-    assert not node.log_manager.directories[0].is_offline
+    assert not node.services.log_manager.directories[0].is_offline

@@ -28,7 +28,7 @@ def produce(node: Node, size_bytes: int = 100, *, topic: str = "t", acks: int = 
 
 
 def partition_of(node: Node, topic: str = "t") -> Partition:
-    partition = node.catalog.partition(topic, 0)
+    partition = node.services.catalog.partition(topic, 0)
     assert partition is not None
     return partition
 
@@ -53,7 +53,7 @@ def test_a_brokers_default_reaches_the_topics_that_have_no_value_of_their_own(no
     make_topic(node, "own")
     alter(node, TOPIC, "own", ("max.message.bytes", SET, "100000"))
     assert alter(node, BROKER, name, ("message.max.bytes", SET, "1000"))[0] == ErrorCode.NONE
-    assert (node.config.message_max_bytes, produce(node, 5000)) == (1000, ErrorCode.MESSAGE_TOO_LARGE)
+    assert (node.services.config.message_max_bytes, produce(node, 5000)) == (1000, ErrorCode.MESSAGE_TOO_LARGE)
     assert produce(node, 5000, topic="own") == ErrorCode.NONE
     make_topic(node, "later")
     assert produce(node, 5000, topic="later") == ErrorCode.MESSAGE_TOO_LARGE
@@ -115,10 +115,10 @@ def test_from_sync_to_page_cache_whoever_waits_is_answered() -> None:
     make_topic(node, "t")
     client = Exchange(node)
     client.send(produce_request("t", batch(1), acks=-1), 9)
-    node.turn.end()
+    node.services.turn.end()
     assert client.replies() == []
-    partition_of(node).configure(TopicConfig.resolve({"ottla.acks.all": "page-cache"}, node.config))
-    node.turn.end()
+    partition_of(node).configure(TopicConfig.resolve({"ottla.acks.all": "page-cache"}, node.services.config))
+    node.services.turn.end()
     assert len(client.replies()) == 1
 
 
@@ -180,7 +180,7 @@ def test_a_groups_heartbeat_interval_counts_for_its_next_heartbeat(node: Node) -
 
 def test_the_cleaner_steps_at_its_new_interval() -> None:
     node, _, clock = start_node(log_cleaner_backoff_ms=3_600_000)
-    before = node.metrics.chore("log cleaner").steps
+    before = node.services.metrics.chore("log cleaner").steps
     alter(node, BROKER, "1", ("log.cleaner.backoff.ms", SET, "1000"))
     pass_time(node, clock, 3000)
-    assert node.metrics.chore("log cleaner").steps > before
+    assert node.services.metrics.chore("log cleaner").steps > before

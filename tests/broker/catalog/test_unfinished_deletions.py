@@ -36,7 +36,7 @@ def start(files: SimulatedFiles, clock: ManualClock, **keys: object) -> Node:
 def prepared(**keys: object) -> tuple[Node, SimulatedFiles, ManualClock]:
     """A broker with `old`, which has records in each partition, and `kept`."""
     node, files, clock = start_node(**keys)
-    node.catalog.create_topics([NewTopic("old", partitions=PARTITIONS), NewTopic("kept")], lambda _: None)
+    node.services.catalog.create_topics([NewTopic("old", partitions=PARTITIONS), NewTopic("kept")], lambda _: None)
     node.settle()
     client = Exchange(node)
     for index in range(PARTITIONS):
@@ -46,7 +46,7 @@ def prepared(**keys: object) -> tuple[Node, SimulatedFiles, ManualClock]:
 
 
 def delete(node: Node, topic: str = "old") -> None:
-    node.catalog.delete_topics([topic], lambda _: None)
+    node.services.catalog.delete_topics([topic], lambda _: None)
     node.settle()
 
 
@@ -67,9 +67,9 @@ def strays(files: SimulatedFiles, place: Path = DATA) -> list[str]:
 
 def assert_settled(node: Node, files: SimulatedFiles, clock: ManualClock) -> None:
     """`kept` is served, `old` is whole or gone, and a minute later nothing of a deleted one is left."""
-    assert "kept" in node.catalog.topics
+    assert "kept" in node.services.catalog.topics
     pass_time(node, clock, 62_000, step_ms=10_000)
-    expected = [f"old-{index}" for index in range(PARTITIONS)] if "old" in node.catalog.topics else []
+    expected = [f"old-{index}" for index in range(PARTITIONS)] if "old" in node.services.catalog.topics else []
     assert sorted(names_of(files)) == expected
 
 
@@ -108,7 +108,7 @@ def test_a_crash_at_any_call_of_the_start_that_finishes_a_deletion_leaves_no_str
         files = files.crash(random.Random(call))
         node = start(files, clock)
         assert strays(files) == [], f"call {call}"
-        assert "old" not in node.catalog.topics
+        assert "old" not in node.services.catalog.topics
         assert_settled(node, files, clock)
 
 
@@ -117,7 +117,7 @@ def test_no_snapshot_forgets_a_deletion_whose_directories_may_be_there() -> None
 
     def life(node: Node, clock: ManualClock) -> None:
         for topic in ("old", "more"):
-            node.catalog.create_topics([NewTopic("more", partitions=2)], lambda _: None)
+            node.services.catalog.create_topics([NewTopic("more", partitions=2)], lambda _: None)
             node.settle()
             delete(node, topic)
             clock.advance(1_000)
@@ -126,7 +126,7 @@ def test_no_snapshot_forgets_a_deletion_whose_directories_may_be_there() -> None
 
     node, files, clock = prepared(**SNAPSHOT_KEYS)
     calls = calls_of(lambda node: life(node, clock), (node, files, clock))
-    assert node.catalog.snapshots_taken > 1
+    assert node.services.catalog.snapshots_taken > 1
     for call in range(1, calls + 1, 2):
         node, files, clock = prepared(**SNAPSHOT_KEYS)
         for number in range(2):
@@ -141,28 +141,28 @@ def test_no_snapshot_forgets_a_deletion_whose_directories_may_be_there() -> None
 def test_a_snapshot_waits_for_directories_that_are_on_their_way_out_but_not_for_ever() -> None:
     waiting: list[Callable[[], None]] = []
     node, files, clock = prepared(**SNAPSHOT_KEYS)
-    node.catalog._removal._later = waiting.append  # the loop has not come to it
+    node.services.catalog._removal._later = waiting.append  # the loop has not come to it
     clock.advance(1_000)
-    node.catalog.delete_topics(["old"], lambda _: None)
+    node.services.catalog.delete_topics(["old"], lambda _: None)
     node.settle()
-    assert node.catalog.begin_snapshot() is None
-    assert "old" in node.catalog.image.removed_topics.values()
+    assert node.services.catalog.begin_snapshot() is None
+    assert "old" in node.services.catalog.image.removed_topics.values()
     while waiting:
         waiting.pop()()
-    assert node.catalog.image.removed_topics == {}
-    assert node.catalog.begin_snapshot() is not None
+    assert node.services.catalog.image.removed_topics == {}
+    assert node.services.catalog.begin_snapshot() is not None
     assert not [name for name in names_of(files) if not name.endswith("-delete")]
 
 
 def test_a_log_that_has_grown_long_waits_for_no_directory() -> None:
     node, _, _ = prepared(metadata_log_max_record_bytes_between_snapshots=2_000)
-    node.catalog._removal._later = lambda step: None
-    node.catalog.delete_topics(["old"], lambda _: None)
+    node.services.catalog._removal._later = lambda step: None
+    node.services.catalog.delete_topics(["old"], lambda _: None)
     node.settle()
     for number in range(200):
-        node.catalog.create_topics([NewTopic(f"t{number}")], lambda _: None)
+        node.services.catalog.create_topics([NewTopic(f"t{number}")], lambda _: None)
         node.settle()
-        if (snapshot := node.catalog.begin_snapshot()) is not None:
+        if (snapshot := node.services.catalog.begin_snapshot()) is not None:
             break
     assert snapshot is not None
     assert len(snapshot.content) > 0
@@ -172,12 +172,12 @@ def test_a_log_that_has_grown_long_waits_for_no_directory() -> None:
 def test_what_a_snapshot_has_replaced_still_tells_which_topics_were_deleted() -> None:
     """As long as the log before it is kept: directories that appear again were deleted."""
     node, files, clock = prepared(**SNAPSHOT_KEYS)
-    topic_id = node.catalog.topics["old"].id
+    topic_id = node.services.catalog.topics["old"].id
     delete(node)
     clock.advance(1_000)
     node.run_due()
     node.settle()
-    assert node.catalog.snapshots_taken == 1
+    assert node.services.catalog.snapshots_taken == 1
     files = files.crash(random.Random(1))
     make_directory(files, "old-3", topic_id)
     node = start(files, clock, **SNAPSHOT_KEYS)
@@ -209,7 +209,7 @@ def test_after_a_crash_what_the_metadata_deleted_goes_and_what_it_does_not_know_
     name: str, has_id: bool, is_blank: bool, has_records: bool, is_finished: bool
 ) -> None:
     node, files, clock = prepared()
-    topic_id = node.catalog.topics["old"].id
+    topic_id = node.services.catalog.topics["old"].id
     delete(node)
     files = files.crash(random.Random(1))
     make_directory(files, name, topic_id if has_id else None, records=has_records)
@@ -234,7 +234,7 @@ def test_an_unknown_directory_is_set_aside_and_never_removed() -> None:
 def test_a_directory_that_is_put_back_after_a_clean_stop_is_kept(caplog: pytest.LogCaptureFixture) -> None:
     """A clean stop leaves none of a deleted topic, so a person has done that: it is theirs to remove."""
     node, files, clock = prepared()
-    topic_id = node.catalog.topics["old"].id
+    topic_id = node.services.catalog.topics["old"].id
     delete(node)
     node.stop()
     make_directory(files, "old-2", topic_id)
@@ -246,7 +246,7 @@ def test_a_directory_that_is_put_back_after_a_clean_stop_is_kept(caplog: pytest.
 
 def test_a_finished_deletion_is_one_line_and_goes_after_the_usual_delay(caplog: pytest.LogCaptureFixture) -> None:
     node, files, clock = prepared()
-    topic_id = node.catalog.topics["old"].id
+    topic_id = node.services.catalog.topics["old"].id
     delete(node)
     files = files.crash(random.Random(1))
     for index in range(PARTITIONS):
@@ -272,14 +272,14 @@ def test_what_was_deleted_while_its_disk_was_away_goes_when_the_disk_is_back() -
     files = files.crash(random.Random(1))
     files.fail("open", str(other), 5)
     node = start(files, clock, **keys)
-    if node.log_manager.directories[1].is_offline is False:
-        node.log_manager.directories[1].mark_offline(OSError(5, "gone"))
+    if node.services.log_manager.directories[1].is_offline is False:
+        node.services.log_manager.directories[1].mark_offline(OSError(5, "gone"))
     delete(node)
     for _ in range(3):
         clock.advance(1_000)
         node.run_due()
         node.settle()
-    assert node.catalog.snapshots_taken == 0, "it would not be known any more whose the directories are"
+    assert node.services.catalog.snapshots_taken == 0, "it would not be known any more whose the directories are"
     files = files.crash(random.Random(1))
     start(files, clock, **keys)
     assert strays(files, other) == []
@@ -290,9 +290,9 @@ def test_a_partition_that_could_not_be_opened_goes_with_its_topic() -> None:
     node, files, clock = prepared()
     node.stop()
     files.write_atomically(DATA / "old-1" / "partition.metadata", b"version: 0\ntopic_id: nonsense")
-    text = uuid_to_text(node.catalog.topics["old"].id)
+    text = uuid_to_text(node.services.catalog.topics["old"].id)
     node = start(files, clock)
-    assert node.catalog.partition("old", 1) is None
+    assert node.services.catalog.partition("old", 1) is None
     files.write_atomically(DATA / "old-1" / "partition.metadata", f"version: 0\ntopic_id: {text}".encode())
     delete(node)
     assert not [name for name in names_of(files) if not name.endswith("-delete")]

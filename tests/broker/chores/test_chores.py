@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import TypeVar
 
 import pytest
-from kit.nodes import DATA, partition_of, pass_time, start_node
+from kit.nodes import DATA, partition_of, pass_time, start_node, start_node_with
+from kit.workers import HeldWorkers
 
 from ottla.broker.catalog.catalog import NewTopic
 from ottla.broker.chores import chores
@@ -36,7 +37,7 @@ class Ignore:
         assert result.error_code == 0  # type: ignore[attr-defined]  # an AppendResult
 
 
-class AsThreads:
+class AsThreads(InlineWorkers):
     """Runs everything on the spot, and tells of every error as threads do."""
 
     def run(self, work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
@@ -47,18 +48,15 @@ class AsThreads:
         else:
             done(result, None)
 
-    def close(self) -> None:
-        """Nothing to end."""
-
 
 def create(node: Node, name: str, partitions: int = 1, **configs: str) -> None:
     pairs = [(key.replace("_", "."), value) for key, value in configs.items()]
-    node.catalog.create_topics([NewTopic(name, partitions=partitions, configs=pairs)], lambda _: None)
+    node.services.catalog.create_topics([NewTopic(name, partitions=partitions, configs=pairs)], lambda _: None)
     node.settle()
 
 
 def append(node: Node, topic: str, count: int, now_ms: int, index: int = 0) -> None:
-    partition = node.catalog.partition(topic, index)
+    partition = node.services.catalog.partition(topic, index)
     assert partition is not None
     for _ in range(count):
         batch = encode_batch([Record(0, now_ms, None, b"x" * 500)])
@@ -70,7 +68,7 @@ def test_retention_deletes_old_segments_and_their_files_after_the_delay() -> Non
     node, files, clock = start_node(log_retention_check_interval_ms=10_000)
     create(node, "t", segment_bytes="1024", retention_bytes="2000", file_delete_delay_ms="5000")
     append(node, "t", 20, clock.wall_ms())
-    partition = node.catalog.partition("t", 0)
+    partition = node.services.catalog.partition("t", 0)
     assert partition is not None
     assert partition.log.log_start_offset == 0
     pass_time(node, clock, 9_000)
@@ -89,7 +87,7 @@ def test_high_watermarks_recovery_points_and_log_starts_are_checkpointed() -> No
     )
     create(node, "t")
     append(node, "t", 3, clock.wall_ms())
-    partition = node.catalog.partition("t", 0)
+    partition = node.services.catalog.partition("t", 0)
     assert partition is not None
     partition.log.delete_records(2)
     pass_time(node, clock, 6_000)
@@ -102,7 +100,7 @@ def test_high_watermarks_recovery_points_and_log_starts_are_checkpointed() -> No
 def test_a_full_directory_comes_back_by_itself() -> None:
     node, files, clock = start_node(ottla_disk_full_probe_interval_ms=4_000)
     create(node, "t")
-    (directory,) = node.log_manager.directories
+    (directory,) = node.services.log_manager.directories
     full = files.fail("pwritev", "*", errno.ENOSPC, times=None)
     directory.mark_full(OSError(errno.ENOSPC, "no room"))
     pass_time(node, clock, 5_000)
@@ -115,7 +113,7 @@ def test_a_full_directory_comes_back_by_itself() -> None:
 def test_every_chore_has_figures() -> None:
     node, _, clock = start_node()
     pass_time(node, clock, 5_000)
-    figures = node.metrics.chores
+    figures = node.services.metrics.chores
     assert figures["segment unlink"].steps >= 4
     assert figures["high watermarks"].steps == 1
     assert figures["segment unlink"].last_wall_ms == clock.wall_ms()
@@ -130,12 +128,12 @@ def test_a_step_that_fails_is_said_and_comes_again(caplog: pytest.LogCaptureFixt
         calls.append(1)
         raise OSError(errno.EIO, "broken")
 
-    chore = Chore(node, "test chore", 1_000, step)
+    chore = Chore(node.services, "test chore", 1_000, step)
     chore.start()
     with caplog.at_level(logging.ERROR):
         pass_time(node, clock, 3_000)
     assert len(calls) == 3
-    assert node.metrics.chore("test chore").failures == 3
+    assert node.services.metrics.chore("test chore").failures == 3
     assert "test chore" in caplog.text
     chore.stop()
     pass_time(node, clock, 3_000)
@@ -145,7 +143,7 @@ def test_a_step_that_fails_is_said_and_comes_again(caplog: pytest.LogCaptureFixt
 def test_a_step_that_left_work_over_goes_on_in_the_next_turn() -> None:
     node, _, clock = start_node()
     left = [True, True, False, False]
-    chore = Chore(node, "test chore", 10_000, lambda: left.pop(0))
+    chore = Chore(node.services, "test chore", 10_000, lambda: left.pop(0))
     chore.start()
     clock.advance(10_000)
     turns = 0
@@ -159,26 +157,21 @@ def test_a_step_that_left_work_over_goes_on_in_the_next_turn() -> None:
 
 
 def test_a_chore_whose_work_is_at_the_disk_does_not_start_again_before_it_is_done() -> None:
-    node, _, clock = start_node()
-    waiting = []
-
-    class Later:
-        def run(self, work: object, done: object) -> None:
-            waiting.append((work, done))
-
-    node.workers = Later()  # type: ignore[assignment]  # only `run` is called here
-    chore = Chore(node, "test chore", 1_000, lambda: chore.in_worker(lambda: None))
+    workers = HeldWorkers()
+    node, _, clock = start_node_with(workers)
+    workers.holds = True
+    chore = Chore(node.services, "test chore", 1_000, lambda: chore.in_worker(lambda: None))
     chore.start()
     pass_time(node, clock, 900, step_ms=100)
-    assert waiting == []
+    assert not workers.jobs
     clock.advance(200)
     chore.run()
     chore.run()
     chore.run()
-    assert len(waiting) == 1
-    waiting.pop()[1](None, None)  # type: ignore[operator]  # the callback of Workers.run
+    assert len(workers.jobs) == 1
+    workers.run_next()
     chore.run()
-    assert len(waiting) == 1
+    assert len(workers.jobs) == 1
 
 
 def test_a_sweep_visits_every_log_once_in_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +179,7 @@ def test_a_sweep_visits_every_log_once_in_bounded_steps(monkeypatch: pytest.Monk
     create(node, "t", partitions=7)
     monkeypatch.setattr(chores, "LOGS_PER_STEP", 3)
     visited: list[str] = []
-    sweep = Sweep(lambda: list(node.log_manager.logs.values()), lambda log: visited.append(log.name))
+    sweep = Sweep(lambda: list(node.services.log_manager.logs.values()), lambda log: visited.append(log.name))
     steps = [sweep.step() for _ in range(3)]
     assert steps == [True, True, False]
     assert len(visited) == len(set(visited)) == 8
@@ -212,7 +205,7 @@ def test_producers_that_are_forgotten_go_some_at_a_time() -> None:
         turns += 1
     assert max(before - after for before, after in pairwise(counts)) <= chores.PRODUCERS_PER_STEP
     assert turns >= 3
-    assert node.metrics.chore("producer expiry").steps >= turns
+    assert node.services.metrics.chore("producer expiry").steps >= turns
 
 
 def test_expiry_begins_anew_after_its_interval() -> None:
@@ -233,7 +226,7 @@ def rolled(node: Node, topic: str) -> Log:
     batch = encode_batch([Record(0, 5, None, b"x")], producer_id=7, producer_epoch=0, base_sequence=0)
     partition.gather(AppendEntry(memoryview(batch), 9), Ignore(), 0)
     node.settle()
-    partition.log.roll(node.clock.wall_ms())
+    partition.log.roll(node.services.clock.wall_ms())
     return partition.log
 
 
@@ -245,12 +238,11 @@ def test_what_a_roll_takes_of_producers_is_written_within_the_next_seconds_in_ev
     for topic in ("a", "b", "c"):
         (known,) = parse_snapshot(files.read_bytes(layout.snapshot_file(DATA / f"{topic}-0", 1)))
         assert known.producer_id == 7
-    assert node.metrics.chore("producer snapshots").failures == 0
+    assert node.services.metrics.chore("producer snapshots").failures == 0
 
 
 def test_a_producer_snapshot_is_a_workers_and_one_log_is_written_after_the_other() -> None:
-    node, files, clock = start_node()
-    logs = [rolled(node, "a"), rolled(node, "b")]
+    logs: list[Log] = []
     held: list[Callable[[], None]] = []
 
     def written_now() -> list[Log]:
@@ -265,7 +257,8 @@ def test_a_producer_snapshot_is_a_workers_and_one_log_is_written_after_the_other
             else:
                 super().run(work, done)
 
-    node.workers = Later()
+    node, files, clock = start_node_with(Later())
+    logs += [rolled(node, "a"), rolled(node, "b")]
     for log in logs:
         pass_time(node, clock, 3_000)
         assert written_now() == [log]
@@ -277,14 +270,14 @@ def test_a_producer_snapshot_is_a_workers_and_one_log_is_written_after_the_other
 def test_after_the_stop_nothing_is_planned() -> None:
     node, _, _ = start_node()
     node.chores.stop()
-    assert node.timers.next_deadline_ms() is None
+    assert node.services.timers.next_deadline_ms() is None
 
 
 def test_retention_deletes_one_segment_at_a_time_and_others_run_in_between() -> None:
     node, _, clock = start_node(log_retention_check_interval_ms=10_000)
     create(node, "t", segment_bytes="1024", retention_bytes="0")
     append(node, "t", 20, clock.wall_ms())
-    partition = node.catalog.partition("t", 0)
+    partition = node.services.catalog.partition("t", 0)
     assert partition is not None
     counts = [len(partition.log.segments)]
     assert counts[0] > 5
@@ -295,7 +288,7 @@ def test_retention_deletes_one_segment_at_a_time_and_others_run_in_between() -> 
     assert max(before - after for before, after in pairwise(counts)) == 1
     assert partition.log.high_watermark == 20
     pass_time(node, clock, 100)
-    counters = node.metrics.chores["retention"]
+    counters = node.services.metrics.chores["retention"]
     assert (counters.bytes > 5000, counters.failures) == (True, 0)
 
 
@@ -305,19 +298,19 @@ def test_a_sync_that_fails_ends_retention_and_the_chore_goes_on_to_other_logs() 
         create(node, name, segment_bytes="1024", retention_bytes="0")
         append(node, name, 10, clock.wall_ms())
     files.fail("sync_directory", "*/a-0")
-    steps = node.metrics.chores["retention"].steps
+    steps = node.services.metrics.chores["retention"].steps
     pass_time(node, clock, 30_000)
-    partition = node.catalog.partition("a", 0)
+    partition = node.services.catalog.partition("a", 0)
     assert partition is not None
     assert partition.log.error is not None
     assert not partition.log.retention.is_running
-    assert node.metrics.chores["retention"].steps > steps + 2
+    assert node.services.metrics.chores["retention"].steps > steps + 2
 
 
 def test_what_a_worker_does_for_a_chore_is_counted_apart() -> None:
     node, _, clock = start_node()
     pass_time(node, clock, 10_000)
-    counters = node.metrics.chores["recovery points"]
+    counters = node.services.metrics.chores["recovery points"]
     assert counters.steps > 0
     assert counters.worker_us > 0
     assert counters.last_wall_ms > 0
@@ -327,11 +320,11 @@ def test_a_bug_in_a_step_of_retention_is_said_and_retention_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A step that was not done is not taken for done, and no log waits for it for ever."""
-    node, _, clock = start_node(log_retention_check_interval_ms=10_000)
+    node, _, clock = start_node_with(AsThreads(), log_retention_check_interval_ms=10_000)
     for name in ("a", "b"):
         create(node, name, segment_bytes="1024", retention_bytes="2000")
         append(node, name, 20, clock.wall_ms())
-    first, second = (node.catalog.partition(name, 0) for name in ("a", "b"))
+    first, second = (node.services.catalog.partition(name, 0) for name in ("a", "b"))
     assert first is not None
     assert second is not None
 
@@ -340,7 +333,6 @@ def test_a_bug_in_a_step_of_retention_is_said_and_retention_goes_on(
             raise ValueError("a file that was closed")
 
     monkeypatch.setattr(LogRetention, "_sync_names", bug)
-    monkeypatch.setattr(node, "workers", AsThreads())
     pass_time(node, clock, 30_000)
     assert first.log.log_start_offset == 0
     assert "a file that was closed" in caplog.text
@@ -359,9 +351,9 @@ def test_chores_write_nothing_more_into_a_directory_that_is_offline() -> None:
     pass_time(node, clock, 11_000)
     append(node, "old", 20, clock.wall_ms())
     append(node, "gone", 1, clock.wall_ms())
-    node.catalog.delete_topics(["gone"], lambda _: None)
+    node.services.catalog.delete_topics(["gone"], lambda _: None)
     node.settle()
-    node.log_manager.directories[0].mark_offline(OSError(errno.EIO, "Input/output error"))
+    node.services.log_manager.directories[0].mark_offline(OSError(errno.EIO, "Input/output error"))
     files.history.clear()
     pass_time(node, clock, 7_200_000, step_ms=10_000)
     changing = {"pwritev", "rename", "truncate", "unlink", "make_directory", "remove_directory", "sync_directory"}

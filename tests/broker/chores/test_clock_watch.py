@@ -41,7 +41,7 @@ class Ignored:
 
 def topic(node: Node, name: str = "t", **configs: str) -> Log:
     pairs = [(key.replace("_", "."), value) for key, value in configs.items()]
-    node.catalog.create_topics([NewTopic(name, partitions=1, configs=pairs)], lambda _: None)
+    node.services.catalog.create_topics([NewTopic(name, partitions=1, configs=pairs)], lambda _: None)
     node.settle()
     return partition_of(node, name).log
 
@@ -52,7 +52,7 @@ def append(node: Node, count: int, *, name: str = "t", key: bytes | None = None,
     for _ in range(count):
         known = log.producers.get(7)
         batch = encode_batch(
-            [Record(0, node.clock.wall_ms(), key, value, ())],
+            [Record(0, node.services.clock.wall_ms(), key, value, ())],
             producer_id=7,
             producer_epoch=0,
             base_sequence=0 if known is None else known.last_sequence + 1,
@@ -66,7 +66,7 @@ def jump(clock: ManualClock, ms: int) -> None:
 
 
 def scraped(node: Node) -> dict[str, float]:
-    text = Exposition(node).render().decode()
+    text = Exposition(node.services, node.cleaner).render().decode()
     return {
         sample.name: sample.value
         for family in text_string_to_metric_families(text)
@@ -358,10 +358,10 @@ def test_a_board_that_starts_in_1970_keeps_everything_and_believes_the_time_when
     clock.set_wall(5_000)
     node, _, _ = start_node(files, clock, **CHORES)
     pass_time(node, clock, 30_000)
-    assert node.clock_trust.is_suspect
+    assert node.services.clock_trust.is_suspect
     jump(clock, was_ms)
     pass_time(node, clock, 10_000)
-    assert not node.clock_trust.is_suspect
+    assert not node.services.clock_trust.is_suspect
     assert partition_of(node, "t").log.log_start_offset == 0
     assert partition_of(node, "t").log.producers.get(7) is not None
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

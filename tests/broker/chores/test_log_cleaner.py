@@ -36,19 +36,19 @@ class Ignored:
 
 def topic(node: Node, *configs: tuple[str, str], name: str = "t") -> Partition:
     all_configs = list((dict(SMALL) | dict(configs)).items())
-    node.catalog.create_topics([NewTopic(name, partitions=1, configs=all_configs)], lambda _: None)
+    node.services.catalog.create_topics([NewTopic(name, partitions=1, configs=all_configs)], lambda _: None)
     node.settle()
-    partition = node.catalog.topics[name].partitions[0]
+    partition = node.services.catalog.topics[name].partitions[0]
     assert partition is not None
     return partition
 
 
 def produce(node: Node, partition: Partition, keys: list[int], value: bytes = b"v" * 100) -> None:
     for key in keys:
-        stamp_ms = node.clock.wall_ms()
+        stamp_ms = node.services.clock.wall_ms()
         batch = encode_batch([Record(0, stamp_ms, b"%d" % key, value, ())])
         partition.gather(AppendEntry(memoryview(batch), 9), Ignored(), 0)
-        node.turn.end()
+        node.services.turn.end()
         node.settle()
 
 
@@ -168,7 +168,7 @@ def test_asking_for_a_clean_log_removes_tombstones_whose_time_is_over() -> None:
     partition.gather(
         AppendEntry(memoryview(encode_batch([Record(0, clock.wall_ms(), b"1", None, ())])), 9), Ignored(), 0
     )
-    node.turn.end()
+    node.services.turn.end()
     node.settle()
     produce(node, partition, [2] * 20)
     pass_backoff(node, clock)
@@ -221,7 +221,7 @@ def test_a_log_that_cannot_be_cleaned_is_said_once_and_left_alone(caplog: pytest
     assert partition.log.error is None
     assert partition.log.size_bytes == size_bytes
     assert len(records_of(other.log)) < 10
-    scraped = Exposition(node).render().decode()
+    scraped = Exposition(node.services, node.cleaner).render().decode()
     manager = "kafka_log_logcleanermanager"
     assert f'{manager}_uncleanable_partitions_count{{logDirectory="/data"}} 1.0' in scraped
     assert f'{manager}_uncleanable_bytes{{logDirectory="/data"}} {float(size_bytes)}' in scraped
@@ -270,7 +270,7 @@ def test_a_process_without_descriptors_leaves_the_log_sound_and_it_is_cleaned_la
     lacking = files.fail(call, pattern, errno.EMFILE, skip=skip, times=None)
     pass_backoff(node, clock)
     assert partition.log.error is None
-    assert node.log_manager.directories[0].is_online
+    assert node.services.log_manager.directories[0].is_online
     for seed in range(3):  # whatever is on disk now, a start makes sense of it
         later, _, _ = start_node(files.crash(random.Random(seed)))
         found = records_of(partition_of(later, "t").log)
@@ -294,7 +294,7 @@ def test_a_failed_sync_of_the_cleaner_takes_the_directory_offline() -> None:
     files.fail("fdatasync", "*.log.cleaned", 5)
     pass_backoff(node, clock)
     assert partition.log.error is not None
-    assert node.log_manager.directories[0].is_offline
+    assert node.services.log_manager.directories[0].is_offline
     assert len(records_of(partition.log)) == 30  # reads go on
 
 
@@ -304,11 +304,11 @@ def test_a_topic_deleted_while_it_is_cleaned_goes_in_peace() -> None:
     produce(node, partition, [1] * 60)
     pass_time(node, clock, BACKOFF_MS)
     assert node.cleaner.is_cleaning(partition.log)
-    node.catalog.delete_topics(["t"], lambda _: None)
+    node.services.catalog.delete_topics(["t"], lambda _: None)
     node.settle()
     pass_backoff(node, clock, times=5)
     assert not node.cleaner.is_cleaning(partition.log)
-    assert not node.log_manager.directories[0].is_offline
+    assert not node.services.log_manager.directories[0].is_offline
     assert not [path for path in files.written_state() if "/t-0" in path]
     node.stop()
 
@@ -373,13 +373,13 @@ def test_the_log_goes_on_after_a_restart_where_it_was_clean(tmp_path: Path) -> N
     produce(node, partition, [1, 2] * 20)
     pass_backoff(node, clock)
     held = records_of(partition.log)
-    clean_offset = node.log_manager.checkpoints.clean_offset_of("t", 0)
+    clean_offset = node.services.log_manager.checkpoints.clean_offset_of("t", 0)
     node.stop()
     again, _, clock = start_node(files, clock)
-    log = again.log_manager.get("t", 0)
+    log = again.services.log_manager.get("t", 0)
     assert log is not None
     assert records_of(log) == held
-    assert again.log_manager.checkpoints.clean_offset_of("t", 0) == clean_offset
+    assert again.services.log_manager.checkpoints.clean_offset_of("t", 0) == clean_offset
     pass_backoff(again, clock)
     assert again.cleaner.figures.cleanings == 0
     again.stop()
@@ -389,7 +389,7 @@ def test_a_log_in_a_directory_that_is_offline_is_not_read_again_and_again() -> N
     node, files, clock = start_node()
     partition = topic(node)
     produce(node, partition, [1] * 60)
-    node.log_manager.directories[0].mark_offline(OSError(errno.EIO, "Input/output error"))
+    node.services.log_manager.directories[0].mark_offline(OSError(errno.EIO, "Input/output error"))
     files.history.clear()
     pass_backoff(node, clock, times=3)
     assert node.cleaner.figures.failed == 0
@@ -402,21 +402,21 @@ def test_segments_that_go_while_a_worker_looks_at_their_log_do_not_make_it_uncle
     produce(node, topic(node, *configs.items()), [1] * 60)
     node.stop()
     node, _, clock = start_node(files, clock)  # what the segments' first records say is not known any more
-    partition = node.catalog.topics["t"].partitions[0]
+    partition = node.services.catalog.topics["t"].partitions[0]
     assert partition is not None
-    run = node.workers.run
+    run = node.services.workers.run
 
     def late(work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
-        node.workers.run = run  # type: ignore[method-assign]  # the first piece of work only
+        node.services.workers.run = run  # type: ignore[method-assign]  # the first piece of work only
         partition.log.delete_records(30)
-        partition.log.retention.apply(node.clock.wall_ms())
-        partition.log.retention.unlink_due(node.clock.wall_ms() + 1)
+        partition.log.retention.apply(node.services.clock.wall_ms())
+        partition.log.retention.unlink_due(node.services.clock.wall_ms() + 1)
         run(work, done)
 
     clock.advance(BACKOFF_MS)
-    node.workers.run = late  # type: ignore[method-assign]  # a worker that is slow to begin
+    node.services.workers.run = late  # type: ignore[method-assign]  # a worker that is slow to begin
     node.cleaner.step()
-    assert node.workers.run == run
+    assert node.services.workers.run == run
     assert node.cleaner.uncleanable == {}
     pass_backoff(node, clock)
     assert node.cleaner.figures.cleanings == 1

@@ -54,7 +54,7 @@ def fill(node: Node, batches: int = 5) -> None:
 def request(node: Node, offset: int, version: int, **more: object) -> FetchRequest:
     wanted = fetch_request(TOPIC, offset, **more)  # type: ignore[arg-type]  # handed through
     if version >= 13:
-        wanted.topics[0].topic_id = node.catalog.topics[TOPIC].id
+        wanted.topics[0].topic_id = node.services.catalog.topics[TOPIC].id
     return wanted
 
 
@@ -124,7 +124,7 @@ def test_both_ways_fence_the_same_leader_epochs(node: Node, leader_epoch: int, s
 def test_a_new_leader_epoch_and_a_deleted_topic_end_the_form(node: Node, short_answers: list[bool]) -> None:
     fill(node)
     client = Exchange(node)
-    partition = node.catalog.partition(TOPIC, 0)
+    partition = node.services.catalog.partition(TOPIC, 0)
     assert partition is not None
     wanted = request(node, 0, 12)
     wanted.topics[0].partitions[0].current_leader_epoch = partition.leader_epoch
@@ -136,7 +136,7 @@ def test_a_new_leader_epoch_and_a_deleted_topic_end_the_form(node: Node, short_a
     assert answer.responses[0].partitions[0].error_code == ErrorCode.FENCED_LEADER_EPOCH  # type: ignore[attr-defined]
     plain = request(node, 0, 12)
     client.ask(plain, 12)
-    node.catalog.delete_topics([TOPIC], lambda outcomes: None)
+    node.services.catalog.delete_topics([TOPIC], lambda outcomes: None)
     node.settle()
     answer = client.ask(plain, 12)
     code = answer.responses[0].partitions[0].error_code  # type: ignore[attr-defined]
@@ -202,7 +202,7 @@ def test_requests_are_counted_on_either_way(node: Node) -> None:
     for offset in (0, 0, 1000):
         client.ask(request(node, offset, 12), 12)
     client.ask(produce_request(TOPIC, b"no batch at all, but long enough to be looked at as one: 61 bytes"), 9)
-    counters = node.metrics.topic(TOPIC)
+    counters = node.services.metrics.topic(TOPIC)
     assert (counters.total_fetch_requests, counters.failed_fetch_requests) == (3, 1)
     assert (counters.total_produce_requests, counters.failed_produce_requests) == (3, 1)
 
@@ -238,7 +238,7 @@ def test_who_reads_on_in_several_partitions_is_answered_by_hints_and_as_without_
     for partition in range(3):
         for _ in range(4):
             producer.ask(produce_request("many", batch(3, value=b"x" * 1000), partition=partition), 9)
-    partitions = [partition for partition in node.catalog.topics["many"].partitions if partition is not None]
+    partitions = [partition for partition in node.services.catalog.topics["many"].partitions if partition is not None]
     batch_bytes = partitions[0].log.size_bytes // 4
     client = Exchange(node)
 

@@ -46,9 +46,9 @@ def test_requests_in_one_read_are_answered_as_if_each_had_come_alone(kinds: list
         together.node.settle()
         assert together.transport.written == one_by_one.transport.written
         for attribute in COUNTED:
-            values = [getattr(client.node.metrics.topic("t"), attribute) for client in (one_by_one, together)]
+            values = [getattr(client.node.services.metrics.topic("t"), attribute) for client in (one_by_one, together)]
             assert values[0] == values[1], attribute
-        assert one_by_one.node.metrics.request_counts == together.node.metrics.request_counts
+        assert one_by_one.node.services.metrics.request_counts == together.node.services.metrics.request_counts
 
 
 def test_who_is_alone_is_answered_within_the_read_and_what_is_left_of_it_after_that() -> None:
@@ -58,7 +58,7 @@ def test_who_is_alone_is_answered_within_the_read_and_what_is_left_of_it_after_t
     client.transport.written.clear()
     feed(client.connection, b"".join(frames[:4]))
     assert [answer.error_code for answer in answers_of(client)] == [0, 0, ErrorCode.CORRUPT_MESSAGE, 0]
-    assert not client.node.turn.has_work
+    assert not client.node.services.turn.has_work
     client.transport.written.clear()
     feed(client.connection, frames[0] + frames[1][:50])
     feed(client.connection, frames[1][50:] + frames[4])
@@ -66,7 +66,7 @@ def test_who_is_alone_is_answered_within_the_read_and_what_is_left_of_it_after_t
     feed(client.connection, frames[5])
     assert [struct.unpack(">i", reply[4:8])[0] for reply in split(client)] == [100, 101, 104, 105]
     assert not client.connection._slots
-    assert not client.node.turn.has_work
+    assert not client.node.services.turn.has_work
 
 
 def test_who_is_alone_wakes_a_long_poll() -> None:
@@ -104,7 +104,7 @@ def test_who_is_alone_is_told_of_a_topic_that_was_deleted() -> None:
     node = make_node()
     client = alone(node)
     feed(client.connection, frames_of([("plain", 1)])[0])
-    node.catalog.delete_topics(["t"], lambda _: None)
+    node.services.catalog.delete_topics(["t"], lambda _: None)
     node.settle()
     client.transport.written.clear()
     feed(client.connection, frames_of([("plain", 1)])[0])
@@ -165,7 +165,9 @@ def test_a_failed_sync_is_told_to_every_request_of_a_run_but_those_that_were_ref
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.KAFKA_STORAGE_ERROR,
     ]
-    counts = {code: count for (name, _, code), count in node.metrics.request_counts.items() if name == "Produce"}
+    counts = {
+        code: count for (name, _, code), count in node.services.metrics.request_counts.items() if name == "Produce"
+    }
     assert counts == {0: 1, ErrorCode.KAFKA_STORAGE_ERROR: 2, ErrorCode.CORRUPT_MESSAGE: 1}
 
 
@@ -188,7 +190,7 @@ def test_the_bound_of_pending_requests_counts_the_requests_of_a_run() -> None:
     node = make_node("sync", ottla_connection_max_pending_requests=3)
     client = Exchange(node)
     send_run(client, [batch()] * 5)
-    partition = node.catalog.topics["t"].partitions[0]
+    partition = node.services.catalog.topics["t"].partitions[0]
     assert partition is not None
     assert partition.log.log_end_offset == 1 + 3
     assert client.transport.is_paused

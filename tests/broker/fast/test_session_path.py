@@ -57,7 +57,7 @@ class Consumer:
         self.named = {**({} if epoch <= 0 else self.named), **wanted}
         topics: list[FetchRequest.FetchTopic] = []
         for (name, index), position in wanted.items():
-            topic = node.catalog.topics.get(name)
+            topic = node.services.catalog.topics.get(name)
             if topic is None:
                 continue
             if not topics or topics[-1].topic_id != topic.id:
@@ -71,9 +71,9 @@ class Consumer:
                 )
             )
         forgotten = [
-            FetchRequest.ForgottenTopic(topic=name, topic_id=node.catalog.topics[name].id, partitions=[index])
+            FetchRequest.ForgottenTopic(topic=name, topic_id=node.services.catalog.topics[name].id, partitions=[index])
             for name, index in self.forgotten
-            if name in node.catalog.topics
+            if name in node.services.catalog.topics
         ]
         self.forgotten.clear()
         request = FetchRequest(
@@ -102,7 +102,7 @@ class Consumer:
             self.session_id = self.epoch = 0
             return
         self.session_id = answer.session_id
-        names = {topic.id: topic.name for topic in self.exchange.node.catalog.topics.values()}
+        names = {topic.id: topic.name for topic in self.exchange.node.services.catalog.topics.values()}
         for topic in answer.responses:
             name = topic.topic or names.get(topic.topic_id, "")
             for data in topic.partitions:
@@ -126,7 +126,7 @@ def put(node: Node, index: int = 0, count: int = 1, size: int = 10, topic: str =
 
 def state_of(node: Node) -> list[Any]:
     """All that the broker knows of its sessions, and counts."""
-    sessions = node.fetch_sessions
+    sessions = node.services.fetch_sessions
     return [
         sessions.partition_count,
         sessions.evictions,
@@ -141,9 +141,9 @@ def state_of(node: Node) -> list[Any]:
         ],
         [
             (name, counters.total_fetch_requests, counters.failed_fetch_requests, counters.bytes_out)
-            for name, counters in node.metrics.topics.items()
+            for name, counters in node.services.metrics.topics.items()
         ],
-        node.metrics.request_counts,
+        node.services.metrics.request_counts,
     ]
 
 
@@ -186,7 +186,7 @@ class Play:
 
     def do_put(self) -> None:
         name, index = self._key()
-        if name in self.node.catalog.topics:
+        if name in self.node.services.catalog.topics:
             put(self.node, index, self.random.randint(1, 4), self.random.choice((5, 100, 400)), name)
 
     def do_put_all(self) -> None:
@@ -267,18 +267,18 @@ class Play:
 
     def do_recreate(self) -> None:
         outcomes: list[TopicOutcome] = []
-        self.node.catalog.delete_topics([TOPIC], outcomes.extend)
+        self.node.services.catalog.delete_topics([TOPIC], outcomes.extend)
         self.node.settle()
         if self.random.random() < 0.5:
             self._consumer().fetch()
         outcomes.clear()
-        self.node.catalog.create_topics([NewTopic(TOPIC, PARTITIONS)], outcomes.extend)
+        self.node.services.catalog.create_topics([NewTopic(TOPIC, PARTITIONS)], outcomes.extend)
         while not outcomes:  # the directories of the one before are in the way
             pass_time(self.node, self.clock, 1)
         assert outcomes[0].error_code == 0
 
     def do_configure(self) -> None:
-        topic = self.node.catalog.topics[TOPIC]
+        topic = self.node.services.catalog.topics[TOPIC]
         for partition in topic.partitions:
             if partition is not None:
                 partition.configure(topic.config)
@@ -534,7 +534,7 @@ def frame_of(consumer: Consumer, offset: int) -> bytes:
     """A frame as `reader` sends them, as long as the one before, of the session's next epoch."""
     node = consumer.exchange.node
     asked = FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=200)
-    topic = FetchRequest.FetchTopic(topic_id=node.catalog.topics[TOPIC].id, partitions=[asked])
+    topic = FetchRequest.FetchTopic(topic_id=node.services.catalog.topics[TOPIC].id, partitions=[asked])
     request = FetchRequest(
         session_id=consumer.session_id,
         session_epoch=consumer.epoch,

@@ -15,14 +15,13 @@ import pytest
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kit.clock import ManualClock
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
-from kit.fuzz.crowd import HeldWorkers
-from kit.nodes import partition_of, start_node
+from kit.nodes import partition_of, start_node_with
 from kit.transport import feed
+from kit.workers import HeldWorkers
 
 from ottla.broker.fetch.fetch_read import FetchRead
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.runtime.answer_memory import WAIT_MOST_MS
-from ottla.broker.runtime.workers import OneAtATime
 from ottla.protocol.api.fetch import FetchResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.headers import encode_request_header
@@ -37,7 +36,9 @@ BOUND = 8 * MIB
 class Setting:
     def __init__(self, bound: int = BOUND) -> None:
         self.clock: ManualClock
-        self.node, _, self.clock = start_node(
+        self.workers = HeldWorkers()
+        self.node, _, self.clock = start_node_with(
+            self.workers,
             ottla_acks_all="page-cache",
             ottla_connections_max_unsent_bytes=bound,
             ottla_connection_max_pending_bytes=bound,
@@ -46,9 +47,7 @@ class Setting:
         self.first = Exchange(self.node)
         for _ in range(BATCHES):
             self.first.ask(produce_request("t", batch(BATCH_RECORDS, value=VALUE)), 9)
-        self.workers = HeldWorkers()
-        self.node.workers = self.workers
-        self.node.conversions = OneAtATime(self.workers)
+        self.workers.holds = True
 
     def client(self) -> Exchange:
         return Exchange(self.node, beside=self.first)
@@ -63,12 +62,12 @@ class Setting:
     def work(self) -> None:
         while self.workers.jobs:
             self.workers.run_next()
-            self.node.turn.end()
+            self.node.services.turn.end()
 
     def pass_time(self, ms: int) -> None:
         self.clock.advance(ms)
         self.node.run_due()
-        self.node.turn.end()
+        self.node.services.turn.end()
 
 
 @pytest.fixture
@@ -102,7 +101,7 @@ def test_old_clients_that_wait_for_their_conversion_hold_nothing(setting: Settin
     try:
         setting.ask(60, version)
         assert tracemalloc.get_traced_memory()[0] < 2 * MIB
-        assert setting.node.answer_memory.reserved_bytes <= BOUND
+        assert setting.node.services.answer_memory.reserved_bytes <= BOUND
     finally:
         tracemalloc.stop()
 
@@ -116,9 +115,9 @@ def test_what_is_read_for_many_keeps_to_the_bound_and_all_are_answered(
         clients = setting.ask(60, version)
         sizes = []
         while setting.workers.jobs:
-            assert setting.node.answer_memory.reserved_bytes <= BOUND
+            assert setting.node.services.answer_memory.reserved_bytes <= BOUND
             setting.workers.run_next()
-            setting.node.turn.end()
+            setting.node.services.turn.end()
             for client in clients:
                 if client.transport.written:
                     sizes.append(records_of(client))
@@ -127,19 +126,19 @@ def test_what_is_read_for_many_keeps_to_the_bound_and_all_are_answered(
         tracemalloc.stop()
     assert len(sizes) == 60
     assert min(sizes) >= BATCH_RECORDS * len(VALUE)
-    assert setting.node.answer_memory.reserved_bytes == 0
+    assert setting.node.services.answer_memory.reserved_bytes == 0
 
 
 @pytest.mark.parametrize("version", [2, 12])
 def test_what_a_connection_had_comes_back_when_it_ends(setting: Setting, version: int, cold: None) -> None:
     """In the line, and while a worker reads for it: then once that is done."""
     clients = setting.ask(60, version)
-    memory = setting.node.answer_memory
+    memory = setting.node.services.answer_memory
     waiting = memory.waiting
     assert waiting > 0
     for client in clients[::2]:
         client.connection.connection_lost(None)
-    setting.node.turn.end()
+    setting.node.services.turn.end()
     assert memory.waiting < waiting
     setting.work()
     assert memory.reserved_bytes == memory.waiting == 0
@@ -167,12 +166,12 @@ def test_what_a_worker_could_not_read_is_refused_and_gives_its_memory_back(
 
     monkeypatch.setattr(LogSlice, "read_blocking", fail)
     (client,) = setting.ask(1, version)
-    assert setting.node.answer_memory.reserved_bytes > 0
+    assert setting.node.services.answer_memory.reserved_bytes > 0
     setting.work()
     answer = client.reply()
     assert isinstance(answer, FetchResponse)
     assert {answer.error_code, *(data.error_code for topic in answer.responses for data in topic.partitions)} & codes
-    assert setting.node.answer_memory.reserved_bytes == 0
+    assert setting.node.services.answer_memory.reserved_bytes == 0
 
 
 @pytest.mark.parametrize("version", [2, 12])
@@ -185,7 +184,7 @@ def test_where_no_thread_can_be_started_the_client_is_answered_and_the_memory_co
     monkeypatch.setattr(setting.workers, "run", fail)
     (client,) = setting.ask(1, version)
     assert len(client.replies()) == 1
-    assert setting.node.answer_memory.reserved_bytes == 0
+    assert setting.node.services.answer_memory.reserved_bytes == 0
 
 
 @pytest.mark.parametrize("version", [2, 12])
@@ -200,13 +199,13 @@ def test_where_the_system_gives_no_memory_the_connection_ends_and_what_it_had_co
         monkeypatch.setattr("ottla.broker.requests.dispatch.encode_buffers", fail)
     else:
         monkeypatch.setattr(LogSlice if place == "read_blocking" else FetchRead, place, fail)
-    setting.node.memory_reserve.take()
+    setting.node.services.memory_reserve.take()
     (client,) = setting.ask(1, version)
     setting.work()
     assert client.transport.closed
     client.connection.connection_lost(None)
-    assert setting.node.answer_memory.reserved_bytes == 0
-    assert not setting.node.memory_reserve.is_held
+    assert setting.node.services.answer_memory.reserved_bytes == 0
+    assert not setting.node.services.memory_reserve.is_held
     monkeypatch.undo()
     (other,) = setting.ask(1, version)
     setting.work()
@@ -214,7 +213,7 @@ def test_where_the_system_gives_no_memory_the_connection_ends_and_what_it_had_co
 
 
 def test_a_fetch_that_finds_no_room_for_long_is_answered_without_records(setting: Setting, cold: None) -> None:
-    held = setting.node.answer_memory.reserve(BOUND)
+    held = setting.node.services.answer_memory.reserve(BOUND)
     assert held is not None
     (client,) = setting.ask(1, 12)
     setting.pass_time(WAIT_MOST_MS - 1)
@@ -235,18 +234,18 @@ def test_a_first_batch_that_is_larger_than_the_bound_gets_through(setting: Setti
         client.end_turn()
         setting.work()
         assert records_of(client) > BOUND
-    assert setting.node.answer_memory.reserved_bytes == 0
+    assert setting.node.services.answer_memory.reserved_bytes == 0
 
 
 def test_an_answer_counts_until_it_is_sent_and_then_as_unsent(setting: Setting, cold: None) -> None:
-    memory = setting.node.answer_memory
+    memory = setting.node.services.answer_memory
     (client,) = setting.ask(1, 2)
     reserved = memory.reserved_bytes
     setting.workers.run_next()
     assert 0 < memory.reserved_bytes <= reserved  # the answer is there, and leaves at the end of the turn
     client.connection.pause_writing()  # its socket is full
     client.transport.unsent_bytes = 100_000
-    setting.node.turn.end()
+    setting.node.services.turn.end()
     assert memory.reserved_bytes == 0
     assert memory.unsent_bytes > BATCH_RECORDS * len(VALUE)
     client.connection.resume_writing()
@@ -260,13 +259,13 @@ def test_nothing_starts_behind_an_answer_that_has_not_left(setting: Setting, col
     assert len(setting.workers.jobs) == 1
     setting.workers.run_next()
     assert not setting.workers.jobs
-    setting.node.turn.end()
-    setting.node.turn.end()
+    setting.node.services.turn.end()
+    setting.node.services.turn.end()
     assert len(client.replies()) == 1
     setting.work()
-    setting.node.turn.end()
+    setting.node.services.turn.end()
     assert records_of(client)
-    assert setting.node.answer_memory.reserved_bytes == 0
+    assert setting.node.services.answer_memory.reserved_bytes == 0
 
 
 def test_an_answer_behind_a_produce_that_waits_is_held_until_it_leaves(cold: None) -> None:
@@ -278,17 +277,17 @@ def test_an_answer_behind_a_produce_that_waits_is_held_until_it_leaves(cold: Non
     client.send(fetch_request("t", 0), 12)
     client.end_turn()
     setting.workers.run_next()
-    setting.node.turn.end()
+    setting.node.services.turn.end()
     assert not client.transport.written
-    assert setting.node.answer_memory.reserved_bytes > 0
+    assert setting.node.services.answer_memory.reserved_bytes > 0
     setting.node.settle()
-    setting.node.turn.end()
+    setting.node.services.turn.end()
     assert len(client.replies()) == 2
-    assert setting.node.answer_memory.reserved_bytes == 0
+    assert setting.node.services.answer_memory.reserved_bytes == 0
 
 
 def test_hot_records_of_a_new_client_ask_nobody(setting: Setting) -> None:
-    held = setting.node.answer_memory.reserve(BOUND)
+    held = setting.node.services.answer_memory.reserve(BOUND)
     assert held is not None
     client = setting.client()
     client.connection.peer.sends_maps = True
@@ -312,11 +311,13 @@ def test_what_old_clients_produce_counts_as_received_until_it_is_converted(setti
         client.send(produce_request("t", messages), 2)
         client.end_turn()
     assert buffers.owned_bytes == 5 * len(messages)
-    assert not buffers.may_own(setting.node.config.queued_max_request_bytes, object())  # nobody is exempt meanwhile
+    assert not buffers.may_own(
+        setting.node.services.config.queued_max_request_bytes, object()
+    )  # nobody is exempt meanwhile
     clients[0].connection.connection_lost(None)
     setting.work()
     assert buffers.owned_bytes == 0
-    assert buffers.may_own(setting.node.config.queued_max_request_bytes * 2, object())
+    assert buffers.may_own(setting.node.services.config.queued_max_request_bytes * 2, object())
     assert all(client.replies() for client in clients[1:])
 
 
@@ -330,7 +331,7 @@ def test_one_append_that_wakes_many_is_read_for_some_in_a_turn_and_for_the_rest_
     setting.first.send(produce_request("t", batch(1, value=VALUE)), 9)
     answered = []
     for _ in range(10):
-        setting.node.turn.end()
+        setting.node.services.turn.end()
         answered.append(sum(bool(client.transport.written) for client in clients))
     assert 0 < answered[0] < 10
     assert answered[-1] == 10
@@ -351,7 +352,7 @@ def test_requests_in_one_read_are_answered_in_turns_of_a_bounded_size_over_all_c
         feed(client.connection, frames)
     sent = [0]
     for _ in range(100):
-        setting.node.turn.end()
+        setting.node.services.turn.end()
         sent.append(sum(len(client.transport.written) for client in clients))
     assert max(after - before for before, after in pairwise(sent)) <= MIB
     assert sent[-1] >= 10 * 20 * len(VALUE)

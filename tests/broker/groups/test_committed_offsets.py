@@ -144,7 +144,7 @@ def test_a_refused_member_is_told_so_for_what_exists_and_only_for_that(node: Nod
 
 def test_a_commit_of_nothing_that_exists_makes_no_group(node: Node) -> None:
     assert commit(node, "g", {0: 5}, topic="nowhere", generation=7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert OFFSETS_TOPIC not in node.catalog.topics
+    assert OFFSETS_TOPIC not in node.services.catalog.topics
 
 
 def test_generations_fence_members_of_the_classic_protocol(node: Node) -> None:
@@ -341,7 +341,7 @@ def test_expired_offsets_stay_gone_after_a_restart(clock: ManualClock) -> None:
     make_topic(node, "t", 4)
     commit(node, "g", {0: 1})
     pass_time(node, clock, 80 * MINUTE_MS, step_ms=MINUTE_MS)
-    assert node.metrics.groups.offset_expirations == 1
+    assert node.services.metrics.groups.offset_expirations == 1
     node.stop()
     node, _, _ = start_node(files, clock)
     assert (group_ids(node), committed(node, "g")) == (set(), -1)

@@ -27,13 +27,13 @@ class OttlaStage:
         self.topic_ids: dict[str, UUID] = {}
         for name, partitions in TOPICS.items():
             make_topic(node, name, partitions)
-            self.topic_ids[name] = node.catalog.topics[name].id
+            self.topic_ids[name] = node.services.catalog.topics[name].id
 
     def ask(self, request: Request, version: int) -> Response:
         return self._exchange.ask(request, version)
 
     def new_records(self) -> list[RawRecord]:
-        partition = self._node.catalog.partition("__consumer_offsets", 0)
+        partition = self._node.services.catalog.partition("__consumer_offsets", 0)
         if partition is None or self._offset == partition.log.log_end_offset:
             return []
         data = partition.log.read(
@@ -49,7 +49,7 @@ class OttlaStage:
 
     def grow(self, topic: str, partitions: int) -> None:
         grown: list[TopicOutcome] = []
-        self._node.catalog.create_partitions([NewPartitions(topic, partitions)], grown.extend)
+        self._node.services.catalog.create_partitions([NewPartitions(topic, partitions)], grown.extend)
         self._node.settle()
         assert [outcome.error_code for outcome in grown] == [0]
 

@@ -20,7 +20,7 @@ def scraped(node: Node) -> tuple[Lags, float]:
     """The lag by group, topic and partition, and how many are left out."""
     lags: Lags = {}
     omitted = -1.0
-    for family in text_string_to_metric_families(Exposition(node).render().decode()):
+    for family in text_string_to_metric_families(Exposition(node.services, node.cleaner).render().decode()):
         for sample in family.samples:
             if sample.name == "ottla_group_lag":
                 place = sample.labels["group"], sample.labels["topic"], sample.labels["partition"]
@@ -90,7 +90,7 @@ def test_many_lines_come_in_pieces_and_what_goes_meanwhile_is_left_out() -> None
     count = 2 * SAMPLES_PER_PIECE + 50
     for number in range(count):
         commit(node, f"g{number}", {0: 1})
-    pieces, lines = Exposition(node).pieces(), []
+    pieces, lines = Exposition(node.services, node.cleaner).pieces(), []
     for piece in pieces:
         lines.append(sum(line.startswith(b"ottla_group_lag{") for line in piece.splitlines()))
         assert lines[-1] <= SAMPLES_PER_PIECE

@@ -213,7 +213,7 @@ def test_records_that_cannot_be_used_are_skipped_counted_and_kept(caplog: pytest
     node, files, _ = node_on(data)
     assert committed(node, "g") == 5
     assert group_ids(node) == {"g"}
-    assert node.metrics.groups.skipped_records == 4  # the fifth was followed by a sound one of the same key
+    assert node.services.metrics.groups.skipped_records == 4  # the fifth was followed by a sound one of the same key
     assert "records of type 11" in caplog.text
     assert files.read_bytes(LOG_FILE)[: len(data)] == data
 
@@ -237,7 +237,7 @@ def test_damage_in_the_middle_is_passed_over_and_said(damaged_byte: int, caplog:
     assert committed(node, "early") == 7
     assert committed(node, "hit") == -1
     assert committed(node, "late19") == 7
-    assert node.metrics.groups.skipped_records == 1
+    assert node.services.metrics.groups.skipped_records == 1
     assert f"{OFFSETS_TOPIC}-0" in caplog.text
 
 
@@ -249,7 +249,7 @@ def test_damage_is_passed_over_be_it_cold_or_not_within_the_start_or_after_it(si
     make_topic(node, "t", 4)
     filler = dict.fromkeys(range(4), 7)
     assert commit(node, "early", {0: 7}) == ErrorCode.NONE
-    log = node.catalog.topics[OFFSETS_TOPIC].partitions[0].log
+    log = node.services.catalog.topics[OFFSETS_TOPIC].partitions[0].log
     while log.size_bytes < size_bytes:
         assert commit(node, "g" * 1000, filler) == ErrorCode.NONE
     assert commit(node, "late", {0: 7}) == ErrorCode.NONE
@@ -263,7 +263,7 @@ def test_damage_is_passed_over_be_it_cold_or_not_within_the_start_or_after_it(si
     node, _, _ = start_node(files, clock, offsets_topic_segment_bytes=size_bytes - 20_000)
     pass_time(node, clock, 100, step_ms=1)
     assert (committed(node, "early"), committed(node, "late")) == (7, 7)
-    assert node.metrics.groups.skipped_records == 1
+    assert node.services.metrics.groups.skipped_records == 1
 
 
 def test_the_oldest_kind_of_offset_key_is_the_same_offset() -> None:
@@ -311,7 +311,7 @@ def large_log() -> tuple[bytes, int]:
 def test_while_a_large_log_is_loaded_requests_are_told_so_and_heartbeats_believed() -> None:
     data, rounds = large_log()
     node, _, clock = node_on(data, settle=False)
-    assert node.groups.home.loads_under_way == 1
+    assert node.services.groups.get().home.loads_under_way == 1
     assert code_of(begin(node, commit_request("g1", {0: 1}), COMMIT_VERSION)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert code_of(begin(node, join_request("g1"), JOIN_VERSION)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert code_of(begin(node, ListGroupsRequest(), 5)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -320,7 +320,7 @@ def test_while_a_large_log_is_loaded_requests_are_told_so_and_heartbeats_believe
     beat = HeartbeatRequest(group_id="g1", generation_id=1, member_id="m")
     assert settled(node, begin(node, beat, HEARTBEAT_VERSION), HeartbeatResponse).error_code == ErrorCode.NONE
     pass_time(node, clock, 100, step_ms=1)
-    assert node.groups.home.loads_under_way == 0
+    assert node.services.groups.get().home.loads_under_way == 0
     assert {committed(node, f"g{group}") for group in range(40)} == {rounds - 1}
 
 
@@ -382,7 +382,7 @@ def test_a_log_that_was_compacted_holds_the_same_groups_and_offsets() -> None:
     for round_number in range(200):
         assert commit(node, f"g{round_number % 7}", {0: round_number, 1: -1}) == ErrorCode.NONE
     assert delete_group(node, "g6") == ErrorCode.NONE
-    partition = node.catalog.partition(OFFSETS_TOPIC, 0)
+    partition = node.services.catalog.partition(OFFSETS_TOPIC, 0)
     assert partition is not None
     partition.log.roll(clock.wall_ms())
     node.settle()

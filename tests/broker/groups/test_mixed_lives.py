@@ -162,7 +162,7 @@ def start(files: SimulatedFiles | None = None, clock: ManualClock | None = None)
 
 def shard_of(node: Node) -> Shard:
     """The only one: one partition holds all groups here."""
-    (shard,) = node.groups.home.usable_shards()
+    (shard,) = node.services.groups.get().home.usable_shards()
     return shard
 
 
@@ -217,7 +217,7 @@ def test_members_of_both_protocols_and_crashes(seed: int) -> None:
             begin(node, DeleteGroupsRequest(groups_names=[chance.choice("abxy")]), 2)
         elif what < 0.72:
             topic = chance.choice(TOPICS)
-            if topic in node.catalog.topics:
+            if topic in node.services.catalog.topics:
                 ask(node, DeleteTopicsRequest(topic_names=[topic], timeout_ms=1_000), 5)
             else:
                 make_topic(node, topic, chance.randint(1, 5))
@@ -233,7 +233,7 @@ def test_members_of_both_protocols_and_crashes(seed: int) -> None:
             files = files.crash(chance)
             node, _, _ = start(files, clock)
             node.settle()
-            while node.groups.loads_under_way:
+            while node.services.groups.get().loads_under_way:
                 node.run_due()
                 node.settle()
             after = shard_of(node)

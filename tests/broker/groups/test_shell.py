@@ -43,7 +43,7 @@ from ottla.broker.groups.log_records import RecordTooLarge
 from ottla.broker.groups.shard import GROUPS_PER_STEP
 from ottla.broker.metadata.image import GROUP_RESOURCE
 from ottla.broker.node import Node
-from ottla.broker.requests.context import Peer
+from ottla.broker.peer import Peer
 from ottla.broker.runtime.pending import Pending
 from ottla.broker.telemetry.exposition import Exposition
 from ottla.config.topic import TopicConfig
@@ -83,7 +83,7 @@ def life() -> Life:
 
 
 def log_end(node: Node) -> int:
-    partition = node.catalog.partition(OFFSETS_TOPIC, 0)
+    partition = node.services.catalog.partition(OFFSETS_TOPIC, 0)
     assert partition is not None
     return partition.log.log_end_offset
 
@@ -94,7 +94,7 @@ def log_end(node: Node) -> int:
 def test_a_commit_is_answered_once_it_is_synced_and_not_before(life: Life) -> None:
     node, _, _ = life
     pending = begin(node, commit_request("g", {0: 5}), COMMIT_VERSION)
-    node.turn.end()
+    node.services.turn.end()
     assert not pending.done
     node.settle()
     assert settled(node, pending, OffsetCommitResponse).topics[0].partitions[0].error_code == ErrorCode.NONE
@@ -106,7 +106,7 @@ def test_with_the_page_cache_a_commit_is_answered_at_the_end_of_the_turn() -> No
     commit(node, "warm", {0: 1})
     pending = begin(node, commit_request("g", {0: 5}), COMMIT_VERSION)
     assert not pending.done
-    node.turn.end()
+    node.services.turn.end()
     assert pending.done
 
 
@@ -114,7 +114,7 @@ def test_a_fetched_offset_is_never_one_that_a_crash_could_take_back(life: Life) 
     node, _, _ = life
     begin(node, commit_request("g", {0: 5}), COMMIT_VERSION)
     read = begin(node, fetch_request("g", [0]), FETCH_VERSION)
-    node.turn.end()
+    node.services.turn.end()
     assert not read.done
     node.settle()
     assert read.done
@@ -131,7 +131,7 @@ def test_a_list_waits_for_whatever_it_shows(life: Life) -> None:
     node, _, _ = life
     begin(node, commit_request("g", {0: 5}), COMMIT_VERSION)
     listed = begin(node, ListGroupsRequest(), 5)
-    node.turn.end()
+    node.services.turn.end()
     assert not listed.done
     node.settle()
     assert listed.done
@@ -142,7 +142,7 @@ def test_a_generation_is_told_to_members_once_it_is_synced(life: Life) -> None:
     joined = join(node, "g")
     synced = begin(node, sync_request("g", joined), SYNC_VERSION)
     beat = begin(node, heartbeat("g", joined), HEARTBEAT_VERSION)
-    node.turn.end()
+    node.services.turn.end()
     assert not synced.done
     assert not beat.done
     node.settle()
@@ -159,7 +159,7 @@ def test_a_heartbeat_of_a_quiet_group_is_answered_at_once(life: Life) -> None:
 
 def test_the_steps_of_one_turn_reach_the_log_in_one_write(life: Life) -> None:
     node, _, _ = life
-    partition = node.catalog.partition(OFFSETS_TOPIC, 0)
+    partition = node.services.catalog.partition(OFFSETS_TOPIC, 0)
     assert partition is not None
     appends: list[int] = []
     original = partition.log.append_batches
@@ -283,7 +283,7 @@ def test_a_power_cut_between_append_and_sync_loses_nothing_that_was_acknowledged
     for offset in range(1, 6):
         assert commit(node, "g", {0: offset, 1: offset * 10}) == ErrorCode.NONE
     unsynced = begin(node, commit_request("g", {0: 6, 1: 60}), COMMIT_VERSION)
-    node.turn.end()
+    node.services.turn.end()
     assert not unsynced.done
     node, _, _ = start_node(files.crash(random.Random(seed)), clock, ottla_acks_all="sync")
     assert (committed(node, "g", 0), committed(node, "g", 1)) in {(5, 50), (6, 60)}
@@ -332,8 +332,8 @@ def test_a_topic_that_was_deleted_before_a_power_cut_leaves_no_offset_to_a_new_o
     assert commit(node, "g", {0: 77}) == ErrorCode.NONE
     deletion = begin(node, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 5)
     while not deletion.done:
-        node.turn.end()
-        node.syncer.run_one()
+        node.services.turn.end()
+        node.services.syncer.run_one()
     survivor, _, _ = start_node(files.crash(random.Random(seed)), clock)
     make_topic(survivor, "t")
     assert committed(survivor, "g") == -1
@@ -345,12 +345,12 @@ def test_a_topic_that_is_deleted_and_made_again_while_the_groups_load_has_no_off
     files.fail("pwritev", error=errno.ENOSPC)
     begin(node, commit_request("g", {0: 78}), COMMIT_VERSION)
     node.settle()
-    while not node.groups.loads_under_way:
+    while not node.services.groups.get().loads_under_way:
         clock.advance(RELOAD_INTERVAL_MS)
         node.run_due()
     ask(node, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 5)
     make_topic(node, "t")
-    assert node.groups.loads_under_way
+    assert node.services.groups.get().loads_under_way
     pass_time(node, clock, 10 * RELOAD_INTERVAL_MS)
     assert committed(node, "g") == -1
 
@@ -372,7 +372,7 @@ def test_a_topic_that_is_deleted_and_made_again_while_its_groups_are_unloaded_ha
     node, files, clock = start_node(ottla_acks_all="sync", log_dirs="/data,/other")
     make_topic(node, "t")
     assert commit(node, "g", {0: 77}) == ErrorCode.NONE
-    directory = node.log_manager.directory_of(OFFSETS_TOPIC, 0)
+    directory = node.services.log_manager.directory_of(OFFSETS_TOPIC, 0)
     assert directory is not None
     full = files.fail("pwritev", f"{directory.path}/{OFFSETS_TOPIC}*", error=errno.ENOSPC, times=None)
     if unloaded_by == "a commit before":
@@ -381,8 +381,8 @@ def test_a_topic_that_is_deleted_and_made_again_while_its_groups_are_unloaded_ha
         assert code_of(refused) is ErrorCode.NOT_COORDINATOR
     ask(node, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 5)
     make_topic(node, "t")
-    assert not node.groups.home.usable_shards()
-    assert not node.groups.loads_under_way
+    assert not node.services.groups.get().home.usable_shards()
+    assert not node.services.groups.get().loads_under_way
     files.heal(full)
     pass_time(node, clock, 30 * RELOAD_INTERVAL_MS)
     assert committed(node, "g") == -1
@@ -392,14 +392,14 @@ def test_what_a_slow_disk_forgets_in_the_end_is_not_forgotten_again_at_the_next_
     node, files, clock = start_node(ottla_acks_all="sync", offsets_commit_timeout_ms=500)
     make_topic(node, "t")
     assert commit(node, "g", {0: 77}) == ErrorCode.NONE
-    (shard,) = node.groups.home.usable_shards()
+    (shard,) = node.services.groups.get().home.usable_shards()
     begin(node, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 5)
     while not shard.deleted_topics:
-        node.turn.end()
-        node.syncer.run_one()
-    node.turn.end()
+        node.services.turn.end()
+        node.services.syncer.run_one()
+    node.services.turn.end()
     clock.advance(501)
-    node.timers.run_due(clock.monotonic_ms())
+    node.services.timers.run_due(clock.monotonic_ms())
     assert shard.deleted_topics == {"t"}
     node.settle()
     assert not shard.deleted_topics
@@ -494,17 +494,17 @@ def test_a_connection_does_not_remember_groups_that_are_gone(life: Life, monkeyp
         leaving = LeaveGroupRequest.MemberIdentity(member_id=joined.member_id)
         ask(node, LeaveGroupRequest(group_id=f"g{number}", members=[leaving]), 4, peer=peer)
         assert delete_group(node, f"g{number}") == 0
-    remembered = node.groups._groups_of[peer]
+    remembered = node.services.groups.get()._groups_of[peer]
     assert "stays" in remembered
     assert len(remembered) <= 10
 
 
 def test_one_timer_serves_all_members_of_all_groups(life: Life) -> None:
     node, _, _ = life
-    before = len(node.timers)
+    before = len(node.services.timers)
     for group in ("a", "b", "c", "d"):
         sync(node, group, join(node, group))
-    assert len(node.timers) == before + 1
+    assert len(node.services.timers) == before + 1
 
 
 def test_offsets_of_a_deleted_topic_are_gone_also_after_a_restart(life: Life) -> None:
@@ -513,7 +513,7 @@ def test_offsets_of_a_deleted_topic_are_gone_also_after_a_restart(life: Life) ->
     commit(node, "g", {0: 5})
     commit(node, "g", {0: 8}, topic="other")
     done: list[object] = []
-    node.catalog.delete_topics(["t"], done.append)
+    node.services.catalog.delete_topics(["t"], done.append)
     node.settle()
     assert done
     assert (committed(node, "g"), committed(node, "g", topic="other")) == (-1, 8)
@@ -527,10 +527,10 @@ def test_offsets_of_a_deleted_topic_are_gone_also_after_a_restart(life: Life) ->
 
 def test_the_topic_is_made_on_first_need_compacted_and_internal() -> None:
     node, _, _ = start_node(offsets_topic_num_partitions=3, offsets_topic_segment_bytes=1_000_000)
-    assert OFFSETS_TOPIC not in node.catalog.topics
+    assert OFFSETS_TOPIC not in node.services.catalog.topics
     make_topic(node, "t")
     assert commit(node, "g", {0: 5}) == ErrorCode.NONE
-    topic = node.catalog.topics[OFFSETS_TOPIC]
+    topic = node.services.catalog.topics[OFFSETS_TOPIC]
     assert topic.is_internal
     assert len(topic.partitions) == 3
     assert topic.config.cleanup_policy == ("compact",)
@@ -541,7 +541,7 @@ def test_the_topic_is_made_on_first_need_compacted_and_internal() -> None:
 def test_looking_at_groups_makes_no_topic() -> None:
     node, _, _ = start_node()
     assert group_ids(node) == set()
-    assert OFFSETS_TOPIC not in node.catalog.topics
+    assert OFFSETS_TOPIC not in node.services.catalog.topics
 
 
 def test_requests_that_meet_the_making_of_the_topic_are_all_answered() -> None:
@@ -562,7 +562,8 @@ def test_groups_are_spread_by_javas_hash_and_found_again() -> None:
     used = [
         index
         for index in range(50)
-        if (partition := node.catalog.partition(OFFSETS_TOPIC, index)) is not None and partition.log.log_end_offset
+        if (partition := node.services.catalog.partition(OFFSETS_TOPIC, index)) is not None
+        and partition.log.log_end_offset
     ]
     assert len(used) > 20
     node.stop()
@@ -572,7 +573,7 @@ def test_groups_are_spread_by_javas_hash_and_found_again() -> None:
 
 def test_a_deleted_offsets_topic_is_made_anew_when_it_is_needed(life: Life) -> None:
     node, _, _ = life
-    node.catalog.delete_topics([OFFSETS_TOPIC], lambda outcomes: None)
+    node.services.catalog.delete_topics([OFFSETS_TOPIC], lambda outcomes: None)
     node.settle()
     assert group_ids(node) == set()
     assert commit(node, "g", {0: 3}) == ErrorCode.NONE
@@ -591,7 +592,7 @@ def test_a_group_may_have_a_session_timeout_of_its_own(life: Life) -> None:
         ],
     )
     ask(node, IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
-    settings = node.groups.settings
+    settings = node.services.groups.get().settings
     assert settings.consumer_session_timeout_ms_of("g") == 50_000
     assert settings.consumer_session_timeout_ms_of("h") == 45_000
 
@@ -601,7 +602,7 @@ def test_a_scrape_shows_groups_offsets_and_what_loading_brought(life: Life) -> N
     joined = join(node, "g")
     sync(node, "g", joined)
     commit(node, "h", {0: 1, 1: 2})
-    text = Exposition(node).render().decode()
+    text = Exposition(node.services, node.cleaner).render().decode()
     assert 'ottla_groups{state="Stable",type="classic"} 1.0' in text
     assert 'ottla_groups{state="Empty",type="classic"} 2.0' in text
     assert "kafka_coordinator_group_groupmetadatamanager_numoffsets 3.0" in text
@@ -609,7 +610,7 @@ def test_a_scrape_shows_groups_offsets_and_what_loading_brought(life: Life) -> N
     assert "kafka_server_group_coordinator_metrics_group_completed_rebalance_total 1.0" in text
     node.stop()
     node, _, _ = start_node(files, clock)
-    text = Exposition(node).render().decode()
+    text = Exposition(node.services, node.cleaner).render().decode()
     assert "ottla_group_loads_total 1.0" in text
     assert "kafka_coordinator_group_groupmetadatamanager_numgroups 3.0" in text
 
@@ -622,23 +623,23 @@ def test_a_commit_that_the_disk_keeps_waiting_is_refused_in_time_and_kept_all_th
     make_topic(node, "t")
     commit(node, "g", {0: 1})
     pending = begin(node, commit_request("g", {0: 2}), COMMIT_VERSION)
-    node.turn.end()
+    node.services.turn.end()
     clock.advance(499)
-    node.timers.run_due(clock.monotonic_ms())
+    node.services.timers.run_due(clock.monotonic_ms())
     assert not pending.done
     clock.advance(2)
-    node.timers.run_due(clock.monotonic_ms())
+    node.services.timers.run_due(clock.monotonic_ms())
     assert code_of(pending) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     node.settle()
     assert committed(node, "g") == 2
 
 
 def limit_batches(node: Node, most_bytes: int) -> None:
-    topic = node.catalog.topics[OFFSETS_TOPIC]
+    topic = node.services.catalog.topics[OFFSETS_TOPIC]
     partition = topic.partitions[0]
     assert partition is not None
     overrides = {**topic.overrides, "max.message.bytes": str(most_bytes)}
-    partition.log.configure(TopicConfig.resolve(overrides, node.config))
+    partition.log.configure(TopicConfig.resolve(overrides, node.services.config))
 
 
 def test_a_commit_is_one_batch_or_is_refused_as_a_whole(life: Life) -> None:
@@ -678,7 +679,7 @@ def test_a_crash_in_the_middle_of_a_removal_of_several_batches_leaves_a_group_th
     commit(node, "g", {index: index for index in range(30)}, topic="wide")
     limit_batches(node, 1_000)
     pending = begin(node, delete_groups_request("g"), 2)
-    node.turn.end()  # written and not synced
+    node.services.turn.end()  # written and not synced
     assert not pending.done
     node, _, _ = start_node(files.crash(random.Random(seed)), clock)
     left = [committed(node, "g", index, topic="wide") for index in range(30)]
@@ -748,9 +749,11 @@ def test_groups_of_an_offline_partition_have_no_coordinator_and_the_others_do() 
     node, files, _ = start_node(ottla_acks_all="sync", offsets_topic_num_partitions=2, log_dirs="/data,/other")
     make_topic(node, "t")
     commit(node, "warm", {0: 1})
-    directories = [node.log_manager.directory_of(OFFSETS_TOPIC, index) for index in (0, 1)]
+    directories = [node.services.log_manager.directory_of(OFFSETS_TOPIC, index) for index in (0, 1)]
     assert directories[0] is not directories[1], "the two partitions share no disk"
-    lost, kept = (next(g for g in "abcdefgh" if node.groups.home.partition_of(g) == index) for index in (0, 1))
+    lost, kept = (
+        next(g for g in "abcdefgh" if node.services.groups.get().home.partition_of(g) == index) for index in (0, 1)
+    )
     assert directories[0] is not None
     files.fail("fdatasync", f"{directories[0].path}/*", error=errno.EIO)
     failed = begin(node, commit_request(lost, {0: 1}), COMMIT_VERSION)
@@ -779,6 +782,6 @@ def test_expiry_goes_over_many_groups_in_steps(life: Life) -> None:
     for number in range(2 * GROUPS_PER_STEP + 50):
         commit(node, f"g{number}", {0: 1})
     steps = 1
-    while node.groups.expire_some():
+    while node.services.groups.get().expire_some():
         steps += 1
     assert steps == 3

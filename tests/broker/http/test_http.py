@@ -229,8 +229,11 @@ def test_a_head_is_parsed_to_method_path_and_persistence() -> None:
 # --- pages
 
 
+ADDRESSES = {"PLAINTEXT": ("::", 9092)}
+
+
 def page(node: Node, path: str, *, accepts: bool = True) -> Page:
-    answer = pages_of(node, lambda: accepts)[path]()
+    answer = pages_of(node.services, node.cleaner, ADDRESSES, lambda: accepts)[path]()
     if isinstance(answer, Page):
         return answer
     while not answer.done:
@@ -241,7 +244,7 @@ def page(node: Node, path: str, *, accepts: bool = True) -> Page:
 
 def test_the_broker_is_alive_and_ready_with_its_directories() -> None:
     node, _, _ = start_node()
-    node.catalog.create_topics([NewTopic("t")], lambda _: None)
+    node.services.catalog.create_topics([NewTopic("t")], lambda _: None)
     node.settle()
     assert page(node, "/livez").status is HTTPStatus.OK
     ready = page(node, "/readyz")
@@ -273,17 +276,21 @@ class Links(HTMLParser):
 
 def test_the_front_page_links_every_page_and_names_every_operation() -> None:
     node, _, _ = start_node()
-    node.bound_listeners = {"PLAINTEXT": ("::", 9092)}
     front = page(node, "/")
     assert (front.status, front.content_type) == (HTTPStatus.OK, "text/html; charset=utf-8")
     text = front.body.decode()
     read = Links(text)
     assert read.open == []
-    assert {"/", *read.links} == pages_of(node, lambda: True).keys()
-    for path in operations_of(node):
+    assert {"/", *read.links} == pages_of(node.services, node.cleaner, {}, lambda: True).keys()
+    for path in operations_of(node.services, node.cleaner):
         command = path.removeprefix("/log/").replace("cleaning", "clean")  # what became of it: the same command asks
         assert f"<code>ottla log {command}" in text
-    for part in ("<strong>ready</strong>", "[::]:9092", f"cluster {node.catalog.cluster_id}", "/data (online)"):
+    for part in (
+        "<strong>ready</strong>",
+        "[::]:9092",
+        f"cluster {node.services.catalog.cluster_id}",
+        "/data (online)",
+    ):
         assert part in text
     assert "not accepting requests" in page(node, "/", accepts=False).body.decode()
 
@@ -291,7 +298,7 @@ def test_the_front_page_links_every_page_and_names_every_operation() -> None:
 def test_the_front_page_is_small_whatever_the_broker_holds() -> None:
     node, _, _ = start_node()
     small = len(page(node, "/").body)
-    node.catalog.create_topics([NewTopic("t" * 249, partitions=100)], lambda _: None)
+    node.services.catalog.create_topics([NewTopic("t" * 249, partitions=100)], lambda _: None)
     node.settle()
     assert len(page(node, "/").body) < small + 20 < 4000
 
@@ -320,7 +327,7 @@ def test_the_broker_is_not_ready_while_it_does_not_accept_requests() -> None:
 
 def test_the_broker_is_not_ready_when_no_directory_takes_writes() -> None:
     node, _, _ = start_node()
-    (directory,) = node.log_manager.directories
+    (directory,) = node.services.log_manager.directories
     directory.mark_offline(OSError(5, "the disk is gone"))
     answer = page(node, "/readyz")
     assert answer.status is HTTPStatus.SERVICE_UNAVAILABLE
@@ -333,11 +340,11 @@ def test_a_scrape_of_many_partitions_comes_in_steps_and_is_whole(monkeypatch: py
     from ottla.broker.telemetry import exposition
 
     node, _, _ = start_node()
-    node.catalog.create_topics([NewTopic("orders", partitions=40)], lambda outcomes: None)
+    node.services.catalog.create_topics([NewTopic("orders", partitions=40)], lambda outcomes: None)
     node.settle()
-    whole = exposition.Exposition(node).render()
+    whole = exposition.Exposition(node.services, node.cleaner).render()
     monkeypatch.setattr(exposition, "SAMPLES_PER_PIECE", 15)
-    pieces = list(exposition.Exposition(node).pieces())
+    pieces = list(exposition.Exposition(node.services, node.cleaner).pieces())
     assert len(pieces) > 20
     assert max(sum(line[:1] != b"#" for line in piece.splitlines()) for piece in pieces) <= 40
 

@@ -21,9 +21,9 @@ from ottla.storage.log.append import AppendEntry, AppendResult
 
 
 def fill(node: Node, clock: ManualClock, topic: str, batches: int) -> None:
-    node.catalog.create_topics([NewTopic(topic, configs=(("retention.ms", "1000"),))], lambda outcomes: None)
+    node.services.catalog.create_topics([NewTopic(topic, configs=(("retention.ms", "1000"),))], lambda outcomes: None)
     node.settle()
-    partition = node.catalog.partition(topic, 0)
+    partition = node.services.catalog.partition(topic, 0)
     assert partition is not None
     log = partition.log
     for _ in range(batches):
@@ -40,7 +40,7 @@ def told(page: Page) -> tuple[int, dict[str, Any]]:
 
 def retained(node: Node, asked: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
     """What `retain` answers, at once or after its steps."""
-    answer = retain(node, asked)
+    answer = retain(node.services, asked)
     if isinstance(answer, Page):
         return told(answer)
     while not answer.done:
@@ -52,12 +52,12 @@ def retained(node: Node, asked: Mapping[str, str]) -> tuple[int, dict[str, Any]]
 def test_roll_begins_a_segment_at_the_log_end_once() -> None:
     node, _, clock = start_node()
     fill(node, clock, "orders", 3)
-    assert told(roll(node, {"partition": "orders-0"})) == (
+    assert told(roll(node.services, {"partition": "orders-0"})) == (
         200,
         {"partition": "orders-0", "is_rolled": True, "base_offset": 3},
     )
-    assert told(roll(node, {"partition": "orders-0"}))[1]["is_rolled"] is False
-    partition = node.catalog.partition("orders", 0)
+    assert told(roll(node.services, {"partition": "orders-0"}))[1]["is_rolled"] is False
+    partition = node.services.catalog.partition("orders", 0)
     assert partition is not None
     assert [segment.base_offset for segment in partition.log.segments] == [0, 3]
 
@@ -70,9 +70,9 @@ class Stored:
 def compacted(node: Node, clock: ManualClock, topic: str, **configs: str) -> None:
     """Ten records of one key, in two sealed segments."""
     keys = {"cleanup.policy": "compact"} | {key.replace("_", "."): value for key, value in configs.items()}
-    node.catalog.create_topics([NewTopic(topic, configs=list(keys.items()))], lambda outcomes: None)
+    node.services.catalog.create_topics([NewTopic(topic, configs=list(keys.items()))], lambda outcomes: None)
     node.settle()
-    partition = node.catalog.partition(topic, 0)
+    partition = node.services.catalog.partition(topic, 0)
     assert partition is not None
     for number in range(10):
         data = batch(b"value %d" % number, stamps=[clock.wall_ms()])
@@ -85,12 +85,12 @@ def compacted(node: Node, clock: ManualClock, topic: str, **configs: str) -> Non
 def test_clean_compacts_a_topic_now_and_cleaning_tells_what_became_of_it() -> None:
     node, _, clock = start_node()
     compacted(node, clock, "orders")
-    (row,) = told(clean(node, {"topic": "orders"}))[1]["partitions"]
+    (row,) = told(clean(node.services, node.cleaner, {"topic": "orders"}))[1]["partitions"]
     assert (row["partition"], row["state"]) == ("orders-0", "waiting")
     for _ in range(50):
         node.run_due()
         node.settle()
-    (row,) = told(cleaning(node, {"topic": "orders"}))[1]["partitions"]
+    (row,) = told(cleaning(node.services, node.cleaner, {"topic": "orders"}))[1]["partitions"]
     assert (row["state"], row["records_removed"], row["end_offset"]) == ("done", 9, 10)
     assert row["bytes_after"] < row["bytes_before"]
 
@@ -107,13 +107,13 @@ def test_clean_compacts_a_topic_now_and_cleaning_tells_what_became_of_it() -> No
 def test_clean_refuses_what_cannot_be_cleaned(asked: dict[str, str], status: int, words: str) -> None:
     node, _, clock = start_node()
     fill(node, clock, "plain", 1)
-    assert told(clean(node, asked)) == (status, {"error": words})
+    assert told(clean(node.services, node.cleaner, asked)) == (status, {"error": words})
 
 
 def test_explain_tells_of_each_segment_why_it_is_there() -> None:
     node, _, clock = start_node()
     compacted(node, clock, "orders", cleanup_policy="compact,delete", retention_ms="60000")
-    status, body = told(explain(node, {"partition": "orders-0"}))
+    status, body = told(explain(node.services, node.cleaner, {"partition": "orders-0"}))
     assert (status, body["dirty_ratio"], body["first_dirty_offset"]) == (200, 1.0, 0)
     first, second, active = body["segments"]
     assert first["compaction"] == "dirty: the cleaner takes it as soon as it is its turn"
@@ -122,16 +122,16 @@ def test_explain_tells_of_each_segment_why_it_is_there() -> None:
     assert (second["base_offset"], second["end_offset"], second["is_active"]) == (5, 10, False)
     assert active["compaction"].startswith("not yet: the active segment")
     assert active["retention"] == "kept: the active segment, which is empty"
-    clean(node, {"topic": "orders"})
+    clean(node.services, node.cleaner, {"topic": "orders"})
     for _ in range(50):
         node.run_due()
         node.settle()
     clock.advance(60_001)
-    body = told(explain(node, {"partition": "orders-0"}))[1]
+    body = told(explain(node.services, node.cleaner, {"partition": "orders-0"}))[1]
     assert [one["compaction"] for one in body["segments"][:-1]] == ["clean: an earlier cleaning has gone through it"]
     assert body["segments"][0]["retention"].startswith("goes at the next check: its newest record is older")
     assert retained(node, {"topic": "orders"})[0] == 200
-    assert len(told(explain(node, {"partition": "orders-0"}))[1]["segments"]) == 1
+    assert len(told(explain(node.services, node.cleaner, {"partition": "orders-0"}))[1]["segments"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -145,17 +145,17 @@ def test_explain_tells_of_each_segment_why_it_is_there() -> None:
 def test_explain_says_why_a_segment_is_not_cleaned(configs: dict[str, str], words: str) -> None:
     node, _, clock = start_node()
     compacted(node, clock, "orders", **configs)
-    body = told(explain(node, {"partition": "orders-0"}))[1]
+    body = told(explain(node.services, node.cleaner, {"partition": "orders-0"}))[1]
     assert body["segments"][0]["compaction"].startswith(words)
-    assert told(explain(node, {"partition": "nothing-0"}))[0] == 404
-    assert told(explain(node, {"partition": "orders"}))[0] == 400
+    assert told(explain(node.services, node.cleaner, {"partition": "nothing-0"}))[0] == 404
+    assert told(explain(node.services, node.cleaner, {"partition": "orders"}))[0] == 400
 
 
 def test_retain_deletes_what_is_due_and_nothing_else() -> None:
     node, _, clock = start_node()
     fill(node, clock, "orders", 3)
     fill(node, clock, "others", 2)
-    roll(node, {"partition": "orders-0"})
+    roll(node.services, {"partition": "orders-0"})
     assert retained(node, {})[1]["partitions"][0]["deleted_segments"] == []
     clock.advance(1_001)
     status, body = retained(node, {"topic": "orders"})
@@ -163,7 +163,7 @@ def test_retain_deletes_what_is_due_and_nothing_else() -> None:
     (row,) = body["partitions"]
     assert (row["partition"], row["deleted_segments"], row["log_start_offset"]) == ("orders-0", [0], 3)
     assert row["deleted_bytes"] > 0
-    others = node.catalog.partition("others", 0)
+    others = node.services.catalog.partition("others", 0)
     assert others is not None
     assert others.log.log_start_offset == 0
     assert [one["partition"] for one in retained(node, {})[1]["partitions"]] == ["orders-0", "others-0"]
@@ -185,7 +185,7 @@ def test_retain_deletes_what_is_due_and_nothing_else() -> None:
 def test_what_is_asked_wrongly_is_refused(operation: Any, asked: Mapping[str, str], status: int, words: str) -> None:
     node, _, clock = start_node()
     fill(node, clock, "orders", 1)
-    code, body = told(operation(node, asked))
+    code, body = told(operation(node.services, asked))
     assert code == status
     assert words in body["error"]
 
@@ -193,9 +193,9 @@ def test_what_is_asked_wrongly_is_refused(operation: Any, asked: Mapping[str, st
 def test_a_log_that_takes_no_writes_is_not_rolled() -> None:
     node, _, clock = start_node()
     fill(node, clock, "orders", 1)
-    (directory,) = node.log_manager.directories
+    (directory,) = node.services.log_manager.directories
     directory.mark_offline(OSError(5, "the disk is gone"))
-    status, body = told(roll(node, {"partition": "orders-0"}))
+    status, body = told(roll(node.services, {"partition": "orders-0"}))
     assert status == 503
     assert body["error"].startswith("orders-0: ")
 
@@ -207,7 +207,7 @@ def test_a_log_that_takes_no_writes_is_not_rolled() -> None:
 async def server() -> AsyncIterator[HttpServer]:
     node, _, clock = start_node()
     fill(node, clock, "orders", 1)
-    running = HttpServer("127.0.0.1", 0, {}, operations_of(node))
+    running = HttpServer("127.0.0.1", 0, {}, operations_of(node.services, node.cleaner))
     await running.start()
     yield running
     await running.stop()

@@ -25,11 +25,11 @@ def test_snapshot_and_log_replay_to_the_image_of_the_log_alone() -> None:
         if number % 3 == 0:
             delete(node, f"t{number}")
         pass_time(node, clock, 1_000)
-    assert node.catalog.snapshots_taken > 3
-    live = node.catalog.image
+    assert node.services.catalog.snapshots_taken > 3
+    live = node.services.catalog.image
     node.stop()
     again, _, _ = start_node(files, clock)
-    found = again.catalog.image
+    found = again.services.catalog.image
     assert set(found.topics) == set(live.topics)
     assert _essence(found) == _essence(live)
     kept = [name for name in files.list_directory(METADATA) if name.endswith(".checkpoint")]
@@ -45,12 +45,12 @@ def _essence(image: MetadataImage) -> object:
 def test_a_snapshot_is_taken_by_time_only_when_something_changed() -> None:
     node, _, clock = start_node(metadata_log_max_snapshot_interval_ms=10_000)
     pass_time(node, clock, 15_000)
-    taken = node.catalog.snapshots_taken
+    taken = node.services.catalog.snapshots_taken
     pass_time(node, clock, 30_000)
-    assert node.catalog.snapshots_taken == taken
+    assert node.services.catalog.snapshots_taken == taken
     create(node, NewTopic("t"))
     pass_time(node, clock, 2_000)
-    assert node.catalog.snapshots_taken == taken + 1
+    assert node.services.catalog.snapshots_taken == taken + 1
 
 
 def test_a_snapshot_that_the_disk_refuses_does_no_harm() -> None:
@@ -58,21 +58,21 @@ def test_a_snapshot_that_the_disk_refuses_does_no_harm() -> None:
     files.fail("*", "*.checkpoint.tmp", errno.ENOSPC)
     create(node, NewTopic("t"))
     pass_time(node, clock, 2_000)
-    assert node.catalog.snapshots_taken == 0
-    assert node.metrics.chore("metadata snapshot").failures == 1
+    assert node.services.catalog.snapshots_taken == 0
+    assert node.services.metrics.chore("metadata snapshot").failures == 1
     create(node, NewTopic("u"))
     pass_time(node, clock, 2_000)
-    assert node.catalog.snapshots_taken == 1
+    assert node.services.catalog.snapshots_taken == 1
     node.stop()
     again, _, _ = start_node(files, clock)
-    assert set(again.catalog.topics) == {"t", "u"}
+    assert set(again.services.catalog.topics) == {"t", "u"}
 
 
 def test_the_segments_that_a_snapshot_replaces_are_removed_by_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each waits for a sync of its name, for which the broker's thread has no time."""
     node, files, clock = start_node(metadata_log_max_record_bytes_between_snapshots=1)
     in_worker = False
-    run, call = node.workers.run, files.call
+    run, call = node.services.workers.run, files.call
 
     def noting(work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
         def in_its_thread() -> object:
@@ -94,11 +94,11 @@ def test_the_segments_that_a_snapshot_replaces_are_removed_by_workers(monkeypatc
 
     for number in range(4):
         create(node, NewTopic(f"t{number}"))
-        monkeypatch.setattr(node.workers, "run", noting)
+        monkeypatch.setattr(node.services.workers, "run", noting)
         monkeypatch.setattr(files, "call", calling)
         pass_time(node, clock, 2_000)
         monkeypatch.undo()
-    assert node.catalog.snapshots_taken > 3
-    assert node.catalog.metadata_log.segments[0].base_offset > 0
+    assert node.services.catalog.snapshots_taken > 3
+    assert node.services.catalog.metadata_log.segments[0].base_offset > 0
     assert len(syncs) > 4
     assert all(syncs)

@@ -19,7 +19,7 @@ from ottla.broker.net.buffers import FIRST_BYTES, READ_BYTES
 from ottla.broker.net.connection import READS_ALONE, Connection
 from ottla.broker.net.connections import Connections
 from ottla.broker.net.held_bytes import HeldBytes
-from ottla.broker.requests.context import Peer
+from ottla.broker.peer import Peer
 from ottla.broker.runtime.answer_memory import AnswerMemory
 from ottla.broker.runtime.memory_reserve import MemoryReserve
 from ottla.broker.runtime.metrics import Metrics

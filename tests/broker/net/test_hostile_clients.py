@@ -16,7 +16,7 @@ from kit.transport import FakeTransport, feed
 from ottla.broker.net.buffers import ARENA_BYTES, FIRST_BYTES, POOL_BYTES, READ_BYTES
 from ottla.broker.net.connection import Connection
 from ottla.broker.net.connections import Connections
-from ottla.broker.requests.context import Peer
+from ottla.broker.peer import Peer
 from ottla.broker.runtime.answer_memory import AnswerMemory
 from ottla.broker.runtime.memory_reserve import MemoryReserve
 from ottla.broker.runtime.metrics import Metrics

@@ -37,7 +37,7 @@ def pieces_of(data: bytes, size_bytes: int) -> list[bytes]:
 
 
 def stored(client: Exchange) -> int:
-    partition = client.node.catalog.topics["t"].partitions[0]
+    partition = client.node.services.catalog.topics["t"].partitions[0]
     assert partition is not None
     return partition.log.log_end_offset
 
@@ -99,7 +99,7 @@ def test_large_frames_in_any_pieces_are_answered_as_if_each_had_come_alone(
     deliver(client, stream[position:])
     client.node.settle()
     assert client.transport.written == one_by_one.transport.written
-    assert client.node.metrics.request_counts == one_by_one.node.metrics.request_counts
+    assert client.node.services.metrics.request_counts == one_by_one.node.services.metrics.request_counts
     assert client.connections.buffers.owned_bytes == 0
     assert client.connection.partial_since_ms is None
 
@@ -188,7 +188,7 @@ def test_a_large_frame_does_not_wait_for_the_end_of_a_turn_that_others_have_begu
     client = client_of(make_node())
     other = Exchange(client.node, client)
     feed(other.connection, frames_of([("partition 1", 1)])[0])
-    assert client.node.turn.has_work
+    assert client.node.services.turn.has_work
     for end in (6, 8):
         feed(client.connection, large())
         assert stored(client) == end
@@ -261,7 +261,7 @@ def test_what_an_earlier_frame_has_left_in_the_buffer_is_not_taken_for_the_lengt
 
 def test_a_large_frame_waits_where_the_turn_has_been_long() -> None:
     client = client_of(make_node())
-    client.node.turn.is_long = True
+    client.node.services.turn.is_long = True
     feed(client.connection, large())
     assert stored(client) == 4
     client.node.settle()
@@ -271,9 +271,9 @@ def test_a_large_frame_waits_where_the_turn_has_been_long() -> None:
 def test_a_large_frame_waits_for_those_that_have_waited_for_longer() -> None:
     client = client_of(make_node())
     other = Exchange(client.node, client)
-    client.node.turn.is_long = True
+    client.node.services.turn.is_long = True
     feed(other.connection, frames_of([("plain", 1)])[0])
-    client.node.turn.is_long = False
+    client.node.services.turn.is_long = False
     feed(client.connection, large())
     client.node.settle()
     assert [answer.base_offset for answer in answers_of(other)] == [4]

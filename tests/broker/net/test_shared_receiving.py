@@ -105,7 +105,7 @@ class Clients:
             case 2:
                 self.arrive(client, 0)
             case 3:
-                self.node.turn.end()
+                self.node.services.turn.end()
             case 4:
                 self.node.settle()
             case 5:

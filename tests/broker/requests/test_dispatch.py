@@ -95,7 +95,7 @@ def test_versions_that_nobody_knows_are_counted_under_the_version_of_their_answe
     for version in (-1, 77, 78, 79, 32_767):
         client.send_frame(struct.pack(">hhih", 18, version, 5, -1) + b"\0")
     node.settle()
-    counts = {key: count for key, count in node.metrics.request_counts.items() if key[0] == "ApiVersions"}
+    counts = {key: count for key, count in node.services.metrics.request_counts.items() if key[0] == "ApiVersions"}
     assert counts == {("ApiVersions", 0, ErrorCode.UNSUPPORTED_VERSION): 5}, "clients would name the metrics' labels"
 
 
@@ -103,7 +103,7 @@ def test_a_bug_is_loud_and_the_client_is_told(node: Node, caplog: pytest.LogCapt
     def buggy(request: object, context: object) -> None:
         raise ZeroDivisionError("oops")
 
-    node.dispatcher = RequestDispatcher(node, {**HANDLERS, ApiKey.FETCH: buggy})
+    node.dispatcher = RequestDispatcher(node.services, {**HANDLERS, ApiKey.FETCH: buggy})
     client = Exchange(node)
     answer = client.ask(fetch_request("t", 0), 12)
     assert isinstance(answer, FetchResponse)
@@ -133,7 +133,7 @@ def test_a_refusal_from_a_handler_is_the_apis_own_response(node: Node) -> None:
     def refusing(request: object, context: object) -> None:
         raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
 
-    node.dispatcher = RequestDispatcher(node, {**HANDLERS, ApiKey.METADATA: refusing})
+    node.dispatcher = RequestDispatcher(node.services, {**HANDLERS, ApiKey.METADATA: refusing})
     answer = Exchange(node).ask(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]), 9)
     assert answer.topics[0].error_code == ErrorCode.BROKER_NOT_AVAILABLE  # type: ignore[attr-defined]
 
@@ -144,7 +144,7 @@ def test_the_words_of_a_refusal_do_not_begin_with_the_name_of_its_code(node: Nod
     def refusing(request: object, context: object) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "that cannot be")
 
-    node.dispatcher = RequestDispatcher(node, {**HANDLERS, ApiKey.DESCRIBE_CLUSTER: refusing})
+    node.dispatcher = RequestDispatcher(node.services, {**HANDLERS, ApiKey.DESCRIBE_CLUSTER: refusing})
     answer = Exchange(node).ask(DescribeClusterRequest(include_cluster_authorized_operations=False), 2)
     assert isinstance(answer, DescribeClusterResponse)
     assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, "that cannot be")
@@ -154,7 +154,7 @@ def produce_of(node: Node, version: int, records: bytes, partition: int = 0, ack
     request = produce_request("t", records, partition=partition, acks=acks)
     if version >= 13:
         request.topic_data[0].name = ""
-        request.topic_data[0].topic_id = node.catalog.topics["t"].id
+        request.topic_data[0].topic_id = node.services.catalog.topics["t"].id
     return request
 
 
@@ -183,7 +183,7 @@ def test_the_short_way_of_produce_answers_byte_for_byte_like_the_long_one(versio
             correlation_id = struct.unpack_from(">i", answer, 4)[0]
             assert correlation_id == number + 1
             given.append(answer[:8] + answer[24:] if version >= 13 else answer)  # the topic id differs
-        answers.append([a.replace(node.catalog.topics["t"].id.bytes, b"id") for a in given])
+        answers.append([a.replace(node.services.catalog.topics["t"].id.bytes, b"id") for a in given])
     assert len(answers[0]) == len(answers[1])
     if version < 13:
         assert answers[0] == answers[1]
@@ -217,7 +217,7 @@ def test_a_form_ends_with_its_topic(node: Node) -> None:
     client = Exchange(node)
     for _ in range(2):
         client.ask(produce_of(node, 9, batch()), 9)
-    node.catalog.delete_topics(["t"], lambda _: None)
+    node.services.catalog.delete_topics(["t"], lambda _: None)
     node.settle()
     gone = client.ask(produce_request("t", batch()), 9)
     assert isinstance(gone, ProduceResponse)

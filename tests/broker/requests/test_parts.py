@@ -155,7 +155,7 @@ def test_what_is_changed_in_parts_is_changed(monkeypatch: pytest.MonkeyPatch, li
     ]
     answer = ask(life, CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
     assert [(topic.name, topic.error_code) for topic in answer.topics] == [(f"t{number}", 0) for number in range(10)]
-    assert all(f"t{number}" in life.node.catalog.topics for number in range(10))
+    assert all(f"t{number}" in life.node.services.catalog.topics for number in range(10))
 
 
 def test_the_lists_that_are_split_are_there_and_so_are_those_of_the_answers() -> None:

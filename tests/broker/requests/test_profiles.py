@@ -141,7 +141,7 @@ def test_kafka_4_lists_the_versions_of_produce_that_it_refuses(name: str) -> Non
 
 
 def features(node: Node) -> tuple[dict[str, tuple[int, int]], dict[str, int], int]:
-    answer = versions(node, 4 if node.profile.release != "2.8" else 3)
+    answer = versions(node, 4 if node.services.profile.release != "2.8" else 3)
     return (
         {feature.name: (feature.min_version, feature.max_version) for feature in answer.supported_features},
         {feature.name: feature.max_version_level for feature in answer.finalized_features},

@@ -17,7 +17,7 @@ from ottla.protocol.api.metadata import MetadataRequest
 
 def scraped(node: Node) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Samples by (name, labels)."""
-    text = Exposition(node).render().decode()
+    text = Exposition(node.services, node.cleaner).render().decode()
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -47,13 +47,13 @@ def test_counters_of_a_deleted_topic_stay_in_the_totals_only() -> None:
 
 def test_a_scrape_shows_brokers_topics_requests_logs_and_chores() -> None:
     node, _, _ = start_node()
-    node.catalog.create_topics([NewTopic("orders", partitions=2)], lambda _: None)
+    node.services.catalog.create_topics([NewTopic("orders", partitions=2)], lambda _: None)
     node.settle()
-    node.metrics.topic("orders").messages_in += 7
-    node.metrics.topic("orders").bytes_in += 700
-    node.metrics.request("Produce", 9, 0, 250)
-    node.metrics.request("Produce", 9, 3, 250)
-    node.metrics.connections_opened += 2
+    node.services.metrics.topic("orders").messages_in += 7
+    node.services.metrics.topic("orders").bytes_in += 700
+    node.services.metrics.request("Produce", 9, 0, 250)
+    node.services.metrics.request("Produce", 9, 3, 250)
+    node.services.metrics.connections_opened += 2
     samples = scraped(node)
     assert samples["kafka_server_brokertopicmetrics_messagesin_total", ()] == 7
     assert samples["kafka_server_brokertopicmetrics_bytesin_by_topic_total", (("topic", "orders"),)] == 700
@@ -72,7 +72,7 @@ def test_a_scrape_shows_brokers_topics_requests_logs_and_chores() -> None:
 def test_buckets_are_cumulative() -> None:
     node, _, _ = start_node()
     for elapsed_us in (50, 200, 10**8):
-        node.metrics.request("Fetch", 4, 0, elapsed_us)
+        node.services.metrics.request("Fetch", 4, 0, elapsed_us)
     samples = scraped(node)
     name = "kafka_network_requestmetrics_totaltime_seconds_bucket"
     assert samples[name, (("le", "0.0001"), ("request", "Fetch"))] == 1
@@ -83,8 +83,8 @@ def test_buckets_are_cumulative() -> None:
 def test_totals_do_not_fall_when_a_topic_is_deleted() -> None:
     node, _, _ = start_node()
     ask(node, MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]), 9)
-    node.metrics.topic("t").messages_in += 5
-    node.catalog.delete_topics(["t"], lambda _: None)
+    node.services.metrics.topic("t").messages_in += 5
+    node.services.catalog.delete_topics(["t"], lambda _: None)
     node.settle()
     samples = scraped(node)
     assert samples["kafka_server_brokertopicmetrics_messagesin_total", ()] == 5
@@ -108,7 +108,7 @@ def test_a_scrape_shows_what_the_start_had_to_keep_aside() -> None:
     make_topic(node, "t")
     for _ in range(3):
         Exchange(node).ask(produce_request("t", batch(1)), 9)
-    log = node.catalog.topics["t"].partitions[0].log  # type: ignore[union-attr]
+    log = node.services.catalog.topics["t"].partitions[0].log  # type: ignore[union-attr]
     first = log.segments[0]
     first.file.pwritev([b"?"], first.size_bytes // 3 + 40)  # in the second of three batches
     first.file.fdatasync()
@@ -120,7 +120,7 @@ def test_a_scrape_shows_what_the_start_had_to_keep_aside() -> None:
 
 def test_a_scrape_shows_the_memory_of_answers() -> None:
     node, _, _ = start_node(ottla_connections_max_unsent_bytes=10 << 20)
-    memory = node.answer_memory
+    memory = node.services.answer_memory
     reservation = memory.reserve(4 << 20)
     assert reservation is not None
     leaves = memory.wait(8 << 20, lambda reservation: None)

@@ -58,7 +58,7 @@ def produced(node: Node, topic: str = "t", *, partition: int = 0, acks: int = -1
 
 
 def partition_of(node: Node, topic: str = "t", index: int = 0) -> Partition:
-    partition = node.catalog.partition(topic, index)
+    partition = node.services.catalog.partition(topic, index)
     assert partition is not None
     return partition
 
@@ -166,7 +166,7 @@ def test_topics_are_deleted_and_none_are_created_below_the_reserve() -> None:
     assert create(node, "u") == ErrorCode.KAFKA_STORAGE_ERROR
     answer = ask(node, DeleteTopicsRequest(topic_names=["t"], timeout_ms=30_000), 5)
     assert answer.responses[0].error_code == ErrorCode.NONE  # type: ignore[attr-defined]
-    assert "t" not in node.catalog.topics
+    assert "t" not in node.services.catalog.topics
     leave_free(node, files, clock, ALL)
     assert create(node, "u") == ErrorCode.NONE
 
@@ -246,12 +246,12 @@ def test_only_partitions_in_the_directory_that_is_short_of_room_refuse_and_new_o
     make_topic(node, "t", 4)
     leave_free(node, files, clock, RESERVE - 1, one)
     for index in range(4):
-        home = node.log_manager.directory_of("t", index)
+        home = node.services.log_manager.directory_of("t", index)
         assert home is not None
         refused = produced(node, partition=index) == ErrorCode.KAFKA_STORAGE_ERROR
         assert refused is (home.path == one)
     make_topic(node, "u", 3)
-    assert {node.log_manager.directory_of("u", index).path for index in range(3)} == {two}  # type: ignore[union-attr]
+    assert {node.services.log_manager.directory_of("u", index).path for index in range(3)} == {two}  # type: ignore[union-attr]
     leave_free(node, files, clock, ALL, one)
     assert {produced(node, partition=index) for index in range(4)} == {ErrorCode.NONE}
 
@@ -279,7 +279,7 @@ def test_a_stop_below_the_reserve_is_clean() -> None:
     leave_free(node, files, clock, 0)
     node.stop()
     again, _, _ = life(files, clock)
-    assert again.log_manager.was_clean
+    assert again.services.log_manager.was_clean
 
 
 def test_a_start_below_the_reserve_makes_the_directories_of_topics_that_were_promised() -> None:
@@ -344,14 +344,14 @@ def test_a_start_without_an_inode_serves_what_there_is_and_deletes_topics(caplog
     assert produced(node) == ErrorCode.NONE
     node.stop()
     files = files.successor()
-    epoch = node.catalog.node_epoch
+    epoch = node.services.catalog.node_epoch
     files.fail("open", "*/quorum-state.tmp", errno.ENOSPC, times=None)
     files.fail("open", "*.tmp", errno.ENOSPC, times=None)
     for _ in range(2):  # the second one has no quorum-state of the first
         again, _, _ = life(files, clock)
         assert partition_of(again).log.log_end_offset == 1
-        assert again.catalog.node_epoch > epoch
-        epoch = again.catalog.node_epoch
+        assert again.services.catalog.node_epoch > epoch
+        epoch = again.services.catalog.node_epoch
         files = files.crash(random.Random(1))
         files.fail("open", "*.tmp", errno.ENOSPC, times=None)
     assert "quorum-state stays as it is" in caplog.text
@@ -360,7 +360,7 @@ def test_a_start_without_an_inode_serves_what_there_is_and_deletes_topics(caplog
     files.heal()
     last.stop()
     after, _, _ = life(files.crash(random.Random(2)), clock)
-    assert after.log_manager.was_clean
+    assert after.services.log_manager.was_clean
 
 
 def test_a_start_without_an_inode_opens_a_log_whose_id_a_crash_left_blank(caplog: pytest.LogCaptureFixture) -> None:
@@ -383,21 +383,21 @@ def test_a_start_without_an_inode_opens_a_log_whose_id_a_crash_left_blank(caplog
 def test_what_is_free_and_the_reserve_are_in_the_metrics() -> None:
     node, files, clock = life()
     leave_free(node, files, clock, 123_456)
-    page = Exposition(node).render().decode()
+    page = Exposition(node.services, node.cleaner).render().decode()
     assert f'ottla_log_directory_free_bytes{{logDirectory="{DATA}"}} 123456.0' in page
     assert f'ottla_log_directory_reserve_bytes{{logDirectory="{DATA}"}} {float(RESERVE)}' in page
     assert f'ottla_log_directory_full{{logDirectory="{DATA}"}} 1.0' in page
     assert "ottla_log_directory_free_inodes{" not in page
     files.inodes[DATA] = (1000, 30)
     pass_time(node, clock, 1_000)
-    page = Exposition(node).render().decode()
+    page = Exposition(node.services, node.cleaner).render().decode()
     assert f'ottla_log_directory_free_inodes{{logDirectory="{DATA}"}} 30.0' in page
     assert f'ottla_log_directory_reserve_inodes{{logDirectory="{DATA}"}} 50.0' in page
 
 
 def test_below_the_reserve_the_broker_is_ready_for_whoever_reads_or_makes_room() -> None:
     node, files, clock = life()
-    ready = pages_of(node, lambda: True)["/readyz"]
+    ready = pages_of(node.services, node.cleaner, {}, lambda: True)["/readyz"]
     for free, status in ((ALL, "ready"), (0, "ready, but records are refused: no log directory has its reserve")):
         leave_free(node, files, clock, free)
         page = ready()

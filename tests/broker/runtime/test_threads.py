@@ -74,12 +74,12 @@ class Life:
             self.node.run_due()
             with suppress(Empty):
                 self.posted.get(timeout=0.01)()
-                self.node.turn.end()
+                self.node.services.turn.end()
             assert time.monotonic() < deadline, "somebody waits and nothing runs for it"
 
     def make_topic(self, name: str) -> None:
         done: list[object] = []
-        self.node.catalog.create_topics([NewTopic(name, 1)], done.append)
+        self.node.services.catalog.create_topics([NewTopic(name, 1)], done.append)
         self.wait_for(lambda: done)
 
     def produce(self, client: Exchange) -> ErrorCode:
@@ -98,7 +98,7 @@ class Life:
 
     def end_threads(self) -> None:
         """The threads of syncs and workers end, as if something had ended them."""
-        syncer, workers = self.node.syncer, self.node.workers
+        syncer, workers = self.node.services.syncer, self.node.services.workers
         assert isinstance(syncer, ThreadedSyncer)
         assert isinstance(workers, ThreadedWorkers)
         for thread, rounds in syncer._threads.values():
@@ -116,7 +116,7 @@ def life() -> Iterator[Life]:
     life.make_topic("t")
     yield life
     life.node.stop()
-    assert life.node.log_manager.directories[0].is_online
+    assert life.node.services.log_manager.directories[0].is_online
 
 
 def test_a_started_broker_needs_no_other_thread(life: Life, refusal: Refusal) -> None:
@@ -142,8 +142,8 @@ def test_a_sync_whose_thread_ended_is_done_without_one_and_a_thread_is_started_w
     assert "no thread can be started for sync data (can't start new thread)" in lines[0]
     assert "`ulimit -u`" in lines[0]
     assert lines[1] == "a thread could be started again: sync data"
-    assert isinstance(life.node.syncer, ThreadedSyncer)
-    assert all(thread.is_alive() for thread, _ in life.node.syncer._threads.values())
+    assert isinstance(life.node.services.syncer, ThreadedSyncer)
+    assert all(thread.is_alive() for thread, _ in life.node.services.syncer._threads.values())
 
 
 def test_work_is_done_without_a_thread_and_by_one_again_when_there_is_one(life: Life, refusal: Refusal) -> None:
@@ -153,7 +153,7 @@ def test_work_is_done_without_a_thread_and_by_one_again_when_there_is_one(life: 
     done: list[tuple[object, object]] = []
 
     def have_done() -> None:
-        life.node.workers.run(lambda: ran.append(threading.get_ident()), lambda *outcome: done.append(outcome))
+        life.node.services.workers.run(lambda: ran.append(threading.get_ident()), lambda *outcome: done.append(outcome))
 
     have_done()
     assert done == []  # not before the caller is done with what it does
@@ -169,7 +169,7 @@ def test_work_waits_for_the_threads_that_there_are(life: Life, refusal: Refusal)
     gate = threading.Event()
     done: list[object] = []
     for _ in range(6):
-        life.node.workers.run(lambda: gate.wait(DEADLINE_S), lambda *outcome: done.append(outcome))
+        life.node.services.workers.run(lambda: gate.wait(DEADLINE_S), lambda *outcome: done.append(outcome))
     assert refusal.count == 5
     gate.set()
     life.wait_for(lambda: len(done) == 6)
@@ -182,9 +182,9 @@ def test_whatever_work_raises_comes_to_who_waits(life: Life, error: BaseExceptio
         raise error
 
     done: list[tuple[object, object]] = []
-    life.node.workers.run(raising, lambda *outcome: done.append(outcome))
+    life.node.services.workers.run(raising, lambda *outcome: done.append(outcome))
     life.wait_for(lambda: done)
-    life.node.workers.run(lambda: 7, lambda *outcome: done.append(outcome))
+    life.node.services.workers.run(lambda: 7, lambda *outcome: done.append(outcome))
     life.wait_for(lambda: len(done) == 2)
     assert done == [(None, error), (7, None)]
 
@@ -200,7 +200,7 @@ def test_a_round_that_cannot_even_say_what_went_wrong_answers_and_counts_as_fail
         raise MemoryError
 
     monkeypatch.setattr(disk.LOG, "exception", failing)
-    log = life.node.catalog.topics["t"].partitions[0].log  # type: ignore[union-attr]
+    log = life.node.services.catalog.topics["t"].partitions[0].log  # type: ignore[union-attr]
     begin = type(log).begin_sync
 
     def with_bug(one: object) -> object:
@@ -211,7 +211,7 @@ def test_a_round_that_cannot_even_say_what_went_wrong_answers_and_counts_as_fail
 
     monkeypatch.setattr(type(log), "begin_sync", with_bug)
     assert life.produce(Exchange(life.node)) == ErrorCode.KAFKA_STORAGE_ERROR
-    assert life.node.log_manager.directories[0].is_offline
+    assert life.node.services.log_manager.directories[0].is_offline
     life.node.stop()
 
 
@@ -232,10 +232,10 @@ def test_a_completion_is_posted_until_there_is_room_for_it(monkeypatch: pytest.M
 def test_rounds_of_a_simulation_that_find_no_thread_are_answered_too() -> None:
     node, _, _ = start_node(ottla_acks_all="sync")
     make_topic(node, "t")
-    node.syncer.has_threads = False  # type: ignore[attr-defined]  # the queued one
+    node.services.syncer.has_threads = False  # type: ignore[attr-defined]  # the queued one
     client = Exchange(node)
     client.send(produce_request("t", batch()), 9)
-    node.turn.end()
+    node.services.turn.end()
     assert client.replies() == []
     node.settle()
     assert len(client.replies()) == 1
@@ -243,13 +243,13 @@ def test_rounds_of_a_simulation_that_find_no_thread_are_answered_too() -> None:
 
 def test_a_refused_start_leaves_the_mark_of_the_clean_stop(life: Life, refusal: Refusal) -> None:
     life.node.stop()
-    files = life.node.files
+    files = life.node.services.files
     refusal.is_on = True
     with pytest.raises(NoThread):
         Life(files)
     refusal.is_on = False
     again = Life(files)
-    assert again.node.log_manager.was_clean
+    assert again.node.services.log_manager.was_clean
     life.node = again.node
 
 
@@ -269,7 +269,7 @@ def test_logs_are_opened_by_the_threads_that_there_are(refusal: Refusal, allowed
     refusal.is_on, refusal.allowed = True, allowed
     again, _, _ = start_node(files, clock, log_dirs="/data,/more")
     assert refusal.count == 2 - allowed
-    assert all(again.catalog.partition("t", index) is not None for index in range(20))
+    assert all(again.services.catalog.partition("t", index) is not None for index in range(20))
 
 
 async def test_standard_input_without_a_thread_to_read_it_is_an_error_for_people(refusal: Refusal) -> None:

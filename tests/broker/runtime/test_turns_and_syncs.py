@@ -26,7 +26,7 @@ from ottla.storage.log.sync import SyncTicket
 
 def appends_of(node: Node, topic: str, index: int = 0) -> list[int]:
     """How many batches each append call to the partition's log takes from now on."""
-    log = node.catalog.topics[topic].partitions[index].log
+    log = node.services.catalog.topics[topic].partitions[index].log
     counts: list[int] = []
     original = log.append_batches
 
@@ -76,7 +76,7 @@ def test_the_batches_of_one_turn_reach_the_log_in_one_call(node: Node) -> None:
         for _ in range(5):
             client.send(produce_request("t", batch(2)), 9)
     assert counts == []
-    node.turn.end()
+    node.services.turn.end()
     assert counts == [20]
     offsets = [first(reply).base_offset for client in clients for _, reply in client.replies()]
     assert sorted(offsets) == list(range(0, 40, 2))
@@ -90,7 +90,7 @@ def test_whoever_looks_at_the_log_sees_what_was_produced_before_in_the_same_turn
     client.send(latest("t"), 7)
     client.send(produce_request("t", batch(3)), 9)
     client.send(fetch_request("t", 3), 12)
-    node.turn.end()
+    node.services.turn.end()
     replies = [reply for _, reply in client.replies()]
     assert counts == [1, 1]
     assert offset_of(replies[1]) == 3
@@ -105,7 +105,7 @@ def test_a_refused_batch_does_not_hold_up_the_others_of_its_turn(node: Node) -> 
     broken[-1] ^= 1
     for records in (batch(2), bytes(broken), batch(2)):
         client.send(produce_request("t", records), 9)
-    node.turn.end()
+    node.services.turn.end()
     results = [(first(reply).error_code, first(reply).base_offset) for _, reply in client.replies()]
     assert results == [(0, 0), (ErrorCode.CORRUPT_MESSAGE, -1), (0, 2)]
 
@@ -114,7 +114,7 @@ def test_acks_all_waits_for_the_sync_and_acks_1_does_not(synced_node: Node) -> N
     eager, careful = Exchange(synced_node), Exchange(synced_node)
     eager.send(produce_request("t", batch(), acks=1), 9)
     careful.send(produce_request("t", batch(), acks=-1), 9)
-    synced_node.turn.end()
+    synced_node.services.turn.end()
     assert first(eager.reply()).base_offset == 0
     assert careful.replies() == []
     synced_node.settle()
@@ -123,21 +123,21 @@ def test_acks_all_waits_for_the_sync_and_acks_1_does_not(synced_node: Node) -> N
 
 def test_one_sync_serves_everybody_who_waits(synced_node: Node) -> None:
     clients = [Exchange(synced_node) for _ in range(10)]
-    syncs = synced_node.metrics.syncs.count
+    syncs = synced_node.services.metrics.syncs.count
     for client in clients:
         client.send(produce_request("t", batch()), 9)
     synced_node.settle()
-    assert synced_node.metrics.syncs.count == syncs + 1
+    assert synced_node.services.metrics.syncs.count == syncs + 1
     assert sorted(first(client.reply()).base_offset for client in clients) == list(range(10))
 
 
 def test_what_is_not_synced_is_not_seen(synced_node: Node) -> None:
     client = Exchange(synced_node)
     client.send(produce_request("t", batch(5), acks=1), 9)
-    synced_node.turn.end()
+    synced_node.services.turn.end()
     client.replies()
     client.send(fetch_request("t", 0), 12)
-    synced_node.turn.end()
+    synced_node.services.turn.end()
     fetched = client.reply()
     assert isinstance(fetched, FetchResponse)
     assert (fetched.responses[0].partitions[0].high_watermark, len(fetched.responses[0].partitions[0].records)) == (
@@ -154,7 +154,7 @@ def test_latest_awaits_the_sync_of_the_log_end_it_saw(synced_node: Node) -> None
     client = Exchange(synced_node)
     client.send(produce_request("t", batch(5), acks=1), 9)
     client.send(latest("t"), 7)
-    synced_node.turn.end()
+    synced_node.services.turn.end()
     assert [correlation_id for correlation_id, _ in client.replies()] == [1]
     synced_node.settle()
     assert offset_of(client.reply()) == 5
@@ -164,7 +164,7 @@ def test_later_requests_start_behind_a_produce_that_waits_and_are_answered_after
     client = Exchange(synced_node)
     client.send(produce_request("t", batch()), 9)
     client.send(ApiVersionsRequest(), 0)
-    synced_node.turn.end()
+    synced_node.services.turn.end()
     assert client.replies() == []
     synced_node.settle()
     assert [correlation_id for correlation_id, _ in client.replies()] == [1, 2]
@@ -176,7 +176,7 @@ def test_a_sync_that_takes_too_long_times_out_the_request_and_not_the_record() -
     client = Exchange(node)
     client.send(produce_request("t", batch(), timeout_ms=1000), 9)
     client.send(produce_request("t", batch(), timeout_ms=5000), 9)
-    node.turn.end()
+    node.services.turn.end()
     clock.advance(999)
     node.run_due()
     assert client.replies() == []
@@ -194,14 +194,14 @@ def test_a_failed_sync_is_told_to_all_who_wait_and_is_never_tried_again() -> Non
     clients = [Exchange(node) for _ in range(2)]
     for index, client in enumerate(clients):
         client.send(produce_request("t", batch(), partition=index), 9)
-    node.turn.end()
+    node.services.turn.end()
     files.fail("fdatasync", "*t-0*", errno.EIO)
     node.settle()
     assert [first(client.reply()).error_code for client in clients] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
     files.heal()
     again = clients[0].ask(produce_request("t", batch()), 9)
     assert first(again).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert node.log_manager.directories[0].is_offline
+    assert node.services.log_manager.directories[0].is_offline
     fetched = clients[0].ask(fetch_request("t", 0), 12)
     assert isinstance(fetched, FetchResponse)
     assert fetched.responses[0].partitions[0].error_code == 0
@@ -218,7 +218,7 @@ def test_a_sync_that_cannot_begin_for_want_of_a_descriptor_is_waited_for(code: i
     lacking = files.fail("sync_directory", "*", code, times=None)
     client.send(produce_request("u", batch()), 9)
     client.send(produce_request("t", batch()), 9)
-    node.turn.end()
+    node.services.turn.end()
     node.settle()
     assert [first(reply).base_offset for _, reply in client.replies()] == [1]
     for _ in range(2):
@@ -226,7 +226,7 @@ def test_a_sync_that_cannot_begin_for_want_of_a_descriptor_is_waited_for(code: i
         node.run_due()
         node.settle()
     assert client.replies() == []
-    assert node.log_manager.directories[0].is_online
+    assert node.services.log_manager.directories[0].is_online
     files.heal(lacking)
     clock.advance(POSTPONED_MS)
     node.run_due()
@@ -241,7 +241,7 @@ def test_who_waits_for_a_sync_that_could_not_begin_is_served_by_the_next_round()
     make_topic(node, "t")
     clients = [Exchange(node) for _ in range(2)]
     clients[0].send(produce_request("t", batch()), 9)
-    node.turn.end()
+    node.services.turn.end()
     files.fail("sync_directory", "*", errno.EMFILE)
     node.settle()
     assert first(clients[1].ask(produce_request("t", batch()), 9)).base_offset == 1
@@ -253,16 +253,16 @@ def test_who_waits_for_a_sync_that_could_not_begin_hears_of_the_deletion_of_the_
     make_topic(node, "t")
     client = Exchange(node)
     client.send(produce_request("t", batch()), 9)
-    node.turn.end()
+    node.services.turn.end()
     files.fail("sync_directory", "*/t-0", errno.EMFILE, times=None)
     node.settle()
-    node.catalog.delete_topics(["t"], lambda _: None)
+    node.services.catalog.delete_topics(["t"], lambda _: None)
     node.settle()
     assert first(client.reply()).error_code != ErrorCode.NONE
     clock.advance(POSTPONED_MS)
     node.run_due()
     node.settle()
-    assert node.log_manager.directories[0].is_online
+    assert node.services.log_manager.directories[0].is_online
 
 
 @pytest.mark.parametrize("call", ["fdatasync", "sync_directory"])
@@ -272,11 +272,11 @@ def test_a_sync_that_failed_for_want_of_memory_is_a_failed_one(call: str) -> Non
     make_topic(node, "t")
     client = Exchange(node)
     client.send(produce_request("t", batch()), 9)
-    node.turn.end()
+    node.services.turn.end()
     files.fail(call, "*/t-0*", errno.ENOMEM)
     node.settle()
     assert first(client.reply()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert node.log_manager.directories[0].is_offline
+    assert node.services.log_manager.directories[0].is_offline
 
 
 def test_a_duplicate_is_answered_no_earlier_than_its_original(synced_node: Node) -> None:
@@ -284,7 +284,7 @@ def test_a_duplicate_is_answered_no_earlier_than_its_original(synced_node: Node)
     records = batch(producer_id=7, producer_epoch=0, base_sequence=0)
     client.send(produce_request("t", records), 9)
     client.send(produce_request("t", records), 9)
-    synced_node.turn.end()
+    synced_node.services.turn.end()
     assert client.replies() == []
     synced_node.settle()
     assert [first(reply).base_offset for _, reply in client.replies()] == [0, 0]
@@ -296,10 +296,10 @@ def test_flush_messages_holds_the_acknowledgement_until_the_sync() -> None:
     make_topic(node, "t", flush_messages="2")
     client = Exchange(node)
     client.send(produce_request("t", batch(), acks=1), 9)
-    node.turn.end()
+    node.services.turn.end()
     assert first(client.reply()).base_offset == 0
     client.send(produce_request("t", batch(), acks=1), 9)
-    node.turn.end()
+    node.services.turn.end()
     assert client.replies() == []
     node.settle()
     assert first(client.reply()).base_offset == 1
@@ -310,9 +310,9 @@ def test_flush_ms_syncs_after_its_time_and_nobody_waits_for_it() -> None:
     make_topic(node, "t", flush_ms="500")
     client = Exchange(node)
     client.send(produce_request("t", batch()), 9)
-    node.turn.end()
+    node.services.turn.end()
     assert first(client.reply()).base_offset == 0
-    log = node.catalog.topics["t"].partitions[0].log
+    log = node.services.catalog.topics["t"].partitions[0].log
     assert log.synced_offset == 0
     clock.advance(500)
     node.run_due()
@@ -325,8 +325,8 @@ def test_a_deleted_topic_answers_those_who_wait_on_it() -> None:
     make_topic(node, "t")
     producer, poller = Exchange(node), Exchange(node)
     poller.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
-    node.turn.end()
-    node.catalog.delete_topics(["t"], lambda _: None)
+    node.services.turn.end()
+    node.services.catalog.delete_topics(["t"], lambda _: None)
     node.settle()
     fetched = poller.reply()
     assert isinstance(fetched, FetchResponse)
@@ -342,7 +342,7 @@ def test_what_acks_all_promised_survives_the_loss_of_everything_unsynced() -> No
     for _ in range(5):
         assert first(client.ask(produce_request("t", batch(3)), 9)).error_code == 0
     client.send(produce_request("t", batch(3), acks=1), 9)
-    node.turn.end()
+    node.services.turn.end()
     after, _, _ = start_node(files.crash(random.Random(3)))
     end_offset = offset_of(Exchange(after).ask(latest("t"), 7))
     assert end_offset in (15, 18)
@@ -352,7 +352,7 @@ def test_a_bug_in_one_partitions_answers_keeps_no_other_batch_beyond_the_turn() 
     """Left behind, it would be appended from a receive buffer that holds somebody else's bytes by then."""
     node, _, _ = start_node()
     make_topic(node, "t", 2)
-    broken, sound = node.catalog.topics["t"].partitions
+    broken, sound = node.services.catalog.topics["t"].partitions
 
     class Broken:
         def appended(self, index: int, result: AppendResult) -> None:
@@ -375,7 +375,7 @@ def test_a_bug_in_one_logs_sync_leaves_nobody_of_the_round_without_an_answer(
     node, _, _ = start_node(ottla_acks_all="sync")
     make_topic(node, "t")
     make_topic(node, "u")
-    log = node.catalog.topics["t"].partitions[0].log  # type: ignore[union-attr]
+    log = node.services.catalog.topics["t"].partitions[0].log  # type: ignore[union-attr]
     begin = type(log).begin_sync
 
     def bug(*_: object) -> None:
@@ -393,7 +393,7 @@ def test_a_bug_in_one_logs_sync_leaves_nobody_of_the_round_without_an_answer(
     client = Exchange(node)
     client.send(produce_request("t", batch(1)), 9)
     client.send(produce_request("u", batch(1)), 9)
-    node.turn.end()
+    node.services.turn.end()
     node.settle()
     answers = [first(reply).error_code for _, reply in client.replies()]
     assert answers[0] == ErrorCode.KAFKA_STORAGE_ERROR
@@ -408,8 +408,8 @@ def test_requests_that_wait_leave_no_turn_open_which_would_seem_long_to_those_th
     producer.ask(produce_request("t", batch()), 9)
     for consumer in consumers:
         consumer.send(fetch_request("t", 1, max_wait_ms=60_000), 12)
-        if node.turn.has_work:  # as the loop does when it has read all sockets
-            node.turn.end()
+        if node.services.turn.has_work:  # as the loop does when it has read all sockets
+            node.services.turn.end()
         clock.advance(50)
     producer.send(produce_request("t", batch()), 9)
     assert not producer.transport.is_paused

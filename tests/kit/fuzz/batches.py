@@ -56,7 +56,7 @@ def _frame(request: Request, version: int, number: int) -> bytes:
 
 
 def _topic_id(life: Life, name: str) -> UUID:
-    return life.node.catalog.topics[name].id
+    return life.node.services.catalog.topics[name].id
 
 
 def _produce(chance: random.Random, life: Life, number: int, records: bytes | None) -> bytes:

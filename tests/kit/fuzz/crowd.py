@@ -11,22 +11,21 @@ from __future__ import annotations
 import gc
 import struct
 import tracemalloc
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from kit.clock import ManualClock
 from kit.exchange import batch, make_topic
 from kit.fuzz.watch import Finding, Watch
-from kit.nodes import partition_of, start_node
+from kit.nodes import partition_of, start_node_with
 from kit.transport import FakeTransport, feed
+from kit.workers import HeldWorkers
 
 from ottla.broker.net.connection import Connection
 from ottla.broker.net.connections import Connections
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.runtime.answer_memory import PATIENCE_MS
-from ottla.broker.runtime.workers import OneAtATime
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.headers import encode_request_header
@@ -39,34 +38,6 @@ BATCHES, RECORDS, VALUE = 8, 4, bytes(50_000)
 BYTES_PER_CONNECTION = 64 << 10
 BASE_BYTES = 4 * MIB
 TOPIC = "crowd"
-
-
-class HeldWorkers:
-    """Workers that finish nothing until they are asked to."""
-
-    def __init__(self) -> None:
-        self.jobs: deque[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = deque()
-
-    def begin(self) -> None:
-        """Nothing to make."""
-
-    def run(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        """Keep it."""
-        self.jobs.append((work, done))
-
-    def run_next(self) -> None:
-        """Do what came first."""
-        work, done = self.jobs.popleft()
-        try:
-            result = work()
-        except Exception as error:
-            done(None, error)
-        else:
-            done(result, None)
-
-    def close(self) -> None:
-        """Nothing is done any more."""
-        self.jobs.clear()
 
 
 class FullSocket(FakeTransport):
@@ -101,7 +72,9 @@ class Crowd:
 
     def __init__(self) -> None:
         self.clock: ManualClock
-        self.node, _, self.clock = start_node(
+        self.workers = HeldWorkers()
+        self.node, _, self.clock = start_node_with(
+            self.workers,
             ottla_acks_all="page-cache",
             ottla_connections_max_unsent_bytes=BOUND,
             ottla_batch_max_decompressed_bytes=MIB,
@@ -111,10 +84,8 @@ class Crowd:
         for _ in range(BATCHES):
             records = bytearray(batch(RECORDS, value=VALUE))
             partition.append([(memoryview(records), 9)], len(records), self.clock.wall_ms())
-        self.workers = HeldWorkers()
-        self.node.workers = self.workers
-        self.node.conversions = OneAtATime(self.workers)
-        self.connections = Connections(self.node, self.node.dispatcher)
+        self.workers.holds = True
+        self.connections = Connections(self.node.services, self.node.dispatcher)
         self.transports: list[FullSocket] = []
 
     def join(self, frame: bytes) -> FullSocket:
@@ -124,7 +95,7 @@ class Crowd:
         connection.connection_made(transport)
         self.transports.append(transport)
         feed(connection, frame)
-        self.node.turn.end()
+        self.node.services.turn.end()
         return transport
 
     def work(self) -> None:
@@ -132,12 +103,12 @@ class Crowd:
         for _ in range(100 * len(self.transports) + 100):
             if self.workers.jobs:
                 self.workers.run_next()
-            elif self.node.answer_memory.waiting:
+            elif self.node.services.answer_memory.waiting:
                 self.clock.advance(PATIENCE_MS)
                 self.node.run_due()
             else:
                 return
-            self.node.turn.end()
+            self.node.services.turn.end()
         raise Finding("a crowd's requests do not come to an end")
 
 
@@ -178,11 +149,11 @@ def peak_bytes(ask: Ask, count: int) -> int:
         for transport in crowd.transports:
             transport.abort()
         crowd.transports.clear()
-        crowd.node.turn.end()
+        crowd.node.services.turn.end()
         left = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    memory = crowd.node.answer_memory
+    memory = crowd.node.services.answer_memory
     most = BOUND + count * BYTES_PER_CONNECTION + BASE_BYTES
     if peak > most:
         raise Finding(f"{ask}: {count} connections take {peak} bytes, more than {most}")

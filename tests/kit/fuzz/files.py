@@ -369,7 +369,7 @@ def _serve(node: Node, clock: ManualClock) -> None:
     try:
         node.settle()
         pass_time(node, clock, 3_000)
-        for name, topic in list(node.catalog.topics.items()):
+        for name, topic in list(node.services.catalog.topics.items()):
             for index, partition in enumerate(topic.partitions):
                 if partition is not None:
                     _read(node, name, index, partition.log.log_start_offset)
@@ -377,10 +377,10 @@ def _serve(node: Node, clock: ManualClock) -> None:
         _ask(node, DescribeGroupsRequest(groups=[WITNESS, "g"]), 5)
         wanted = OffsetFetchRequest.OffsetFetchRequestTopic(name=WITNESS, partition_indexes=[0])
         _ask(node, OffsetFetchRequest(group_id=WITNESS, topics=[wanted]), 5)
-        Exposition(node).render()
-        for topic_name, topic in list(node.catalog.topics.items()):
+        Exposition(node.services, node.cleaner).render()
+        for topic_name, topic in list(node.services.catalog.topics.items()):
             for index in range(len(topic.partitions)):
-                explain(node, {"partition": f"{topic_name}-{index}"})
+                explain(node.services, node.cleaner, {"partition": f"{topic_name}-{index}"})
             node.cleaner.ask(topic_name)
         pass_time(node, clock, 15_000)
         pass_time(node, clock, 400_000, step_ms=100_000)

@@ -205,11 +205,11 @@ class Life:
         elif "wait_ms" in step:
             pass_time(self.node, self.clock, step["wait_ms"])
         elif step.get("clean"):
-            for topic in list(self.node.catalog.topics):
+            for topic in list(self.node.services.catalog.topics):
                 self.node.cleaner.ask(topic)
                 pass_time(self.node, self.clock, 3_000)
         elif "threads" in step:
-            self.node.syncer.has_threads = step["threads"]  # type: ignore[attr-defined]  # the queued one
+            self.node.services.syncer.has_threads = step["threads"]  # type: ignore[attr-defined]  # the queued one
             self._ask(_commit_of_the_witness(), 7)
         elif "restart" in step:
             self._restart(step["restart"])
@@ -329,9 +329,9 @@ class Life:
                 name,
                 [(each.log.log_end_offset, each.log.log_start_offset) for each in topic.partitions if each is not None],
             )
-            for name, topic in self.node.catalog.topics.items()
+            for name, topic in self.node.services.catalog.topics.items()
         ]
-        return (*ends, sorted(self.node.catalog.topics))
+        return (*ends, sorted(self.node.services.catalog.topics))
 
     # -- the broker
 
@@ -339,7 +339,7 @@ class Life:
         self.node, _, _ = start_node(
             self.files, self.clock, **{key.replace(".", "_"): v for key, v in self._config.items()}
         )
-        self.connections = Connections(self.node, self.node.dispatcher)
+        self.connections = Connections(self.node.services, self.node.dispatcher)
         self.node.settle()
 
     def _restart(self, how: str) -> None:
@@ -360,7 +360,7 @@ class Life:
     def _topics(self) -> dict[str, list[int]]:
         return {
             name: [-1 if each is None else each.log.log_end_offset for each in topic.partitions]
-            for name, topic in self.node.catalog.topics.items()
+            for name, topic in self.node.services.catalog.topics.items()
             if not topic.is_internal
         }
 

@@ -62,9 +62,9 @@ class Auditor:
 
         But for what a power cut left of a log that was never synced: its topic id may be lost, and its records not.
         """
-        for directory in self._node.log_manager.directories:
-            for name in self._node.files.list_directory(directory.path):
-                has_id = self._node.files.exists(directory.path / name / PARTITION_METADATA_FILE)
+        for directory in self._node.services.log_manager.directories:
+            for name in self._node.services.files.list_directory(directory.path):
+                has_id = self._node.services.files.exists(directory.path / name / PARTITION_METADATA_FILE)
                 if name.endswith(STRAY_DIRECTORY_SUFFIX) and has_id:
                     raise Violation(f"{name}: a start does not know of whose deletion it is a leftover")
 

@@ -60,7 +60,7 @@ def read_rot(node: Node, chance: random.Random) -> None:
 
 def _unseen(node: Node) -> list[_Batch]:
     found = []
-    for name, topic in sorted(node.catalog.topics.items()):
+    for name, topic in sorted(node.services.catalog.topics.items()):
         for index, partition in enumerate(topic.partitions):
             if partition is None or name.startswith("__"):
                 continue

@@ -336,7 +336,7 @@ class World:
         something: only what never came to the disk has to be made anew.
         """
         is_short = False
-        for name, found in self.node.catalog.topics.items():
+        for name, found in self.node.services.catalog.topics.items():
             for index, partition in enumerate(found.partitions):
                 if partition is not None:
                     continue
@@ -350,7 +350,7 @@ class World:
     def _meet(self, loss: Loss | None) -> None:
         """Connect all clients anew, and audit what the start has made of the disk."""
         self._needs_inodes = False
-        self._connections = Connections(self.node, self.node.dispatcher)
+        self._connections = Connections(self.node.services, self.node.dispatcher)
         self._lines = [Line(self.node, self._connections) for _ in range(FIRST_MEMBER_LINE + len(self._members))]
         for client in (*self._idempotent, *self._members, self._reader):
             client.reconnect()
@@ -412,13 +412,13 @@ class World:
         self._admin.delete_records(self._lines[ADMIN_LINE])
 
     def _end_turn(self) -> None:
-        self.node.turn.end()
+        self.node.services.turn.end()
 
     def _sync(self) -> None:
         """The disk finishes a sync, or all."""
-        self.node.turn.end()
+        self.node.services.turn.end()
         if self.chance.random() < 0.5:
-            self.node.syncer.run_one()  # type: ignore[attr-defined]  # a node without `post` has the queued one
+            self.node.services.syncer.run_one()  # type: ignore[attr-defined]  # a node without `post` has the queued one
         else:
             self.node.settle()
 
@@ -461,7 +461,7 @@ class World:
 
     def _thread_trouble(self) -> None:
         """The system gives no thread for syncs for a while, or gives them again."""
-        self.node.syncer.has_threads = not self.node.syncer.has_threads  # type: ignore[attr-defined]  # as in `_sync`
+        self.node.services.syncer.has_threads = not self.node.services.syncer.has_threads  # type: ignore[attr-defined]  # as in `_sync`
 
     # -- after each operation ---------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ BLANKS = [b"", bytes(4096)]
 
 
 def partition_of(node: Node) -> Partition:
-    partition = node.catalog.partition("t", 0)
+    partition = node.services.catalog.partition("t", 0)
     assert partition is not None
     return partition
 
@@ -40,8 +40,8 @@ def filled(files: SimulatedFiles, **keys: object) -> None:
     make_topic(node, "t")
     for _ in range(3):
         Exchange(node).ask(produce_request("t", batch(1)), 9)
-    node.log_manager.checkpoints.write_recovery_points()
-    node.log_manager.checkpoints.write_high_watermarks()
+    node.services.log_manager.checkpoints.write_recovery_points()
+    node.services.log_manager.checkpoints.write_high_watermarks()
     files.kill()
 
 

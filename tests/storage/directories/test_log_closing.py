@@ -116,14 +116,14 @@ def test_a_stop_that_is_given_up_loses_nothing_acknowledged_and_is_not_clean(
     for index in range(3):
         client.ask(produce_request("t", batch(2), partition=index), 9)
     if is_forced:
-        node.log_manager.closing.stop()
+        node.services.log_manager.closing.stop()
     with caplog.at_level(logging.WARNING):
         node.stop()
     (line,) = [record.getMessage() for record in caplog.records]
     reason = "somebody would wait" if is_forced else "ottla.shutdown.close.timeout.ms=0"
     assert line.startswith(f"4 of 4 logs are closed without a sync: that took longer than {reason}; nothing ackn")
     again, _, _ = start_node(files.crash(random.Random(1)), clock)
-    assert not again.log_manager.was_clean
+    assert not again.services.log_manager.was_clean
     assert [partition_of(again, "t", index).log.log_end_offset for index in range(3)] == [2, 2, 2]
 
 
@@ -136,12 +136,12 @@ def test_only_the_directory_of_what_is_left_is_unclean(monkeypatch: pytest.Monke
 
     def closing(log: Log) -> None:
         close(log)
-        if len(closed := [one for one in node.log_manager.logs.values() if one.error is not None]) == 2:
+        if len(closed := [one for one in node.services.log_manager.logs.values() if one.error is not None]) == 2:
             assert closed
-            node.log_manager.closing.stop()
+            node.services.log_manager.closing.stop()
 
     monkeypatch.setattr(Log, "close", closing)
     node.stop()
     again, _, _ = start_node(files, clock, log_dirs="/data,/more")
-    clean = {str(one.path): one.was_clean for one in again.log_manager.directories}
+    clean = {str(one.path): one.was_clean for one in again.services.log_manager.directories}
     assert sorted(clean.values()) == [False, True]

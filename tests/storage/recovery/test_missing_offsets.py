@@ -126,7 +126,7 @@ def test_a_first_batch_that_says_a_later_offset_than_its_segment_is_damage_where
     again = open_test_log(files.kill(), was_clean=False, high_watermark=2)
     assert again.recovery.gap == (0, 2)
     (aside,) = again.recovery.kept_aside
-    assert again.files.read_bytes(DIRECTORY / aside) == spoilt
+    assert again.services.files.read_bytes(DIRECTORY / aside) == spoilt
 
 
 def test_what_the_cleaner_took_is_no_loss_at_any_recovery_point_that_it_leaves() -> None:
@@ -237,7 +237,7 @@ def left_by_kafka() -> tuple[SimulatedFiles, ManualClock, list[int]]:
 
 
 def offsets_in(node: Node) -> list[int]:
-    partition = node.catalog.partition("t", 0)
+    partition = node.services.catalog.partition("t", 0)
     assert partition is not None
     return [record.offset for record in records_of(partition.log)]
 

@@ -56,7 +56,7 @@ def started(files: SimulatedFiles) -> Node:
 
 
 def served(node: Node) -> dict[int, bytes | None]:
-    log = node.log_manager.get("orders", 0)
+    log = node.services.log_manager.get("orders", 0)
     assert log is not None
     return stored(log)
 
@@ -196,7 +196,7 @@ def test_what_was_configured_before_the_damage_is_kept_and_lost_configurations_k
     told = [line for path, line in repair(files) if path == METADATA]
     assert any("topic orders: its configuration is lost; retention.ms=-1" in line for line in told)
     node = started(files)
-    topic = node.catalog.topics.get("orders")
+    topic = node.services.catalog.topics.get("orders")
     assert topic is not None
     assert topic.overrides == {"retention.ms": "-1", "retention.bytes": "-1"}
     node.stop()
@@ -205,7 +205,7 @@ def test_what_was_configured_before_the_damage_is_kept_and_lost_configurations_k
 def test_a_rebuilt_metadata_log_keeps_the_topic_id_and_the_old_one_beside_it() -> None:
     files = left_behind()
     node = started(files)
-    before = node.catalog.topics.get("orders")
+    before = node.services.catalog.topics.get("orders")
     assert before is not None
     node.stop()
     metadata_damage(files)
@@ -213,7 +213,7 @@ def test_a_rebuilt_metadata_log_keeps_the_topic_id_and_the_old_one_beside_it() -
     assert any(name.startswith(METADATA_DIRECTORY) and name.endswith("-stray") for name in files.list_directory(DATA))
     assert not files.exists(DATA / REBUILT)
     node = started(files)
-    after = node.catalog.topics.get("orders")
+    after = node.services.catalog.topics.get("orders")
     assert after is not None
     assert after.id == before.id
     node.stop()
@@ -224,14 +224,14 @@ def test_producer_ids_are_not_given_out_twice_after_a_rebuild() -> None:
     metadata_without_a_byte(files)
     repair(files)
     node = started(files)
-    assert node.catalog.image.next_producer_id > 77
+    assert node.services.catalog.image.next_producer_id > 77
     node.stop()
 
 
 def test_a_second_log_directory_is_not_given_a_metadata_log_unless_a_person_wants_that() -> None:
     other = Path("/other")
     node, files, _ = start_node(log_dirs=f"{DATA},{other}")
-    node.catalog.create_topics([NewTopic("orders", partitions=4)], lambda outcomes: None)
+    node.services.catalog.create_topics([NewTopic("orders", partitions=4)], lambda outcomes: None)
     node.settle()
     node.stop()
     questions: list[str] = []
@@ -259,7 +259,7 @@ def test_a_second_log_directory_is_not_given_a_metadata_log_unless_a_person_want
 def test_partitions_in_other_log_directories_are_found_where_they_are_named() -> None:
     other = Path("/other")
     node, files, _ = start_node(log_dirs=f"{DATA},{other}")
-    node.catalog.create_topics([NewTopic("orders", partitions=4)], lambda outcomes: None)
+    node.services.catalog.create_topics([NewTopic("orders", partitions=4)], lambda outcomes: None)
     node.settle()
     node.stop()
     homes = [sum(name.startswith("orders-") for name in files.list_directory(place)) for place in (DATA, other)]
@@ -269,7 +269,7 @@ def test_partitions_in_other_log_directories_are_found_where_they_are_named() ->
     told = list(Repair(files, DATA, LATER_MS, None, metadata, lambda question: True).run())
     assert any("/data, /other" in line for _, line in told)
     node, _, _ = start_node(files, log_dirs=f"{DATA},{other}")
-    assert len(node.catalog.topics["orders"].partitions) == 4
+    assert len(node.services.catalog.topics["orders"].partitions) == 4
     assert not any(name.endswith("-stray") and name.startswith("orders") for name in files.list_directory(other))
     node.stop()
 
@@ -279,7 +279,7 @@ def test_a_start_takes_a_directory_whose_topic_id_has_a_flipped_bit() -> None:
     before = files.read_bytes(PLACE / layout.PARTITION_METADATA_FILE)
     flipped_identity(files)
     node, _, _ = start_node(files, **KEYS)
-    log = node.log_manager.get("orders", 0)
+    log = node.services.log_manager.get("orders", 0)
     assert log is not None
     assert stored(log) == ALL
     assert files.read_bytes(PLACE / layout.PARTITION_METADATA_FILE) == before
@@ -387,14 +387,14 @@ def test_what_a_crash_left_of_a_deleted_topic_is_no_topic_after_a_repair() -> No
     """Its removal can be read before the damage; its directory was not renamed yet."""
     files = left_behind()
     node = started(files)
-    node.catalog.create_topics([NewTopic("gone")], lambda _: None)
+    node.services.catalog.create_topics([NewTopic("gone")], lambda _: None)
     node.settle()
-    topic_id = node.catalog.topics["gone"].id
-    node.catalog.delete_topics(["gone"], lambda _: None)
+    topic_id = node.services.catalog.topics["gone"].id
+    node.services.catalog.delete_topics(["gone"], lambda _: None)
     node.settle()
-    node.catalog.create_topics([NewTopic("last")], lambda _: None)
+    node.services.catalog.create_topics([NewTopic("last")], lambda _: None)
     node.settle()
-    node.log_manager.checkpoints.write_recovery_points()
+    node.services.log_manager.checkpoints.write_recovery_points()
     files = files.kill()
     files.make_directory(DATA / "gone-0")
     write_partition_metadata(files, DATA / "gone-0", topic_id)
@@ -404,7 +404,7 @@ def test_what_a_crash_left_of_a_deleted_topic_is_no_topic_after_a_repair() -> No
     told = [line for _, line in repair(files)]
     assert "gone-0: its topic was deleted; the next start removes it" in told
     node = started(files)
-    assert set(node.catalog.topics) == {"orders", "last"}
+    assert set(node.services.catalog.topics) == {"orders", "last"}
     assert [name for name in files.list_directory(DATA) if name.startswith(("gone", "last")) or "orders" in name] == [
         "last-0",
         "orders-0",

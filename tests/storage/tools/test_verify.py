@@ -191,7 +191,7 @@ def test_offsets_that_a_power_cut_took_are_unsure_in_a_compacted_topic_too() -> 
     assert found.severity is Severity.UNSURE
     assert "are missing, beyond all that was cleaned" in found.problem
     node, _, _ = start_node(files)
-    log = node.log_manager.get("orders", 0)
+    log = node.services.log_manager.get("orders", 0)
     assert log is not None
     assert log.log_end_offset == second.offset == found.offset
 
@@ -467,7 +467,7 @@ def test_a_partition_whose_folder_is_gone_is_a_note_where_nobody_knows_of_record
 
 def test_a_partition_that_the_metadata_has_in_another_directory_is_not_missed() -> None:
     node, files, _ = start_node(log_dirs="/data,/data2")
-    node.catalog.create_topics([NewTopic("orders", 2)], lambda outcomes: None)
+    node.services.catalog.create_topics([NewTopic("orders", 2)], lambda outcomes: None)
     node.settle()
     node.stop()
     assert findings(files) == []
@@ -486,10 +486,10 @@ def test_a_folder_that_the_metadata_does_not_know_is_a_note_that_says_what_becom
 
 def test_what_a_crash_left_of_a_deleted_topic_is_a_note_that_says_what_becomes_of_it() -> None:
     node, files, _ = start_node()
-    node.catalog.create_topics([NewTopic("gone")], lambda outcomes: None)
+    node.services.catalog.create_topics([NewTopic("gone")], lambda outcomes: None)
     node.settle()
-    topic_id = node.catalog.topics["gone"].id
-    node.catalog.delete_topics(["gone"], lambda outcomes: None)
+    topic_id = node.services.catalog.topics["gone"].id
+    node.services.catalog.delete_topics(["gone"], lambda outcomes: None)
     node.settle()
     files = files.kill()
     files.make_directory(DATA / "gone-0")
@@ -504,7 +504,7 @@ def test_the_records_of_a_stray_are_served_where_it_takes_the_place_of_a_new_par
     files = left_behind()
     copy_folder(files, PLACE, DATA / "other-0")
     node, _, _ = start_node(files)
-    node.catalog.create_topics([NewTopic("other")], lambda outcomes: None)
+    node.services.catalog.create_topics([NewTopic("other")], lambda outcomes: None)
     node.settle()
     node.stop()
     (stray,) = [name for name in files.list_directory(DATA) if name.endswith("-stray")]
@@ -512,7 +512,7 @@ def test_the_records_of_a_stray_are_served_where_it_takes_the_place_of_a_new_par
     copy_folder(files, DATA / stray, DATA / "other-0")
     files.unlink(DATA / "other-0" / "partition.metadata")
     node, _, _ = start_node(files)
-    log = node.log_manager.get("other", 0)
+    log = node.services.log_manager.get("other", 0)
     assert log is not None
     assert sorted(stored(log)) == list(range(BATCHES * 3))
 
@@ -520,11 +520,11 @@ def test_the_records_of_a_stray_are_served_where_it_takes_the_place_of_a_new_par
 def test_topics_that_a_running_broker_makes_and_deletes_meanwhile_are_no_damage() -> None:
     files = left_behind()
     node, _, _ = start_node(files)
-    node.catalog.create_topics([NewTopic("doomed")], lambda outcomes: None)
+    node.services.catalog.create_topics([NewTopic("doomed")], lambda outcomes: None)
     node.settle()
     verification = Verification(files, DATA)
-    node.catalog.delete_topics(["doomed"], lambda outcomes: None)
-    node.catalog.create_topics([NewTopic("young")], lambda outcomes: None)
+    node.services.catalog.delete_topics(["doomed"], lambda outcomes: None)
+    node.services.catalog.create_topics([NewTopic("young")], lambda outcomes: None)
     node.settle()
     assert verification.size_bytes() > 0
     found = [one for one in verification.run() if one.path.name in ("doomed-0", "young-0")]
@@ -547,7 +547,7 @@ def test_a_log_whose_first_segment_was_taken_away_is_damage_after_a_clean_stop()
 @pytest.mark.parametrize("has_retention", [False, True])
 def test_a_log_whose_first_records_were_deleted_is_sound(has_retention: bool) -> None:
     node, files, _ = start_node(left_behind(), log_segment_bytes=1024)
-    log = node.log_manager.get("orders", 0)
+    log = node.services.log_manager.get("orders", 0)
     assert log is not None
     log.delete_records(20)
     if has_retention:

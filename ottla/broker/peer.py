@@ -1,21 +1,29 @@
-"""What a handler may know of the request besides its body.
+"""The other end of a connection, as far as a request's handling may know it: no transport, and nothing to wait for.
 
-Handlers get one `Context`; through it they reach the node. They never see a transport: `Peer` is the part of a
-connection that a handler may look at, and it can be built in a test from nothing.
+It can be built in a test from nothing. What a connection lends to its requests is named here by what they may do with
+it (`ReceivedBytes`), so that this file knows nothing of `net`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ottla.broker.fast.fetch_path import FetchForms
     from ottla.broker.fast.produce_path import ProduceForms
-    from ottla.broker.net.buffers import ReceiveBuffers
-    from ottla.broker.node import Node
     from ottla.broker.runtime.answer_memory import Reservation
+
+
+class ReceivedBytes(Protocol):
+    """The count of what is kept of requests beyond their turn (`queued.max.request.bytes`)."""
+
+    def note_copied(self, size_bytes: int) -> None:
+        """So much of a request was copied, and is kept."""
+
+    def drop_copied(self, size_bytes: int) -> None:
+        """It is not kept any more."""
 
 
 def _ignore(reason: str) -> None:
@@ -46,7 +54,7 @@ class Peer:
     produce_forms: ProduceForms | None = None
     fetch_forms: FetchForms | None = None
     close: Callable[[str], None] = field(default=_ignore, repr=False)
-    received: ReceiveBuffers | None = field(default=None, repr=False)
+    received: ReceivedBytes | None = field(default=None, repr=False)
     hold: Callable[[Reservation], None] | None = field(default=None, repr=False)
     on_end: Callable[[], None] | None = field(default=None, repr=False)
 
@@ -58,28 +66,3 @@ class Peer:
         on_end, self.on_end = self.on_end, None
         if on_end is not None:
             on_end()
-
-
-class Context:
-    """One request's surroundings: version, client id, connection, node, and the wall time at which it started."""
-
-    __slots__ = ("api_key", "api_version", "client_id", "connection", "correlation_id", "node", "now_ms")
-
-    def __init__(
-        self,
-        node: Node,
-        api_key: int,
-        api_version: int,
-        *,
-        client_id: str | None = None,
-        correlation_id: int = 0,
-        connection: Peer | None = None,
-        now_ms: int | None = None,
-    ) -> None:
-        self.node = node
-        self.api_key = api_key
-        self.api_version = api_version
-        self.client_id = client_id
-        self.correlation_id = correlation_id
-        self.connection = Peer() if connection is None else connection
-        self.now_ms = node.clock.wall_ms() if now_ms is None else now_ms

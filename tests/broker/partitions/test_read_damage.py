@@ -92,7 +92,7 @@ class Consumer:
         ]
         topic = FetchRequest.FetchTopic(topic="t", partitions=wanted)
         if self.version >= 13:
-            topic.topic_id = self.node.catalog.topics["t"].id
+            topic.topic_id = self.node.services.catalog.topics["t"].id
         request = FetchRequest(
             session_id=self.session_id,
             session_epoch=self.epoch,
@@ -197,7 +197,7 @@ def test_damage_has_one_line_a_minute_and_partition_and_each_answer_counts(
     setting.clock.advance(1)
     ask_all(Exchange(node), "t", HIT, version)
     assert len(damage_lines(caplog)) == 2
-    text = Exposition(node).render().decode()
+    text = Exposition(node.services, node.cleaner).render().decode()
     samples = {
         (sample.name, sample.labels.get("partition")): sample.value
         for family in text_string_to_metric_families(text)

@@ -1,0 +1,61 @@
+"""What a handler may know of a request besides its body: the request's `Context`, and through it the broker.
+
+Handlers never see a transport, only the `Peer` (`peer.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.broker.peer import Peer
+from ottla.broker.services import Services
+
+if TYPE_CHECKING:
+    from ottla.broker.fetch.fetch_sessions import FetchSessions
+    from ottla.broker.groups.coordinator import GroupCoordinator
+    from ottla.broker.requests.dispatch import AdvertisedApi
+    from ottla.broker.requests.profiles import Profile
+    from ottla.broker.runtime.on_demand import OnDemand
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ApiServices(Services):
+    """The broker's services as handlers, pages and figures reach them: with what stands on the services themselves.
+
+    Attributes:
+        fetch_sessions: what consumers fetch, remembered between their requests.
+        groups: the group coordinator, made when first asked for: its code is a fifth of what a start would import.
+        profile: whose versions of the APIs are shown to clients.
+        advertised_apis: what ApiVersions answers, in the profile's versions.
+    """
+
+    fetch_sessions: FetchSessions
+    groups: OnDemand[GroupCoordinator]
+    profile: Profile
+    advertised_apis: list[AdvertisedApi]
+
+
+class Context:
+    """One request's surroundings: version, client id, connection, services, and the wall time at which it started."""
+
+    __slots__ = ("api_key", "api_version", "client_id", "connection", "correlation_id", "now_ms", "services")
+
+    def __init__(
+        self,
+        services: ApiServices,
+        api_key: int,
+        api_version: int,
+        *,
+        client_id: str | None = None,
+        correlation_id: int = 0,
+        connection: Peer | None = None,
+        now_ms: int | None = None,
+    ) -> None:
+        self.services = services
+        self.api_key = api_key
+        self.api_version = api_version
+        self.client_id = client_id
+        self.correlation_id = correlation_id
+        self.connection = Peer() if connection is None else connection
+        self.now_ms = services.clock.wall_ms() if now_ms is None else now_ms

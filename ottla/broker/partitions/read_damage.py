@@ -1,0 +1,45 @@
+"""What a reader met on the disk: reads that failed, and damage.
+
+Damage is counted for each answer and logged once a minute for each partition: a consumer that is refused asks again and
+again, and so does each of its group. Called on the broker's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from ottla.storage.files.disk_errors import level_of
+
+if TYPE_CHECKING:
+    from ottla.broker.partitions.partition import Partition
+    from ottla.broker.runtime.metrics import Metrics
+    from ottla.protocol.errors import KafkaError
+
+LOG = logging.getLogger("ottla.partition")
+LINE_INTERVAL_MS: Final = 60_000
+
+
+def note_damage(metrics: Metrics, now_ms: int, partition: Partition, wanted: str, error: KafkaError) -> None:
+    """What was `wanted` (`offset 5`) is answered CORRUPT_MESSAGE: `error` says where the damage is.
+
+    `now_ms` is of the monotonic clock.
+    """
+    metrics.corrupt_reads += 1
+    partition.corrupt_reads += 1
+    if now_ms < partition.next_damage_line_ms:
+        return
+    partition.next_damage_line_ms = now_ms + LINE_INTERVAL_MS
+    LOG.error(
+        "%s-%d: damaged: a read of %s is answered CORRUPT_MESSAGE (%s). What lies before it is served, and consumers"
+        " may seek behind it; `ottla log verify`, while the broker is stopped, says what can be mended",
+        partition.topic,
+        partition.index,
+        wanted,
+        error.message,
+    )
+
+
+def note_read_error(partition: Partition, error: OSError) -> None:
+    """The disk failed a read: log it. The directory stays as it is, because reads go on where they can."""
+    LOG.log(level_of(error), "%s-%d: reading failed: %s", partition.topic, partition.index, error)
