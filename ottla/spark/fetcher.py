@@ -18,21 +18,24 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
+from ottla.client_core.versions import ANY_VERSION
 from ottla.protocol.api import ApiKey
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.errors import CorruptBatch
 from ottla.spark.batches import AbortedTransaction, Chunk, Survey, survey
 from ottla.spark.cluster import Cluster, Leader, Retriable
+from ottla.spark.connection import buffer_of
 from ottla.spark.errors import BrokerUnavailable, DataLoss, ProtocolFailure
 from ottla.spark.planner import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ottla.client_core.exchange import Answer
     from ottla.protocol.types import Buffer
     from ottla.spark.client_options import ClientSettings
-    from ottla.spark.connection import Connection, Received
+    from ottla.spark.connection import Connection
     from ottla.spark.planner import OffsetRange
 
 logger = logging.getLogger(__name__)
@@ -145,7 +148,9 @@ class RangeFetcher:
         return self._cluster.connection(self._leader.address)
 
     def _ask(self, connection: Connection) -> None:
-        version = connection.version(ApiKey.FETCH, at_most=None if self._wanted.topic_id.int else _TOPIC_IDS_SINCE - 1)
+        version = connection.version(
+            ApiKey.FETCH, at_most=ANY_VERSION if self._wanted.topic_id.int else _TOPIC_IDS_SINCE - 1
+        )
         partition = FetchRequest.FetchPartition(
             partition=self._wanted.partition,
             fetch_offset=self._position,
@@ -257,10 +262,11 @@ class RangeFetcher:
         raise BrokerUnavailable(f"{waited}: {problem}") from None
 
 
-def _chunk(received: Received, records: Buffer | None) -> Chunk:
+def _chunk(answer: Answer[bool], records: Buffer | None) -> Chunk:
     """Return where the records lie in the response's own buffer, which goes on behind them."""
+    buffer = buffer_of(answer)
     if not records:
-        return Chunk(received.buffer, 0, 0)
+        return Chunk(buffer, 0, 0)
     view = np.frombuffer(records, np.uint8)
-    start = view.ctypes.data - received.buffer.ctypes.data
-    return Chunk(received.buffer, start, start + len(view))
+    start = view.ctypes.data - buffer.ctypes.data
+    return Chunk(buffer, start, start + len(view))

@@ -62,6 +62,8 @@ class ScriptedBroker:
             ApiKey.FETCH: self.fetch,
         }
         self.requests: list[tuple[ApiKey, int, Request]] = []
+        self.answers_another_request_by = 0
+        """Added to the correlation id of every answer."""
         self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
         self._peers: list[socket.socket] = []
@@ -206,6 +208,7 @@ class ScriptedBroker:
 
     def _answer(self, peer: socket.socket, data: bytes) -> bool:
         header, body = decode_request_header(data)
+        correlation_id = header.correlation_id + self.answers_another_request_by
         api_key = ApiKey(header.api_key)
         request = decode(REGISTRY[api_key].request, data, header.api_version, body)
         self.requests.append((api_key, header.api_version, request))
@@ -213,9 +216,9 @@ class ScriptedBroker:
         if answer is None:
             return False
         if isinstance(answer, bytes):
-            content = struct.pack(">i", header.correlation_id) + answer
+            content = struct.pack(">i", correlation_id) + answer
         else:
-            head = response_header(api_key, header.api_version, header.correlation_id)
+            head = response_header(api_key, header.api_version, correlation_id)
             content = head + encode(answer, header.api_version)
         peer.sendall(struct.pack(">i", len(content)) + content)
         return True

@@ -430,9 +430,9 @@ def test_an_answer_to_another_request_is_refused(broker: ScriptedBroker) -> None
     ) as c:
         from ottla.protocol.api.metadata import MetadataRequest
 
+        broker.answers_another_request_by = 98
         c.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
-        c._in_flight[0] = c._in_flight[0]._replace(correlation_id=99)
-        with pytest.raises(ProtocolFailure, match="answered request 1, not 99"):
+        with pytest.raises(ProtocolFailure, match="answered request 99, not 1"):
             c.receive()
 
 

@@ -1,0 +1,194 @@
+"""A connection as a state machine over bytes: requests become bytes to send, received bytes become answers.
+
+`begin` starts the handshake, whose requests appear in `bytes_to_send` like all others. When it is done `is_ready` is
+true, and `send` takes requests: each gets a correlation id and a deadline and is in flight until its answer comes, the
+driver calls `end`, or `overdue` shows that it waited too long. Answers are matched by correlation id; a broker answers
+in the order of the requests, and `in_order` insists on it.
+
+What breaks the protocol raises MalformedMessage: a frame of an impossible size, an answer to no request, a body that
+cannot be decoded. Nothing behind it can be trusted, so the driver then ends the connection: `end` returns the requests
+in flight, of which nobody knows whether the broker has acted on them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from ottla.protocol.api import ApiKey
+from ottla.protocol.errors import ErrorCode, MalformedMessage
+from ottla.protocol.framing import frame
+from ottla.protocol.headers import decode_response_header, encode_request_header
+from ottla.protocol.message import Request, Response, decode, encode_buffers
+
+if TYPE_CHECKING:
+    from ottla.client_core.frames import FrameReader
+    from ottla.client_core.handshake import Handshake, Question, Versions
+    from ottla.protocol.types import Buffer
+
+MAX_CORRELATION_ID = 2**31 - 1
+_CORRELATION_ID = struct.Struct(">i")
+_ERROR_CODE = struct.Struct(">h")
+
+C = TypeVar("C")
+R = TypeVar("R", bound=Response)
+
+
+class InFlight(Generic[C]):
+    """A request whose answer is due. `context` is the driver's own, None for a request of the handshake."""
+
+    __slots__ = ("api_key", "context", "correlation_id", "deadline", "sent_at", "version")
+
+    def __init__(
+        self, api_key: int, version: int, correlation_id: int, sent_at: float, deadline: float, context: C | None
+    ) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.sent_at = sent_at
+        self.deadline = deadline
+        self.context = context
+
+
+class Answer(NamedTuple, Generic[C]):
+    """The bytes that answer a request. `data` is the whole frame, and the frame reader's buffer is behind it."""
+
+    request: InFlight[C]
+    data: Buffer
+    body_position: int
+
+    def decode(self, response: type[R]) -> R:
+        """Return the message; its records are views of `data`. Raises MalformedMessage."""
+        version = self.request.version
+        if self.request.api_key == ApiKey.API_VERSIONS and len(self.data) >= self.body_position + 2:
+            # A broker that does not know the version answers in version 0; the code comes first in each (KIP-511).
+            (code,) = _ERROR_CODE.unpack_from(self.data, self.body_position)
+            version = 0 if code == ErrorCode.UNSUPPORTED_VERSION else version
+        return decode(response, self.data, version, self.body_position)
+
+
+class Exchange(Generic[C]):
+    """See the module. `frames` reads what the broker sends; the handshake's requests may each take a while."""
+
+    def __init__(
+        self,
+        client_id: str,
+        frames: FrameReader,
+        handshake: Handshake,
+        *,
+        handshake_timeout_s: float,
+        in_order: bool = False,
+    ) -> None:
+        self.is_ready = False
+        """Whether the handshake is done."""
+        self.versions: Versions = {}
+        """What the broker takes, once it is known."""
+        self.in_flight: dict[int, InFlight[C]] = {}
+        """The requests whose answers are due, by correlation id, oldest first."""
+        self._client_id = client_id
+        self._frames = frames
+        self._handshake = handshake
+        self._handshake_timeout_s = handshake_timeout_s
+        self._question: Question | None = None
+        self._in_order = in_order
+        self._next_correlation_id = 0
+        self._outgoing: list[Buffer] = []
+
+    # Out --------------------------------------------------------------------------------------------------------
+
+    def begin(self, now: float) -> None:
+        """Start the handshake."""
+        self._continue(None, now)
+
+    def send(self, request: Request, version: int, now: float, deadline: float, context: C) -> InFlight[C]:
+        """Put a request among the bytes to send; its answer is due at `deadline`. Raises UnencodableMessage."""
+        if not self.is_ready:
+            raise RuntimeError("a request before the end of the handshake")
+        return self._put(request, version, now, deadline, context)
+
+    def send_only(self, request: Request, version: int) -> None:
+        """Put a request that has no answer (Produce with acks=0) among the bytes to send."""
+        if not self.is_ready:
+            raise RuntimeError("a request before the end of the handshake")
+        self._encode(request, version)
+
+    @property
+    def has_bytes_to_send(self) -> bool:
+        """Whether `bytes_to_send` returns any."""
+        return bool(self._outgoing)
+
+    def bytes_to_send(self) -> list[Buffer]:
+        """Return what is to be sent now, in order, and take it for sent."""
+        buffers, self._outgoing = self._outgoing, []
+        return buffers
+
+    def _put(self, request: Request, version: int, now: float, deadline: float, context: C | None) -> InFlight[C]:
+        correlation_id = self._encode(request, version)
+        sent = InFlight(request.message_key, version, correlation_id, now, deadline, context)
+        self.in_flight[correlation_id] = sent
+        return sent
+
+    def _encode(self, request: Request, version: int) -> int:
+        correlation_id = self._next_correlation_id
+        header = encode_request_header(request.message_key, version, correlation_id, self._client_id)
+        self._outgoing += frame([header, *encode_buffers(request, version)])
+        self._next_correlation_id = 0 if correlation_id == MAX_CORRELATION_ID else correlation_id + 1
+        return correlation_id
+
+    # In ---------------------------------------------------------------------------------------------------------
+
+    def buffer(self) -> memoryview:
+        """Return where the next bytes from the broker go; never empty."""
+        return self._frames.buffer()
+
+    def receive(self, count: int, now: float) -> Iterator[Answer[C]]:
+        """Take note of `count` bytes in `buffer` and yield the answers that are whole now, the handshake's too.
+
+        Raises MalformedMessage, and HandshakeRefused, after the answers before it.
+        """
+        for data in self._frames.received(count):
+            answer = self._match(data)
+            yield answer
+            if self._question is not None:
+                self._continue(answer.decode(self._question.response), now)
+
+    def _match(self, data: Buffer) -> Answer[C]:
+        (correlation_id,) = _CORRELATION_ID.unpack_from(data)
+        if self._in_order and self.in_flight and correlation_id != (due := next(iter(self.in_flight))):
+            raise MalformedMessage(f"it answered request {correlation_id}, not {due}")
+        request = self.in_flight.get(correlation_id)
+        if request is None:
+            raise MalformedMessage(f"it has correlation id {correlation_id}, which no request has")
+        _, body_position = decode_response_header(request.api_key, request.version, data)
+        del self.in_flight[correlation_id]
+        return Answer(request, data, body_position)
+
+    def _continue(self, message: Response | None, now: float) -> None:
+        """Take a step of the handshake: the answer to its last request in, its next request out."""
+        try:
+            # A generator that has not begun takes None, which its type has no word for.
+            question = next(self._handshake) if message is None else self._handshake.send(message)
+        except StopIteration as done:
+            self.versions = done.value
+            self._question = None
+            self.is_ready = True
+            return
+        self._question = question
+        self._put(question.request, question.version, now, now + self._handshake_timeout_s, None)
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """Return when the first answer is overdue, None when none is due."""
+        return min((request.deadline for request in self.in_flight.values()), default=None)
+
+    def overdue(self, now: float) -> InFlight[C] | None:
+        """Return the oldest request whose answer did not come in time; the connection cannot be used after that."""
+        return next((request for request in self.in_flight.values() if request.deadline <= now), None)
+
+    def end(self) -> list[InFlight[C]]:
+        """Return the requests in flight: the connection is over, and whether the broker acted on them is unknown."""
+        lost = list(self.in_flight.values())
+        self.in_flight.clear()
+        return lost

@@ -1,0 +1,103 @@
+"""Frames out of a stream of bytes: where the next bytes go, and the frames that are whole.
+
+The driver asks `buffer` where to put the next bytes, reads into it, and says in `received` how many came. Small frames
+that come together are read together, into a head of `head_bytes`. A frame that the head does not hold whole gets a
+buffer of its own, so that records may be views into it for as long as they are used; what the head has of it is copied
+there, and the rest is read there. With a head of SIZE_BYTES nothing but sizes is read into the head, and no byte of a
+frame is ever copied.
+
+The size that a frame announces is no reason to use as much memory: its buffer begins with `first_body_bytes` and
+doubles as bytes come. An `allocate` whose memory costs nothing before it is written may set that bound aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.framing import MAX_FRAME_BYTES, SIZE_BYTES, frame_size_bytes
+
+if TYPE_CHECKING:
+    from ottla.protocol.types import Buffer
+
+HEAD_BYTES = 64 * 1024
+FIRST_BODY_BYTES = 1024 * 1024
+LEAST_ANSWER_BYTES = 4
+"""The correlation id, which every answer has."""
+
+
+class FrameReader:
+    """See the module. `allocate(n)` returns a writable buffer of n bytes or more; what is behind n is left alone."""
+
+    def __init__(
+        self,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        *,
+        allocate: Callable[[int], Buffer] = bytearray,
+        head_bytes: int = HEAD_BYTES,
+        first_body_bytes: int = FIRST_BODY_BYTES,
+    ) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._allocate = allocate
+        self._first_body_bytes = first_body_bytes
+        self._head = bytearray(head_bytes)
+        self._body: Buffer | None = None
+        self._body_bytes = 0
+        """The size of the frame that is read into a buffer of its own."""
+        self._room_bytes = 0
+        """How much of it that buffer has room for."""
+        self._filled = 0
+
+    def buffer(self) -> memoryview:
+        """Return where the next bytes go; never empty."""
+        if self._body is not None:
+            return memoryview(self._body)[self._filled : self._room_bytes]
+        return memoryview(self._head)[self._filled :]
+
+    def received(self, count: int) -> Iterator[Buffer]:
+        """Take note of `count` bytes in `buffer` and yield every frame that is whole now, without its size.
+
+        Iterate to the end, unless the connection is given up. Raises MalformedMessage, after the frames before it, for
+        a size that no answer has.
+        """
+        self._filled += count
+        if self._body is None:
+            yield from self._frames_of_head()
+        elif self._filled == self._room_bytes:
+            yield from self._grow_or_finish(self._body)
+
+    def _frames_of_head(self) -> Iterator[Buffer]:
+        """Yield the whole frames of the head; a partial one moves to a buffer of its own."""
+        head, filled, position = memoryview(self._head), self._filled, 0
+        while filled - position >= SIZE_BYTES:
+            size_bytes = frame_size_bytes(head, position, self._max_frame_bytes) or 0
+            if size_bytes < LEAST_ANSWER_BYTES:
+                raise MalformedMessage(f"a frame of {size_bytes} bytes has no correlation id")
+            position += SIZE_BYTES
+            if position + size_bytes <= filled:
+                yield bytes(head[position : position + size_bytes])
+                position += size_bytes
+                continue
+            self._body_bytes = size_bytes
+            self._room_bytes = max(min(size_bytes, self._first_body_bytes), filled - position + 1)
+            self._body = self._allocate(self._room_bytes)
+            self._filled = filled - position
+            memoryview(self._body)[: self._filled] = head[position:filled]
+            return
+        rest = filled - position
+        if rest and position:
+            head[:rest] = bytes(head[position:filled])
+        self._filled = rest
+
+    def _grow_or_finish(self, body: Buffer) -> Iterator[Buffer]:
+        if self._room_bytes < self._body_bytes:
+            # A larger one, not this one resized: the driver may still hold a view of it.
+            self._room_bytes = min(self._body_bytes, 2 * self._room_bytes)
+            larger = self._allocate(self._room_bytes)
+            memoryview(larger)[: self._filled] = memoryview(body)[: self._filled]
+            self._body = larger
+            return
+        self._body = None
+        self._filled = 0
+        yield body if len(body) == self._body_bytes else memoryview(body)[: self._body_bytes]
