@@ -33,7 +33,7 @@ PLACES = ("d", "c", "__consumer_offsets")
 @cache
 def exceptions() -> frozenset[tuple[str, str]]:
     """(file, what it shows otherwise) of the page's table of flips that a start does not notice."""
-    header = re.escape("| a bit of | shows otherwise | and that is | test |")
+    header = re.escape("| a bit of | shows otherwise | effect | test |")
     table = re.search(rf"(?m)^{header}\n\|[-|]+\n((?:\|.*\n)+)", PAGE.read_text())
     assert table is not None
     found = re.findall(r"(?m)^\| `([^`]+)` \| `([^`]+)` \|", table[1])
