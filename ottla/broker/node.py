@@ -27,6 +27,7 @@ from ottla.broker.runtime.metrics import Metrics
 from ottla.broker.runtime.on_demand import OnDemand
 from ottla.broker.runtime.timers import Timers
 from ottla.broker.runtime.turn import Turn
+from ottla.broker.runtime.validity import Validity
 from ottla.broker.runtime.workers import InlineWorkers, OneAtATime, ThreadedWorkers
 from ottla.storage.directories.manager import LogManager
 from ottla.storage.files.clock import SystemClock
@@ -66,6 +67,7 @@ class Node:
             clock, lambda: ClockLimits(config.ottla_clock_jump_max_ms, config.ottla_clock_trust_after_ms)
         )
         metrics = Metrics()
+        validity = Validity()
         timers = Timers()
         turn = Turn(clock.wall_ms)
         syncer: GroupSyncer
@@ -76,7 +78,7 @@ class Node:
         if workers is None:
             workers = InlineWorkers() if post is None else ThreadedWorkers(post)
         log_manager = LogManager(config, files, clock, clock_trust.estimate_ms)
-        shared = PartitionServices(clock, timers, turn, syncer, metrics)
+        shared = PartitionServices(clock, timers, turn, syncer, metrics, validity)
 
         def make_partition(topic: str, index: int, log: Log) -> Partition:
             return Partition(topic, index, log, shared)
@@ -104,6 +106,7 @@ class Node:
             workers=workers,
             conversions=OneAtATime(workers),
             metrics=metrics,
+            validity=validity,
             answer_memory=AnswerMemory(config.ottla_connections_max_unsent_bytes, turn, timers, clock.monotonic_ms),
             memory_reserve=MemoryReserve(timers, clock.monotonic_ms),
             log_manager=log_manager,

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ottla.broker.fast.fetch_path import FetchForms
-    from ottla.broker.fast.produce_path import ProduceForms
+    from collections.abc import Sequence
+
     from ottla.broker.runtime.answer_memory import Reservation
+    from ottla.broker.runtime.slot import Slot
+    from ottla.protocol.types import Buffer
 
 
 class ReceivedBytes(Protocol):
@@ -24,6 +26,23 @@ class ReceivedBytes(Protocol):
 
     def drop_copied(self, size_bytes: int) -> None:
         """It is not kept any more."""
+
+
+class FastPath(Protocol):
+    """What answers requests that look like earlier ones (`broker/fast/hot_path.py`)."""
+
+    def try_answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
+        """Answer the requests of `view[:end]`, at most `most`, at once: the answers, and where the next frame begins.
+
+        None, and nothing done, where the slow path must start the first of them.
+        """
+
+    def start(
+        self, view: memoryview, start: int, end: int, most: int, newest: Slot | None
+    ) -> tuple[list[Buffer] | Slot, int, int] | None:
+        """Start the requests with which `view[start:end]` begins, at most `most`: their answer or slot, which may
+        be `newest`; where the next frame begins; and how many requests that are. None as above.
+        """
 
 
 def _ignore(reason: str) -> None:
@@ -38,8 +57,8 @@ class Peer:
     (host, port) that it connected to, as the socket tells: the advertised address of a listener without one.
     `sends_maps` says that record bytes may be given as views of mapped files (plaintext on uvloop only: anything that
     reads the bytes in our process would die of a lost page). `software`: what the client calls itself (KIP-511), empty
-    until it has. `close(reason)` ends the connection after this turn with one log line. The forms belong to the
-    dispatcher (`produce_path.py`, `fetch_path.py`). `received` counts what of a request is kept beyond its turn, and
+    until it has. `close(reason)` ends the connection after this turn with one log line. `hot_path` holds its request
+    templates, None before the first is learnt. `received` counts what of a request is kept beyond its turn, and
     `hold(reservation)` the memory of the answer that is given next, until it has left; both None where no connection
     stands behind. `on_end` is the group coordinator's: called once when the connection has ended, None where no member
     came by it.
@@ -51,8 +70,7 @@ class Peer:
     local_address: tuple[str, int] = ("127.0.0.1", 9092)
     sends_maps: bool = False
     software: str = ""
-    produce_forms: ProduceForms | None = None
-    fetch_forms: FetchForms | None = None
+    hot_path: FastPath | None = None
     close: Callable[[str], None] = field(default=_ignore, repr=False)
     received: ReceivedBytes | None = field(default=None, repr=False)
     hold: Callable[[Reservation], None] | None = field(default=None, repr=False)
@@ -60,7 +78,7 @@ class Peer:
 
     def end(self) -> None:
         """The connection has ended: say so, and hold on to nothing, neither to logs nor in a circle to itself."""
-        self.produce_forms = self.fetch_forms = None
+        self.hot_path = None
         self.close = _ignore
         self.hold = None
         on_end, self.on_end = self.on_end, None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.metrics import Metrics
     from ottla.broker.runtime.timers import Timers
     from ottla.broker.runtime.turn import Turn
+    from ottla.broker.runtime.validity import Validity
     from ottla.broker.runtime.workers import OneAtATime, Workers
     from ottla.config.broker import BrokerConfig
     from ottla.storage.directories.manager import LogManager
@@ -41,6 +42,7 @@ class Services:
         workers: threads for what may block.
         conversions: the same, one piece of work at a time: between message formats, for old clients.
         metrics: counters.
+        validity: the stamp at which request templates hold.
         answer_memory: what may be held of answers that are not sent yet.
         memory_reserve: memory that is given back to the system when it has none left.
         log_manager: all logs and the directories that they live in.
@@ -58,6 +60,7 @@ class Services:
     workers: Workers
     conversions: OneAtATime
     metrics: Metrics
+    validity: Validity
     answer_memory: AnswerMemory
     memory_reserve: MemoryReserve
     log_manager: LogManager

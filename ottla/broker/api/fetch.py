@@ -4,8 +4,8 @@ Record bytes go from the segment to the socket as they are: `Log.read` gives a v
 send one without our reading it) or says that the bytes may be cold, which a worker thread then reads. Batches are
 whole: the first may begin before the offset that was asked for, and is given even where it is larger than every limit
 (KIP-74); max_bytes and partition_max_bytes bound what follows (`fetch_read.py`). Too few bytes (`min_bytes`): the
-request parks (`delayed_fetch.py`). What asks as before may be answered without coming here (`fetch_path.py`,
-`session_path.py`).
+request parks (`delayed_fetch.py`). What looks like an earlier request may be answered without coming here
+(`broker/fast`).
 
 Versions: 7 adds sessions (`fetch_sessions.py`), 9 leader epochs (FENCED_ and UNKNOWN_LEADER_EPOCH), 12 the diverging
 epoch, 13 topic ids (UNKNOWN_TOPIC_ID; a session, or a request that waits, that has found the topic once is told
@@ -29,15 +29,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ottla.broker.fast.session_path import expect_session
 from ottla.broker.fetch.delayed_fetch import answer_or_park
 from ottla.broker.fetch.fetch_read import FetchRead
 from ottla.broker.fetch.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchTarget
-from ottla.broker.runtime.pending import Pending
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.fetch.fetch_sessions import FetchSession, PartitionKey, TopicKey
+    from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 
 
@@ -45,13 +44,7 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Pending[F
     """Read what may be seen; park when that is too little."""
     session, targets = _targets(request, context)
     read = FetchRead(request, context, session, targets)
-    answer = answer_or_park(read, context.services, request.max_wait_ms)
-    if session is not None and request.session_epoch != INITIAL_EPOCH:
-        is_pending, is_answerable = isinstance(answer, Pending), read.is_answerable()
-        expect_session(
-            request, context, session, waits=not is_answerable and is_pending, is_cold=is_answerable and is_pending
-        )
-    return answer
+    return answer_or_park(read, context.services, request.max_wait_ms)
 
 
 def _targets(request: FetchRequest, context: Context) -> tuple[FetchSession | None, list[FetchTarget]]:

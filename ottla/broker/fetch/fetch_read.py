@@ -115,7 +115,7 @@ class FetchRead:
             if self._copied_bytes:
                 self._services.answer_memory.note_copied(self._copied_bytes)
             return self.response()
-        reply = pending or Pending(parks=True)
+        reply = pending or Pending(parks=True, is_cold=True)
         AsideRead(self, self._services, self._peer, reply, CONVERTED_WEIGHT if self._converts else 1).begin()
         return reply
 

@@ -104,7 +104,8 @@ class FetchTarget:
 class FetchSession:
     """A remembered set of partitions, in the order in which they are read: who got data goes to the end.
 
-    `changes` counts the requests that added or dropped partitions, or changed more than their fetch offsets.
+    `changes` counts the requests that added or dropped partitions, or changed more than their fetch offsets, and the
+    session's end.
     """
 
     __slots__ = ("changes", "created_ms", "epoch", "id", "is_closed", "last_used_ms", "targets", "uses_topic_ids")
@@ -164,11 +165,16 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def find(self, session_id: int) -> FetchSession | None:
+        """The open session with this id."""
+        return self._sessions.get(session_id)
+
     def close(self, session_id: int) -> None:
         """Forget a session; nothing when it is unknown."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.is_closed = True
+            session.changes += 1
             self.partition_count -= len(session.targets)
 
     def open(

@@ -3,7 +3,7 @@
 The way of the bytes: a read lands in the shared arena, or in a buffer of the connection's own when it holds part of a
 frame; whole frames start where they lie, without a copy. What is left over is a partial frame, or frames that may not
 start yet, and is kept in the connection's own buffer. A large frame is received directly into one, and goes to the log
-as soon as it is whole, if it is of the kind that `ProduceForms` knows.
+as soon as it is whole, if a request template knows it (`broker/fast`).
 
 The queue of slots: a request starts as soon as it is whole, unless the head of the queue *parks* (a long poll; then
 nothing starts behind it) or the queue is full. Replies leave in the order of the requests, all of a turn in one send.
@@ -204,21 +204,13 @@ class Connection(asyncio.BufferedProtocol):
                 and transport is not None
                 and piece is not None
             ):
-                peer = self.peer
-                fetches, produces = peer.fetch_forms, peer.produce_forms
-                answer: Sequence[Buffer] | None = None
-                if fetches is not None and nbytes == fetches.frame_bytes:
-                    answer, start = fetches.answer(piece, 0, peer.sends_maps), nbytes
-                elif produces is not None:
-                    answered = produces.answer(piece, nbytes, shared.max_slots)
-                    if answered is not None:
-                        answer, start = answered
-                if answer is not None:
+                hot_path = self.peer.hot_path
+                answered = None if hot_path is None else hot_path.try_answer(piece, nbytes, shared.max_slots)
+                if answered is not None:
+                    answer, start = answered
                     self._send(transport, answer)
                     if start == nbytes:
                         return
-                else:
-                    start = 0
             self._take_turn(start, nbytes)
             return
         self._buffers.keep_arena(self._run_piece(nbytes))
@@ -276,9 +268,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer_large(self, view: memoryview, end: int) -> int:
         """Answer the frame in `view[:end]` at once if that may be; where the next one begins, 0 when it must wait."""
-        shared, transport, forms = self._shared, self._transport, self.peer.produce_forms
+        shared, transport, hot_path = self._shared, self._transport, self.peer.hot_path
         if (
-            forms is None
+            hot_path is None
             or transport is None
             or self._slots
             or self._pause & ~READ
@@ -287,7 +279,7 @@ class Connection(asyncio.BufferedProtocol):
             or self._turn.is_long
         ):
             return 0
-        answered = forms.answer(view, end, shared.max_slots)
+        answered = hot_path.try_answer(view, end, shared.max_slots)
         if answered is None:
             return 0
         answer, following = answered
@@ -403,21 +395,21 @@ class Connection(asyncio.BufferedProtocol):
                     self._long_turn = turn.number
                 self._wait_for_turn()
                 break
-            if peer.produce_forms is not None:
+            reply: list[Buffer] | Slot | None
+            hot_path = peer.hot_path
+            if hot_path is not None:
                 most, newest = self._shared.max_slots - self._pending_requests, slots[-1] if slots else None
-                run = peer.produce_forms.start(view, start, end, most, newest)
-                if run is not None:
-                    if run is newest:
-                        self._pending_requests += run.added
+                begun = hot_path.start(view, start, end, most, newest)
+                if begun is not None:
+                    reply, start, count = begun
+                    started += count
+                    if reply is newest:
+                        self._pending_requests += count
                     else:
-                        self._queue(run)
-                    started += run.added
-                    start = run.end
+                        ready_bytes += self._take_reply(reply, has_more=start < end)
+                        if ready_bytes >= self._shared.max_slot_bytes:
+                            self._hold(ENOUGH)
                     continue
-            forms = peer.fetch_forms
-            reply: list[Buffer] | Slot | None = None
-            if forms is not None and end - start >= forms.frame_bytes:
-                reply = forms.answer(view, start, peer.sends_maps)
             (size_bytes,) = SIZE.unpack_from(view, start)
             if not 0 < size_bytes <= self._max_frame_bytes:
                 self.close(
@@ -427,12 +419,11 @@ class Connection(asyncio.BufferedProtocol):
             following = start + SIZE_BYTES + size_bytes
             if following > end:
                 break
-            if reply is None:
-                try:
-                    reply = self._dispatcher.start(view[start + SIZE_BYTES : following], peer)
-                except (CloseConnection, MemoryError) as error:
-                    self._end_for(error)
-                    break
+            try:
+                reply = self._dispatcher.start(view[start + SIZE_BYTES : following], peer)
+            except (CloseConnection, MemoryError) as error:
+                self._end_for(error)
+                break
             started += 1
             start = following
             if reply is not None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.metrics import Metrics
     from ottla.broker.runtime.timers import Timer, Timers
     from ottla.broker.runtime.turn import Turn
+    from ottla.broker.runtime.validity import Validity
     from ottla.config.topic import TopicConfig
     from ottla.protocol.types import Buffer
     from ottla.storage.files.clock import Clock
@@ -84,12 +85,13 @@ class PartitionServices:
     turn: Turn
     syncer: Syncer
     metrics: Metrics
+    validity: Validity
 
 
 class Partition:
     """One partition that this broker leads. All calls on the broker's one thread.
 
-    `leader_epoch` is the catalog's to set. `last_stable_offset` is the high watermark, but where Apache Kafka left a
+    `last_stable_offset` is the high watermark, but where Apache Kafka left a
     transaction open.
     """
 
@@ -97,6 +99,7 @@ class Partition:
         "_closed_error",
         "_flush_timer",
         "_gathered_bytes",
+        "_leader_epoch",
         "_services",
         "_unsynced_config",
         "_waiters",
@@ -109,7 +112,6 @@ class Partition:
         "holds_acknowledgements",
         "index",
         "is_closed",
-        "leader_epoch",
         "log",
         "newest_waiter",
         "next_damage_line_ms",
@@ -120,7 +122,7 @@ class Partition:
         self.topic = topic
         self.index = index
         self.log = log
-        self.leader_epoch = log.leader_epoch
+        self._leader_epoch = log.leader_epoch
         self.high_watermark = log.high_watermark
         self.counters = services.metrics.topic(topic)
         self.corrupt_reads = 0
@@ -145,6 +147,17 @@ class Partition:
         self._unsynced_config: TopicConfig | None = None
         """The log's configuration, when it is known to ask for no sync at all."""
         log.on_roll = self._rolled
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that this broker leads with; the catalog sets it once the log knows it."""
+        return self._leader_epoch
+
+    @leader_epoch.setter
+    def leader_epoch(self, epoch: int) -> None:
+        if epoch != self._leader_epoch:
+            self._leader_epoch = epoch
+            self._services.validity.change()
 
     @property
     def topic_id(self) -> UUID:
@@ -318,6 +331,7 @@ class Partition:
         """
         if self.is_closed:
             return
+        self._services.validity.change()
         self.log.configure(config)
         self.log.producers.expiration_ms = config.broker.producer_id_expiration_ms
         timer = self._flush_timer
@@ -383,6 +397,7 @@ class Partition:
             return
         self._closed_error = error
         self.is_closed = True
+        self._services.validity.change()
         self.flush(0)
         self._waits.fail(error)
         self._waits.stop()

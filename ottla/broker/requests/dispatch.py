@@ -15,12 +15,11 @@ from __future__ import annotations
 import logging
 import struct
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.api import HANDLERS, Handler
 from ottla.broker.context import Context
-from ottla.broker.fast.fetch_path import learn_fetch_form
-from ottla.broker.fast.produce_path import learn_form
+from ottla.broker.fast.hot_path import learn
 from ottla.broker.requests import profiles
 from ottla.broker.requests.parts import handle_in_parts, splits
 from ottla.broker.runtime.pending import Pending
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from ottla.broker.context import ApiServices
     from ottla.broker.peer import Peer
     from ottla.broker.requests.profiles import Profile
-    from ottla.protocol.api.fetch import FetchRequest
-    from ottla.protocol.api.produce import ProduceRequest
     from ottla.protocol.types import Buffer
 
 LOG = logging.getLogger("ottla.dispatch")
@@ -113,10 +110,6 @@ class RequestDispatcher:
             request = decode(served.request, frame, version, position)
         except MalformedMessage as error:
             raise CloseConnection(f"malformed {served.api.name} v{version} of client {client_id!r}: {error}") from error
-        if api_key == ApiKey.PRODUCE:
-            learn_form(peer, frame, cast("ProduceRequest", request), version, self._services)
-        elif api_key == ApiKey.FETCH:
-            learn_fetch_form(peer, frame, cast("FetchRequest", request), version, self._services)
         context = Context(
             self._services,
             api_key,
@@ -132,6 +125,7 @@ class RequestDispatcher:
                 answer = served.handle(request, context)
             else:
                 answer = handle_in_parts(self._services, request, split, lambda part: served.handle(part, context))
+            learn(frame, request, context, answer)
         except Exception as error:  # the request-wide except: a refusal or a bug, told apart in _refuse
             answer = self._refuse(served, request, context, error)
         if isinstance(answer, Pending):

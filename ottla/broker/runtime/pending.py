@@ -21,12 +21,14 @@ class Pending(Generic[R]):
 
     `parks` says what may start behind it on the same connection: behind a parking one (Fetch, JoinGroup, SyncGroup)
     nothing, behind any other (Produce) the next requests start at once, though their replies wait their turn.
+    `is_cold`: what it waits for is a worker that reads the disk, not something that has to happen first.
     """
 
-    __slots__ = ("_cancel_callbacks", "_listener", "done", "error", "parks", "response")
+    __slots__ = ("_cancel_callbacks", "_listener", "done", "error", "is_cold", "parks", "response")
 
-    def __init__(self, *, parks: bool = False) -> None:
+    def __init__(self, *, parks: bool = False, is_cold: bool = False) -> None:
         self.parks = parks
+        self.is_cold = is_cold
         self.done = False
         self.response: R | None = None
         self.error: BaseException | None = None

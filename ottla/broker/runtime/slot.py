@@ -2,7 +2,7 @@
 
 The dispatcher makes a slot for a request whose answer is pending, and finishes it with encoded bytes; the connection
 lets replies leave in the order of the slots. Requests that follow one another and are answered together share one
-slot: `requests` says how many (`produce_path.py`).
+slot: `requests` says how many (`produce_run.py`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from kit.nodes import start_node
 from kit.produce_frames import COUNTED, KINDS, answers_of, damaged, frame, frames_of, make_node, split
 from kit.transport import feed
 
-from ottla.broker.fast.produce_path import ProduceRun
+from ottla.broker.fast.produce_run import ProduceRun
 from ottla.broker.net.connection import READS_ALONE
 from ottla.broker.node import Node
 from ottla.protocol.api.fetch import FetchResponse
@@ -130,7 +130,7 @@ def answers(client: Exchange) -> list[ProduceResponse.PartitionProduceResponse]:
 
 
 def send_run(client: Exchange, batches: list[bytes], **options: int) -> None:
-    """Let the requests arrive in one read, behind one of the same form that was answered."""
+    """Let the requests arrive in one read, behind one of the same template that was answered."""
     client.ask(produce_request("t", batches[0], **options), 9)
     data = b""
     for number, records in enumerate(batches):

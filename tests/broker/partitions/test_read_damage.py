@@ -11,7 +11,7 @@ from kit.exchange import STAMP_MS, Exchange, batch, fetch_request, make_topic, p
 from kit.nodes import ask_for, partition_of, start_node
 from prometheus_client.parser import text_string_to_metric_families
 
-from ottla.broker.fast.fetch_path import FetchForms
+from ottla.broker.fast.fetch_templates import FetchTemplates
 from ottla.broker.node import Node
 from ottla.broker.telemetry.exposition import Exposition
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
@@ -146,14 +146,14 @@ def test_so_does_one_whose_requests_look_alike(
     version: int, kind: str, isolation_level: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by_form: list[bool] = []
-    original = FetchForms.answer
+    original = FetchTemplates.answer
 
     def noting(*arguments: object) -> object:
         answer = original(*arguments)  # type: ignore[arg-type]  # handed through
         by_form.append(answer is not None)
         return answer
 
-    monkeypatch.setattr(FetchForms, "answer", noting)
+    monkeypatch.setattr(FetchTemplates, "answer", noting)
     setting = Setting(kind)
     for _ in range(2):  # once where nobody has looked at it, and once where that is known
         consumer = Consumer(setting.node, version, isolation_level=isolation_level)

@@ -1,4 +1,4 @@
-"""From frame to answer: what closes a connection, what is refused, and that the short way answers like the long one."""
+"""From frame to answer: what closes a connection, what is refused, and that the fast path answers like the slow one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kit.nodes import start_node
 
 from ottla.broker.api import HANDLERS
 from ottla.broker.api.api_versions import LONGEST_SHOWN
-from ottla.broker.fast.produce_path import ProduceRun
+from ottla.broker.fast.produce_run import ProduceRun
 from ottla.broker.node import Node
 from ottla.broker.requests.dispatch import RequestDispatcher, advertised_apis
 from ottla.protocol.api import REGISTRY, ApiKey
@@ -167,17 +167,17 @@ def raw_answer(client: Exchange, request: Request, version: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_the_short_way_of_produce_answers_byte_for_byte_like_the_long_one(version: int) -> None:
+def test_the_fast_path_of_produce_answers_byte_for_byte_like_the_slow_one(version: int) -> None:
     sizes = [1, 100, 127, 128, 4000, 20_000, 3_000_000]
     answers: list[list[bytes]] = []
-    for knows_short_way in (True, False):
+    for knows_templates in (True, False):
         node, _, _ = start_node(ottla_acks_all="page-cache", message_max_bytes=4_000_000)
         make_topic(node, "t", 3)
         client = Exchange(node)
         given: list[bytes] = []
         for number, size in enumerate(sizes * 2):
-            if not knows_short_way:
-                client.connection.peer.produce_forms = None
+            if not knows_templates:
+                client.connection.peer.hot_path = None
             request = produce_of(node, version, batch(3, value=bytes(size // 3)), number % 3)
             answer = raw_answer(client, request, version)
             correlation_id = struct.unpack_from(">i", answer, 4)[0]
@@ -191,7 +191,7 @@ def test_the_short_way_of_produce_answers_byte_for_byte_like_the_long_one(versio
         assert [len(a) for a in answers[0]] == [len(a) for a in answers[1]]
 
 
-def test_the_second_request_of_a_form_goes_the_short_way(node: Node) -> None:
+def test_the_second_request_of_a_template_takes_the_fast_path(node: Node) -> None:
     client = Exchange(node)
     started = []
     for _ in range(3):
@@ -201,19 +201,19 @@ def test_the_second_request_of_a_form_goes_the_short_way(node: Node) -> None:
     assert [isinstance(slot, ProduceRun) for slot in started] == [False, True, True]
 
 
-def test_the_short_way_refuses_like_the_long_one(node: Node) -> None:
+def test_the_fast_path_refuses_like_the_slow_one(node: Node) -> None:
     client = Exchange(node)
     broken = bytearray(batch(2))
     broken[-1] ^= 1
     first = client.ask(produce_of(node, 9, bytes(broken)), 9)
-    assert client.connection.peer.produce_forms is not None
+    assert client.connection.peer.hot_path is not None
     second = client.ask(produce_of(node, 9, bytes(broken)), 9)
     assert isinstance(second, ProduceResponse)
     assert first == second
     assert second.responses[0].partition_responses[0].error_code == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_form_ends_with_its_topic(node: Node) -> None:
+def test_a_template_ends_with_its_topic(node: Node) -> None:
     client = Exchange(node)
     for _ in range(2):
         client.ask(produce_of(node, 9, batch()), 9)
@@ -229,10 +229,10 @@ def test_a_form_ends_with_its_topic(node: Node) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 50])
-def test_a_frame_that_only_looks_like_a_form_is_malformed_as_ever(node: Node, cut: int) -> None:
+def test_a_frame_that_only_looks_like_a_template_is_malformed_as_ever(node: Node, cut: int) -> None:
     client = Exchange(node)
     client.ask(produce_of(node, 9, batch(value=b"x" * 200)), 9)
-    assert client.connection.peer.produce_forms is not None
+    assert client.connection.peer.hot_path is not None
     request = produce_of(node, 9, batch(value=b"x" * 200))
     frame = encode_request_header(0, 9, 77, "test") + encode(request, 9)
     client.send_frame(frame[:-cut])
@@ -240,7 +240,7 @@ def test_a_frame_that_only_looks_like_a_form_is_malformed_as_ever(node: Node, cu
     assert client.transport.closed
 
 
-def test_fetch_and_other_apis_do_not_meet_the_forms(node: Node) -> None:
+def test_fetch_and_other_apis_do_not_meet_the_templates(node: Node) -> None:
     client = Exchange(node)
     client.ask(produce_of(node, 9, batch()), 9)
     answer = client.ask(FetchRequest(max_wait_ms=0, min_bytes=0, topics=[]), 12)

@@ -113,7 +113,7 @@ def _high_watermark_ahead() -> Iterator[None]:
         end_offset = self.log.log_end_offset
         return self.log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one, allow_map=False)
 
-    with mock.patch.object(Partition, "read", read), mock.patch.object(dispatch, "learn_fetch_form", _nothing):
+    with mock.patch.object(Partition, "read", read), mock.patch.object(dispatch, "learn", _nothing):
         yield
 
 

@@ -1,5 +1,4 @@
-"""The short way of the Fetch requests of a session (KIP-227), as Java's consumers send them; `fetch_path.py` is that of
-requests without one.
+"""The template of the Fetch requests of a session (KIP-227), as Java's consumers send them.
 
 A consumer goes on in its session with the same bytes but for the correlation id, the epoch, and the partitions that it
 names because it has got on in them. What is the same is remembered per connection, and so are the partitions behind the
@@ -10,14 +9,14 @@ session's targets:
 
     topics: count | topic id 16, count | partition 4, leader epoch 4, offset 8, what the target says already 17 | 0
 
-Of what is named only the offsets may be new. The session moves on exactly as it does on the long way (`api/fetch.py`):
+Of what is named only the offsets may be new. The session moves on exactly as it does on the slow path (`api/fetch.py`):
 its epoch, its use, what its targets were told, their order. It answers only where there is something to give: some
 records, all of them hot, and nothing else to say of any partition than where it begins and ends. Everything else takes
-the long way, which then finds the session as it was, but for the new offsets, which it sets once more: errors, long
+the slow path, which then finds the session as it was, but for the new offsets, which it sets once more: errors, long
 polls, cold bytes, what was added or forgotten, sessions of clients that name topics by name (before Fetch 13), and
 sessions of more than `PARTITIONS_PER_STEP` partitions.
 
-Frames of one length are looked at, that of the newest one which took the long way and did not wait: a consumer that
+Frames of one length are looked at, that of the newest one which took the slow path and did not wait: a consumer that
 catches up names all of its partitions each time. One that waited says that its consumer is at the end, where the next
 one waits, too, and need not be looked at twice; and behind two cold ones in a row the third is taken for cold.
 """
@@ -29,7 +28,7 @@ from copy import copy
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from ottla.broker.fast.fetch_path import FetchForms, most_bytes
+from ottla.broker.fast.fetch_templates import most_bytes
 from ottla.broker.fetch.delayed_fetch import PARTITIONS_PER_STEP
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.headers import encode_request_header
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from ottla.broker.context import ApiServices, Context
     from ottla.broker.fetch.fetch_sessions import FetchSession, FetchTarget
     from ottla.broker.partitions.partition import Partition
-    from ottla.broker.services import Services
     from ottla.protocol.api.fetch import FetchRequest
     from ottla.protocol.types import Buffer
     from ottla.storage.log.log import Log
@@ -65,8 +63,11 @@ _Told = tuple["FetchTarget", "Partition", bytes, int, int, int, memoryview]
 """Of a target: partition, topic id, high watermark, last stable offset, log start offset, records."""
 
 
-class SessionForms(FetchForms):
-    """The form of the session that a connection goes on in; a connection has one, or `FetchForms`, or none."""
+class SessionTemplate:
+    """The template of the session that a connection goes on in; a connection has one, or `FetchTemplates`, or none.
+
+    `frame_bytes` is the length of the frames that are looked at, their length field included.
+    """
 
     __slots__ = (
         "_asked",
@@ -84,12 +85,12 @@ class SessionForms(FetchForms):
         "_session",
         "_tail",
         "_unpack_frame",
+        "frame_bytes",
     )
 
     _cold_epoch: int
 
     def __init__(self, services: ApiServices, request: FetchRequest, context: Context, session: FetchSession) -> None:
-        super().__init__()
         self._services = services
         self._found: dict[FetchTarget, tuple[Partition, Log, bytes]] = {}
         """By target of the session: the partition, its log, the topic's id as it is on the wire."""
@@ -98,7 +99,7 @@ class SessionForms(FetchForms):
         self._remember(request, context, session)
 
     def expect(self, request: FetchRequest, context: Context, session: FetchSession) -> None:
-        """A request was answered by the long way, and did not wait: the next one looks like it, and names as much."""
+        """A request was answered by the slow path, and did not wait: the next one looks like it, and names as much."""
         if session is not self._session or self._asked != _limits(request, context):
             self._remember(request, context, session)
         else:
@@ -113,17 +114,6 @@ class SessionForms(FetchForms):
     def rest(self) -> None:
         """Look at no request until one is expected again."""
         self.frame_bytes = NEVER_BYTES
-
-    def learn(
-        self,
-        frame: memoryview,
-        request: FetchRequest,
-        version: int,
-        partition: Partition,
-        services: Services,
-        max_fetch_bytes: int,
-    ) -> None:
-        """A request without a session between those of a session: the session's form stays."""
 
     def _remember(self, request: FetchRequest, context: Context, session: FetchSession) -> None:
         version = context.api_version
@@ -171,7 +161,13 @@ class SessionForms(FetchForms):
             topic = None if isinstance(topic_id, str) else topics.get(topic_id)
             is_there = topic is not None and 0 <= target.partition < len(topic.partitions)
             partition = topic.partitions[target.partition] if topic is not None and is_there else None
-            if isinstance(topic_id, str) or partition is None or target.last_fetched_epoch >= 0:
+            if (
+                isinstance(topic_id, str)
+                or partition is None
+                or partition.is_closed
+                or target.last_fetched_epoch >= 0
+                or target.current_leader_epoch not in (NO_EPOCH, partition.leader_epoch)
+            ):
                 self._found.clear()
                 self._named.clear()
                 return
@@ -181,17 +177,11 @@ class SessionForms(FetchForms):
             by_index[target.partition] = target, target.current_leader_epoch, rest
 
     def answer(self, view: memoryview, start: int, sends_maps: bool) -> list[Buffer] | None:
-        """As `FetchForms.answer`."""
+        """Answer the frame of `frame_bytes` at `start`, if it goes on in the session and its records are hot."""
         started_ns = perf_counter_ns()
         session = self._session
         front, correlation_id, middle, epoch, topics, tail = self._unpack_frame(view, start)
-        if (
-            epoch != session.epoch
-            or front != self._front
-            or middle != self._middle
-            or tail != self._tail
-            or session.is_closed
-        ):
+        if epoch != session.epoch or front != self._front or middle != self._middle or tail != self._tail:
             return None
         if session.changes != self._changes:
             self._find_targets()
@@ -228,7 +218,7 @@ class SessionForms(FetchForms):
                 if topics[at]:
                     return False
                 at += 1
-        except (KeyError, IndexError, struct.error):  # none of ours, or no request at all: the long way knows
+        except (KeyError, IndexError, struct.error):  # none of ours, or no request at all: the slow path knows
             return False
         if at != len(topics):
             return False
@@ -237,16 +227,13 @@ class SessionForms(FetchForms):
         return True
 
     def _look(self, sends_maps: bool) -> list[_Told] | None:
-        """What is new in the session's partitions, in its order; None where the long way has to say it, or to wait."""
+        """What is new in the session's partitions, in its order; None where the slow path has to say it, or to wait."""
         found, committed_only = self._found, self._committed_only
         told: list[_Told] = []
         left_bytes = max_bytes = self._max_bytes
         try:
             for target in self._session.targets.values():
                 partition, log, topic_id = found[target]
-                leader_epoch = target.current_leader_epoch
-                if partition.is_closed or leader_epoch not in (NO_EPOCH, partition.leader_epoch):
-                    return None
                 if partition.gathered:
                     partition.settle()
                 high_watermark = last_stable_offset = partition.high_watermark
@@ -285,7 +272,7 @@ class SessionForms(FetchForms):
                         (target, partition, topic_id, high_watermark, last_stable_offset, log_start_offset, records)
                     )
         except (KeyError, KafkaError, OSError):
-            return None  # the long way meets it again and says what it is
+            return None  # the slow path meets it again and says what it is
         return told if left_bytes < max_bytes else None
 
     def _encode(self, told: list[_Told], correlation_id: bytes) -> list[Buffer]:
@@ -350,24 +337,8 @@ def _limits(request: FetchRequest, context: Context) -> tuple[object, ...]:
     )
 
 
-def expect_session(
-    request: FetchRequest, context: Context, session: FetchSession, *, waits: bool, is_cold: bool
-) -> None:
-    """A request that goes on in `session` takes the long way: remember its form, where the short one may follow.
-
-    `waits` where it is to wait for records, `is_cold` where a worker reads them.
-    """
-    if context.api_version < FIRST_VERSION_WITH_TOPIC_IDS or request.min_bytes > 1:
-        return
-    peer = context.connection
-    forms = peer.fetch_forms
-    if waits:
-        if isinstance(forms, SessionForms):
-            forms.rest()
-        return
-    if isinstance(forms, SessionForms):
-        forms.expect(request, context, session)
-    else:
-        peer.fetch_forms = forms = SessionForms(context.services, request, context, session)
-    if is_cold:
-        forms.note_cold(request.session_epoch)
+def learnable_session(request: FetchRequest, version: int, services: ApiServices) -> FetchSession | None:
+    """The session in which a request that took the slow path has gone on, where the fast one may follow; else None."""
+    if version < FIRST_VERSION_WITH_TOPIC_IDS or request.min_bytes > 1 or request.session_epoch <= 0:
+        return None
+    return services.fetch_sessions.find(request.session_id)

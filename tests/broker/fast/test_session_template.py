@@ -1,4 +1,4 @@
-"""The short way of sessions gives, byte for byte, what the long way gives, and leaves the same behind, or yields."""
+"""The fast path of sessions gives, byte for byte, what the slow path gives, and leaves the same behind, or yields."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
+from kit.exchange import Exchange, batch, fetch_request, fetch_templates, make_topic, produce_request
 from kit.known_ids import known_ids
 from kit.nodes import partition_of, pass_time, start_node
 
 from ottla.broker.catalog.catalog import NewTopic, TopicOutcome
-from ottla.broker.fast.session_path import SessionForms
+from ottla.broker.fast.session_template import SessionTemplate
 from ottla.broker.fetch.delayed_fetch import PARTITIONS_PER_STEP
 from ottla.broker.fetch.fetch_sessions import EVICTABLE_AFTER_MS, FetchTarget
 from ottla.broker.node import Node
@@ -307,18 +307,18 @@ STEPS = [name.removeprefix("do_") for name in dir(Play) if name.startswith("do_"
 OFTEN = ["put", "put", "put_all", "fetch", "fetch", "fetch", "fetch_all", "catch_up", "catch_up"]
 
 
-def played(seed: int, version: int, steps: list[str], *, by_the_short_way: bool) -> tuple[list[Any], int]:
-    """What was seen, and how many requests the short way answered."""
+def played(seed: int, version: int, steps: list[str], *, by_templates: bool) -> tuple[list[Any], int]:
+    """What was seen, and how many requests the fast path answered."""
     answered = 0
-    original = SessionForms.answer
+    original = SessionTemplate.answer
 
     def answer(*arguments: Any) -> Any:
         nonlocal answered
-        given = original(*arguments) if by_the_short_way else None
+        given = original(*arguments) if by_templates else None
         answered += given is not None
         return given
 
-    with known_ids(seed), patch.object(SessionForms, "answer", answer):
+    with known_ids(seed), patch.object(SessionTemplate, "answer", answer):
         return Play(seed, version).run(steps), answered
 
 
@@ -329,8 +329,8 @@ def played(seed: int, version: int, steps: list[str], *, by_the_short_way: bool)
     steps=st.lists(st.sampled_from(OFTEN * 4 + STEPS), min_size=5, max_size=60),
 )
 def test_both_ways_answer_alike_and_leave_the_same_behind(seed: int, version: int, steps: list[str]) -> None:
-    short, _ = played(seed, version, steps, by_the_short_way=True)
-    long, _ = played(seed, version, steps, by_the_short_way=False)
+    short, _ = played(seed, version, steps, by_templates=True)
+    long, _ = played(seed, version, steps, by_templates=False)
     for ours, theirs in zip(short, long, strict=True):
         assert ours == theirs
 
@@ -349,16 +349,16 @@ def node() -> Node:
 
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each frame that came to the short way was answered there."""
+    """Whether each frame that came to the fast path was answered there."""
     answered: list[bool] = []
-    original = SessionForms.answer
+    original = SessionTemplate.answer
 
     def noting(*arguments: Any) -> Any:
         answer = original(*arguments)
         answered.append(answer is not None)
         return answer
 
-    monkeypatch.setattr(SessionForms, "answer", noting)
+    monkeypatch.setattr(SessionTemplate, "answer", noting)
     return answered
 
 
@@ -376,7 +376,7 @@ def reader(node: Node, *keys: tuple[str, int], version: int = 18, batches: int =
 
 @pytest.mark.parametrize("version", range(13, 19))
 @pytest.mark.parametrize("keys", [[(TOPIC, 1)], [(TOPIC, 0), (TOPIC, 2), (OTHER, 0)]])
-def test_who_reads_on_in_a_session_is_answered_by_the_short_way_from_the_third_request_on(
+def test_who_reads_on_in_a_session_is_answered_by_templates_from_the_third_request_on(
     node: Node, ways: list[bool], keys: list[tuple[str, int]], version: int
 ) -> None:
     consumer = reader(node, *keys, version=version)
@@ -422,10 +422,10 @@ def test_what_names_topics_by_name_or_wants_much_at_once_is_not_remembered(node:
         consumer = reader(node, (TOPIC, 0), version=version)
         consumer.limits["min_bytes"] = min_bytes
         consumer.fetch()
-        assert consumer.exchange.connection.peer.fetch_forms is None
+        assert fetch_templates(consumer.exchange) is None
 
 
-def test_a_session_of_many_partitions_takes_the_long_way(node: Node, ways: list[bool]) -> None:
+def test_a_session_of_many_partitions_takes_the_slow_path(node: Node, ways: list[bool]) -> None:
     count = PARTITIONS_PER_STEP + 1
     make_topic(node, "wide", count)
     consumer = reader(node, ("wide", 0))
@@ -468,24 +468,24 @@ def test_a_session_that_another_connection_has_closed_is_gone(node: Node, ways: 
     assert ways == [True, False]
 
 
-def test_the_order_of_reading_and_what_was_told_are_kept_as_by_the_long_way(node: Node) -> None:
+def test_the_order_of_reading_and_what_was_told_are_kept_as_by_the_slow_path(node: Node) -> None:
     states = []
-    for by_the_short_way in (True, False):
+    for by_templates in (True, False):
         with known_ids(1):
             play = node_with_topics()
             consumer = reader(play, (TOPIC, 0), (TOPIC, 1), (OTHER, 0), batches=4)
         consumer.limits["max_bytes"] = 250
         for _ in range(8):
-            forms = consumer.exchange.connection.peer.fetch_forms
-            if not by_the_short_way and isinstance(forms, SessionForms):
-                forms.rest()
+            template = fetch_templates(consumer.exchange)
+            if not by_templates and isinstance(template, SessionTemplate):
+                template.rest()
             consumer.fetch(everything=True)
             states.append(state_of(play))
             put(play)
     assert states[:8] == states[8:]
 
 
-def test_cold_records_are_the_long_ways_and_behind_two_of_them_nobody_looks(
+def test_cold_records_are_the_slow_paths_and_behind_two_of_them_nobody_looks(
     node: Node, ways: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = reader(node, (TOPIC, 0), batches=9)
@@ -508,7 +508,7 @@ def test_cold_records_are_the_long_ways_and_behind_two_of_them_nobody_looks(
     assert consumer.positions == {(TOPIC, 0): 18}
 
 
-def test_aborted_transactions_are_told_by_the_long_way(node: Node, ways: list[bool]) -> None:
+def test_aborted_transactions_are_told_by_the_slow_path(node: Node, ways: list[bool]) -> None:
     consumer = reader(node, (TOPIC, 0))
     consumer.limits["isolation_level"] = 1
     consumer.fetch()
@@ -544,24 +544,24 @@ def frame_of(consumer: Consumer, offset: int) -> bytes:
     return encode_request_header(1, 18, 7, "test") + encode(request, 18)
 
 
-def test_a_byte_that_is_another_means_what_it_means_on_the_long_way(node: Node) -> None:
+def test_a_byte_that_is_another_means_what_it_means_on_the_slow_path(node: Node) -> None:
     consumer = reader(node, (TOPIC, 0))
     consumer.fetch()
     length = len(frame_of(consumer, 4))
     for at in range(length):
         outcomes = []
-        for by_the_short_way in (True, False):
+        for by_templates in (True, False):
             with known_ids(1):
                 play = node_with_topics()
                 consumer = reader(play, (TOPIC, 0))
             consumer.fetch()
             frame = bytearray(frame_of(consumer, 4))
             frame[at] ^= 1
-            forms = consumer.exchange.connection.peer.fetch_forms
-            assert isinstance(forms, SessionForms)
-            assert forms.frame_bytes == len(frame) + 4
-            if not by_the_short_way:
-                forms.rest()
+            template = fetch_templates(consumer.exchange)
+            assert isinstance(template, SessionTemplate)
+            assert template.frame_bytes == len(frame) + 4
+            if not by_templates:
+                template.rest()
             consumer.exchange.send_frame(bytes(frame))
             play.settle()
             transport = consumer.exchange.transport

@@ -1,4 +1,4 @@
-"""The short way of Fetch gives, byte for byte, what the long way gives, or steps aside."""
+"""The fast path of Fetch gives, byte for byte, what the slow path gives, or steps aside."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import struct
 from uuid import UUID
 
 import pytest
-from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
+from kit.exchange import Exchange, batch, fetch_request, fetch_templates, make_topic, produce_request
 from kit.nodes import start_node
 from kit.transport import feed
 
-from ottla.broker.fast.fetch_path import FetchForms
+from ottla.broker.fast.fetch_templates import FetchTemplates
 from ottla.broker.net.connection import READS_ALONE
 from ottla.broker.node import Node
 from ottla.protocol.api.fetch import FetchRequest
@@ -31,17 +31,17 @@ def node() -> Node:
 
 
 @pytest.fixture
-def short_answers(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each frame that came to the short way was answered there."""
+def fast_answers(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each frame that came to the fast path was answered there."""
     answered: list[bool] = []
-    original = FetchForms.answer
+    original = FetchTemplates.answer
 
     def noting(*arguments: object) -> object:
         answer = original(*arguments)  # type: ignore[arg-type]  # handed through
         answered.append(answer is not None)
         return answer
 
-    monkeypatch.setattr(FetchForms, "answer", noting)
+    monkeypatch.setattr(FetchTemplates, "answer", noting)
     return answered
 
 
@@ -67,16 +67,16 @@ def raw_answer(client: Exchange, wanted: FetchRequest, version: int) -> bytes:
 
 @pytest.mark.parametrize("isolation_level", [0, 1])
 @pytest.mark.parametrize("version", range(4, 19))
-def test_both_ways_answer_alike(node: Node, version: int, isolation_level: int, short_answers: list[bool]) -> None:
+def test_both_ways_answer_alike(node: Node, version: int, isolation_level: int, fast_answers: list[bool]) -> None:
     fill(node)
     client = Exchange(node)
     for offset in (0, 4, 8, 14, 0):
         wanted = request(node, offset, version, isolation_level=isolation_level)
         assert raw_answer(client, wanted, version) == raw_answer(Exchange(node), wanted, version), offset
-    assert short_answers == [True] * 4
+    assert fast_answers == [True] * 4
 
 
-def test_limits_mean_the_same(node: Node, short_answers: list[bool]) -> None:
+def test_limits_mean_the_same(node: Node, fast_answers: list[bool]) -> None:
     fill(node)
     client = Exchange(node)
     wanted = request(node, 0, 12, max_bytes=700)
@@ -84,10 +84,10 @@ def test_limits_mean_the_same(node: Node, short_answers: list[bool]) -> None:
     assert raw_answer(client, wanted, 12) == first
     wanted.topics[0].partitions[0].partition_max_bytes = 1
     assert raw_answer(client, wanted, 12) == raw_answer(Exchange(node), wanted, 12)
-    assert True in short_answers
+    assert True in fast_answers
 
 
-def test_errors_and_empty_answers_take_the_long_way(node: Node, short_answers: list[bool]) -> None:
+def test_errors_and_empty_answers_take_the_slow_path(node: Node, fast_answers: list[bool]) -> None:
     fill(node)
     client = Exchange(node)
     client.ask(request(node, 0, 12), 12)
@@ -95,7 +95,7 @@ def test_errors_and_empty_answers_take_the_long_way(node: Node, short_answers: l
     assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE  # type: ignore[attr-defined]
     answer = client.ask(request(node, 15, 12), 12)
     assert len(answer.responses[0].partitions[0].records) == 0  # type: ignore[attr-defined]
-    assert short_answers == [False, False]
+    assert fast_answers == [False, False]
 
 
 def test_too_few_bytes_park_as_ever(node: Node) -> None:
@@ -111,7 +111,7 @@ def test_too_few_bytes_park_as_ever(node: Node) -> None:
 
 
 @pytest.mark.parametrize("leader_epoch", [-2, -1, 0, 1])
-def test_both_ways_fence_the_same_leader_epochs(node: Node, leader_epoch: int, short_answers: list[bool]) -> None:
+def test_both_ways_fence_the_same_leader_epochs(node: Node, leader_epoch: int, fast_answers: list[bool]) -> None:
     """Only -1 says none; any other that is older than the partition's is fenced, as in Kafka."""
     fill(node)
     client = Exchange(node)
@@ -121,7 +121,7 @@ def test_both_ways_fence_the_same_leader_epochs(node: Node, leader_epoch: int, s
         assert raw_answer(client, wanted, 12) == raw_answer(Exchange(node), wanted, 12), offset
 
 
-def test_a_new_leader_epoch_and_a_deleted_topic_end_the_form(node: Node, short_answers: list[bool]) -> None:
+def test_a_new_leader_epoch_and_a_deleted_topic_end_the_template(node: Node, fast_answers: list[bool]) -> None:
     fill(node)
     client = Exchange(node)
     partition = node.services.catalog.partition(TOPIC, 0)
@@ -130,7 +130,7 @@ def test_a_new_leader_epoch_and_a_deleted_topic_end_the_form(node: Node, short_a
     wanted.topics[0].partitions[0].current_leader_epoch = partition.leader_epoch
     client.ask(wanted, 12)
     client.ask(wanted, 12)
-    assert short_answers == [True]
+    assert fast_answers == [True]
     partition.leader_epoch += 1
     answer = client.ask(wanted, 12)
     assert answer.responses[0].partitions[0].error_code == ErrorCode.FENCED_LEADER_EPOCH  # type: ignore[attr-defined]
@@ -154,12 +154,12 @@ def test_what_has_a_session_two_partitions_or_a_fetched_epoch_is_not_remembered(
     ):
         client = Exchange(node)
         client.ask(wanted, 12)
-        assert client.connection.peer.fetch_forms is None, number
+        assert fetch_templates(client) is None, number
     wanted = request(node, 0, 12)
     wanted.topics[0].partitions[0].last_fetched_epoch = 0
     client = Exchange(node)
     client.ask(wanted, 12)
-    assert client.connection.peer.fetch_forms is None
+    assert fetch_templates(client) is None
 
 
 def test_an_offset_that_also_stands_elsewhere_in_the_frame_is_not_confused(node: Node) -> None:
@@ -178,7 +178,7 @@ def test_a_frame_that_only_begins_like_a_form_is_malformed_as_ever(node: Node, c
     client = Exchange(node)
     wanted = request(node, 0, 12)
     raw_answer(client, wanted, 12)
-    assert client.connection.peer.fetch_forms is not None
+    assert fetch_templates(client) is not None
     body = encode_request_header(1, 12, 7, "raw") + encode(wanted, 12)
     client.send_frame(body[:-cut])
     client.end_turn()
@@ -208,7 +208,7 @@ def test_requests_are_counted_on_either_way(node: Node) -> None:
 
 
 def test_who_asks_alone_is_answered_within_the_read_and_behind_what_the_socket_has_not_taken(
-    node: Node, short_answers: list[bool]
+    node: Node, fast_answers: list[bool]
 ) -> None:
     fill(node)
     client = Exchange(node)
@@ -220,10 +220,10 @@ def test_who_asks_alone_is_answered_within_the_read_and_behind_what_the_socket_h
         feed(client.connection, frame)
         client.node.settle()
     client.transport.written.clear()
-    short_answers.clear()
+    fast_answers.clear()
     feed(client.connection, frame)  # and no turn ends
     assert client.transport.written == expected
-    assert short_answers == [True]
+    assert fast_answers == [True]
     client.connection._out.append(b"before")  # what a turn that has not ended yet wants to send goes first
     feed(client.connection, frame)
     client.node.settle()

@@ -1,16 +1,16 @@
-"""The short way of a Fetch request that looks like one before; `scripts/bench` shows what it is worth.
+"""The fast path of a Fetch request that looks like one before; `scripts/bench` shows what it is worth.
 
 A consumer of one partition without a fetch session (librdkafka, aiokafka and others have none) sends the same bytes
 again and again; only the correlation id and the fetch offset differ. What they mean is remembered per connection, so
-that a request of that form needs no decoding and its answer no encoding.
+that a request of that template needs no decoding and its answer no encoding.
 
     api key 2 · version 2 · correlation id 4 | client id ... partition, epoch | fetch offset 8 | the rest
-                                               --------------------- the remembered form ----------------
+                                               --------------------- the remembered template ----------------
 
-A form is learnt from a request that takes the long way (`api/fetch.py`), and only where the long way would do the same
-for any offset: one topic, one partition, no session, no diverging epoch to look for, nothing forgotten. The short way
-answers only when enough hot bytes are there at once, and only for the leader epoch that is. Everything else takes the
-long way: errors, long polls, cold bytes.
+A template is learnt from a request that took the slow path (`api/fetch.py`), and only where the slow path would do the
+same for any offset: one topic, one partition, no session, the leader epoch that is, no diverging epoch to look for,
+nothing forgotten. How long it holds is `hot_path.py`'s to know. The fast path answers only when enough hot bytes are
+there at once. Everything else takes the slow path: errors, long polls, cold bytes.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ if TYPE_CHECKING:
     from ottla.broker.peer import Peer
     from ottla.broker.runtime.metrics import RequestMeter
     from ottla.broker.services import Services
-    from ottla.config.topic import TopicConfig
     from ottla.protocol.types import Buffer
     from ottla.storage.log.log import Log
 
-MAX_FORMS = 256
-"""Forms remembered per connection; a client that reads more partitions one by one takes the long way for the rest."""
+MAX_TEMPLATES = 256
+"""Templates remembered per connection; a client that reads more partitions one by one takes the slow path for some."""
 
 MOST_COPIED_BYTES = 1 << 20
 """Of one answer, where the transport cannot send a map. What the whole handler reads asks for memory first."""
@@ -47,7 +46,8 @@ NO_EPOCH = -1
 FIRST_FLEXIBLE_VERSION = 12
 FIRST_VERSION_WITH_LOG_START = 5
 FIRST_VERSION_WITH_ZSTD = 10
-_FORM_START = 12  # of a frame with its length: behind the correlation id
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+_KEY_START = 12  # of a frame with its length: behind the correlation id
 _FRONT = struct.Struct(">ihh")  # length, API key, version
 _LENGTH_BYTES = 4
 _OFFSET_BYTES = 8
@@ -59,7 +59,7 @@ _OFFSETS_BEFORE_5 = struct.Struct(">qq")
 _MARK = (0x5EED_0FF5_E7A1_B2C3, 0x7EA5_7A3B_0001_0203, 0x1DEA_5EED_0405_0607)
 
 
-class FetchForm:
+class FetchTemplate:
     """What the remembered bytes mean, and the answer around what differs."""
 
     __slots__ = (
@@ -68,14 +68,12 @@ class FetchForm:
         "_version",
         "after",
         "committed_only",
-        "config",
         "front",
         "head_high_watermark",
         "head_length",
         "head_log_start_offset",
         "head_rest",
         "head_size",
-        "leader_epoch",
         "log",
         "max_bytes",
         "meter",
@@ -105,11 +103,9 @@ class FetchForm:
         self.partition = partition
         self.log: Log = partition.log
         self.read_on = self.log.reader.read_on
-        self.config: TopicConfig = partition.log.config
         max_bytes = min(request.max_bytes, max_fetch_bytes)
         self.min_bytes = min(request.min_bytes, max_bytes)
         self.max_bytes = max(min(topic.partitions[0].partition_max_bytes, max_bytes), 0)
-        self.leader_epoch = topic.partitions[0].current_leader_epoch
         self.committed_only = request.isolation_level == READ_COMMITTED
         body = encode(self._response(topic), version)
         offsets = _OFFSETS if version >= FIRST_VERSION_WITH_LOG_START else _OFFSETS_BEFORE_5
@@ -149,83 +145,79 @@ class FetchForm:
         self.head_length = length
 
 
-class FetchForms:
-    """The forms of one connection. All are equally long and have their fetch offset at the same position: clients name
-    topics alike. `frame_bytes` is the length of such a frame, its length field included.
+class FetchTemplates:
+    """The templates of one connection. All are equally long and have their fetch offset at the same position: clients
+    name topics alike. `frame_bytes` is the length of such a frame, its length field included.
     """
 
-    __slots__ = ("_form", "_forms", "_key", "_offset_at", "_unpack", "frame_bytes")
+    __slots__ = ("_key", "_offset_at", "_template", "_templates", "_unpack", "frame_bytes")
 
     def __init__(self) -> None:
-        self._forms: dict[bytes, FetchForm] = {}
+        self._templates: dict[bytes, FetchTemplate] = {}
         self._forget()
-        self._place_offset(_FORM_START, 0)
+        self._place_offset(_KEY_START, 0)
 
     def _place_offset(self, offset_at: int, suffix_bytes: int) -> None:
         """The fetch offset stands at `offset_at`: what is before it and behind it."""
         self._offset_at = offset_at
-        layout = struct.Struct(f">{_FRONT.size}s4s{offset_at - _FORM_START}sq{suffix_bytes}s")
+        layout = struct.Struct(f">{_FRONT.size}s4s{offset_at - _KEY_START}sq{suffix_bytes}s")
         self._unpack = layout.unpack_from
         self.frame_bytes = layout.size
 
     def _forget(self) -> None:
-        self._forms.clear()
-        self._form: FetchForm | None = None
+        self._templates.clear()
+        self._template: FetchTemplate | None = None
         """Of the newest frame, and what it was found by."""
         self._key = b""
 
     def answer(self, view: memoryview, start: int, sends_maps: bool) -> list[Buffer] | None:
-        """Answer the frame of `frame_bytes` that begins at `start`, if its form is known and its records are hot.
+        """Answer the frame of `frame_bytes` that begins at `start`, if its template is known and its records are hot.
 
-        None when it must take the long way. All of the short way but the look-up in the log is in this function: a
+        None when it must take the slow path. All of the fast path but the look-up in the log is in this function: a
         consumer's next request finds the processor's caches cold, and each function of its own cost up to 0.5 us.
         """
         started_ns = perf_counter_ns()
         unpack = self._unpack
         front, correlation_id, key, offset, suffix = unpack(view, start)
-        form = self._form
-        if form is None or key != self._key:  # the next one is often the same: a hash costs more
-            form = self._forms.get(key)
-            if form is None:
+        template = self._template
+        if template is None or key != self._key:  # the next one is often the same: a hash costs more
+            template = self._templates.get(key)
+            if template is None:
                 return None
-            self._form, self._key = form, key
-        if form.front != front or form.suffix != suffix:
+            self._template, self._key = template, key
+        if template.front != front or template.suffix != suffix:
             return None
-        partition, log = form.partition, form.log
-        leader_epoch = form.leader_epoch
-        if (
-            partition.is_closed
-            or log.config is not form.config
-            or (leader_epoch != NO_EPOCH and leader_epoch != partition.leader_epoch)  # noqa: PLR1714  (a tuple made)
-        ):
-            self._forget()  # the long way would not do the same any more
-            return None
+        partition, log = template.partition, template.log
         if partition.gathered:
             partition.settle()
         high_watermark = partition.high_watermark
-        end_offset = partition.last_stable_offset if form.committed_only else high_watermark
+        end_offset = high_watermark
+        if template.committed_only:
+            if log.transactions.has_aborted:
+                return None  # each answer lists those that it has to do with
+            end_offset = partition.last_stable_offset
         try:
-            read_on = form.read_on
-            records = read_on(offset, form.max_bytes, end_offset, sends_maps)
-            if records is None or len(records) < form.min_bytes:
-                records = log.read(offset, form.max_bytes, end_offset=end_offset, allow_map=sends_maps).view
-                if not records or len(records) < form.min_bytes:
+            read_on = template.read_on
+            records = read_on(offset, template.max_bytes, end_offset, sends_maps)
+            if records is None or len(records) < template.min_bytes:
+                records = log.read(offset, template.max_bytes, end_offset=end_offset, allow_map=sends_maps).view
+                if not records or len(records) < template.min_bytes:
                     return None
         except (KafkaError, OSError):
-            return None  # the long way meets it again and says what it is
+            return None  # the slow path meets it again and says what it is
         length = len(records)
         log_start_offset = log.log_start_offset
         if (
-            length != form.head_length
-            or high_watermark != form.head_high_watermark
-            or log_start_offset != form.head_log_start_offset
+            length != template.head_length
+            or high_watermark != template.head_high_watermark
+            or log_start_offset != template.head_log_start_offset
         ):
-            form.encode_head(high_watermark, log_start_offset, length)
+            template.encode_head(high_watermark, log_start_offset, length)
         counters = partition.counters
         counters.total_fetch_requests += 1
         counters.bytes_out += length
-        form.meter.note((perf_counter_ns() - started_ns) // 1000, 1)
-        return [form.head_size, correlation_id, form.head_rest, records, form.after]
+        template.meter.note((perf_counter_ns() - started_ns) // 1000, 1)
+        return [template.head_size, correlation_id, template.head_rest, records, template.after]
 
     def learn(
         self,
@@ -236,7 +228,7 @@ class FetchForms:
         services: Services,
         max_fetch_bytes: int,
     ) -> None:
-        """Remember the form of a request that takes the long way, if the place of its offset is sure.
+        """Remember the template of a request that takes the slow path, if the place of its offset is sure.
 
         `max_fetch_bytes`: no answer is longer, whatever is asked for (`most_bytes`).
         """
@@ -248,12 +240,12 @@ class FetchForms:
         front = _FRONT.pack(len(content), FetchRequest.message_key, version)
         suffix = content[at + _OFFSET_BYTES :]
         frame_bytes, offset_at = _LENGTH_BYTES + len(content), _LENGTH_BYTES + at
-        if offset_at != self._offset_at or frame_bytes != self.frame_bytes or len(self._forms) >= MAX_FORMS:
+        if offset_at != self._offset_at or frame_bytes != self.frame_bytes or len(self._templates) >= MAX_TEMPLATES:
             self._forget()
             self._place_offset(offset_at, len(suffix))
         meter = services.metrics.meter("Fetch", version, 0)
-        self._form = None
-        self._forms[content[_FORM_START - _LENGTH_BYTES : at]] = FetchForm(
+        self._template = None
+        self._templates[content[_KEY_START - _LENGTH_BYTES : at]] = FetchTemplate(
             request, version, partition, front, suffix, max_fetch_bytes, meter
         )
 
@@ -277,35 +269,36 @@ def _offset_position(content: bytes, request: FetchRequest, version: int) -> int
 
 
 def most_bytes(peer: Peer, services: Services) -> int:
-    """The longest answer that is given without the long way: where records are copied (no maps may be sent), less."""
+    """The longest answer that is given without the slow path: where records are copied (no maps may be sent), less."""
     return (
         services.config.fetch_max_bytes if peer.sends_maps else min(services.config.fetch_max_bytes, MOST_COPIED_BYTES)
     )
 
 
-def learn_fetch_form(peer: Peer, frame: memoryview, request: FetchRequest, version: int, services: Services) -> None:
-    """Remember the form of a request that takes the long way, where the short one would do the same."""
+def learnable_fetch(request: FetchRequest, version: int, services: Services) -> Partition | None:
+    """The partition of a request that took the slow path, where the fast one would do the same; None elsewhere."""
     if version < FIRST_FETCH_VERSION_WITH_BATCHES:
-        return
+        return None
     if request.session_id or request.session_epoch != NO_SESSION_EPOCH or request.forgotten_topics_data:
-        return
+        return None
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
-        return
+        return None
     asked = request.topics[0].partitions[0]
     if asked.last_fetched_epoch >= 0:
-        return
+        return None
     catalog = services.catalog
     topic_data = request.topics[0]
-    topic = catalog.topics_by_id.get(topic_data.topic_id) if version >= 13 else catalog.topics.get(topic_data.topic)
+    if version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        topic = catalog.topics_by_id.get(topic_data.topic_id)
+    else:
+        topic = catalog.topics.get(topic_data.topic)
     if topic is None or not 0 <= asked.partition < len(topic.partitions):
-        return
+        return None
     partition = topic.partitions[asked.partition]
-    if partition is None:
-        return
+    if partition is None or partition.is_closed:
+        return None
+    if asked.current_leader_epoch not in (NO_EPOCH, partition.leader_epoch):
+        return None
     if version < FIRST_VERSION_WITH_ZSTD and partition.log.config.compression_type == "zstd":
-        return
-    if request.isolation_level == READ_COMMITTED and partition.log.transactions.has_aborted:
-        return  # each answer lists those that it has to do with
-    if peer.fetch_forms is None:
-        peer.fetch_forms = FetchForms()
-    peer.fetch_forms.learn(frame, request, version, partition, services, most_bytes(peer, services))
+        return None
+    return partition

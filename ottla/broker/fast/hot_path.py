@@ -1,0 +1,154 @@
+"""The one fast path of a connection: requests that look like earlier ones, answered from templates.
+
+A *template* is learnt from a request that took the slow path (the dispatcher calls `learn` for each request): which of
+its bytes are fixed, which fields vary, and how its answer is encoded. There are three kinds: Produce
+(`produce_templates.py`), Fetch without a session (`fetch_templates.py`) and Fetch in a session (`session_template.py`).
+All of them are learnt only where the slow path would give the same answer for any value of the fields that vary.
+
+They hold as long as nothing has changed on which that rests: one comparison with the broker's stamp
+(`broker/runtime/validity.py`) per request. At another stamp everything is forgotten, and learnt anew from the requests
+that come. So a template asks neither whether its topic exists nor what the configuration says.
+
+The connection knows no kind: it gives bytes and gets answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from ottla.broker.fast.fetch_templates import FetchTemplates, learnable_fetch, most_bytes
+from ottla.broker.fast.produce_templates import ProduceTemplates, learnable_partition
+from ottla.broker.fast.session_template import SessionTemplate, learnable_session
+from ottla.broker.runtime.pending import Pending
+from ottla.protocol.api import ApiKey
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.broker.context import ApiServices, Context
+    from ottla.broker.peer import Peer
+    from ottla.broker.runtime.slot import Slot
+    from ottla.protocol.api.fetch import FetchRequest
+    from ottla.protocol.api.produce import ProduceRequest
+    from ottla.protocol.message import Request
+    from ottla.protocol.types import Buffer
+
+
+class HotPath:
+    """The templates of one connection, made with the first one. `try_answer` and `start` are the connection's."""
+
+    __slots__ = ("_peer", "_services", "_stamp", "_validity", "fetch", "produce")
+
+    def __init__(self, services: ApiServices, peer: Peer) -> None:
+        self._services = services
+        self._peer = peer
+        self._validity = services.validity
+        self._stamp = services.validity.stamp
+        self.produce: ProduceTemplates | None = None
+        self.fetch: FetchTemplates | SessionTemplate | None = None
+
+    def try_answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
+        """Answer the requests of `view[:end]`, at most `most`, at once: the answers, and where the next frame begins.
+
+        For a read that nothing stands in front of: neither turn nor queue has to do with it. None, and nothing done,
+        where the slow path must answer the first of them, or its answer has to wait.
+        """
+        if self._stamp != self._validity.stamp:
+            self._forget()
+            return None
+        fetch = self.fetch
+        if fetch is not None and end == fetch.frame_bytes:
+            answer = fetch.answer(view, 0, self._peer.sends_maps)
+            return None if answer is None else (answer, end)
+        produce = self.produce
+        return None if produce is None else produce.answer(view, end, most)
+
+    def start(
+        self, view: memoryview, start: int, end: int, most: int, newest: Slot | None
+    ) -> tuple[list[Buffer] | Slot, int, int] | None:
+        """Start the requests with which `view[start:end]` begins, at most `most`: the answer or the slot of it, where
+        the next frame begins, and how many requests that are.
+
+        The slot may be `newest`, the connection's newest one, which they then share. None where the slow path must
+        start the first of them.
+        """
+        if self._stamp != self._validity.stamp:
+            self._forget()
+            return None
+        produce, fetch = self.produce, self.fetch
+        if produce is not None:
+            run = produce.start(view, start, end, most, newest)
+            if run is not None:
+                return run, run.end, run.added
+        if fetch is not None and end - start >= fetch.frame_bytes:
+            following = start + fetch.frame_bytes
+            answer = fetch.answer(view, start, self._peer.sends_maps)
+            if answer is not None:
+                return answer, following, 1
+        return None
+
+    def learn_produce(self, frame: memoryview, request: ProduceRequest, version: int) -> None:
+        """Remember a Produce request that has taken the slow path, if that may be."""
+        partition = learnable_partition(request, version, self._services)
+        if partition is not None:
+            if self.produce is None:
+                self.produce = ProduceTemplates(self._services.config.socket_request_max_bytes)
+            self.produce.learn(frame, request, version, partition, self._services)
+
+    def learn_fetch(self, frame: memoryview, request: FetchRequest, context: Context, answer: object) -> None:
+        """Remember a Fetch request that has taken the slow path, or its session, if that may be."""
+        version, fetch = context.api_version, self.fetch
+        session = learnable_session(request, version, self._services)
+        if session is not None:
+            template = fetch if isinstance(fetch, SessionTemplate) else None
+            if isinstance(answer, Pending) and not answer.is_cold:
+                if template is not None:
+                    template.rest()
+                return
+            if template is None:
+                self.fetch = template = SessionTemplate(self._services, request, context, session)
+            else:
+                template.expect(request, context, session)
+            if isinstance(answer, Pending):
+                template.note_cold(request.session_epoch)
+        elif not isinstance(fetch, SessionTemplate):  # a request without a session between those of one changes nothing
+            partition = learnable_fetch(request, version, self._services)
+            if partition is not None:
+                if fetch is None:
+                    self.fetch = fetch = FetchTemplates()
+                fetch.learn(frame, request, version, partition, self._services, most_bytes(self._peer, self._services))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is remembered."""
+        return self.produce is None and self.fetch is None
+
+    def refresh(self) -> None:
+        """Forget what was learnt at another stamp."""
+        if self._stamp != self._validity.stamp:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._stamp = self._validity.stamp
+        self.produce = self.fetch = None
+
+
+def learn(frame: memoryview, request: Request, context: Context, answer: object) -> None:
+    """Remember a request that has just taken the slow path and was not refused as a whole, if it is of a kind that may
+    be answered from a template; `answer` is what its handler returned.
+    """
+    api_key = context.api_key
+    if api_key > ApiKey.FETCH:  # Produce is 0, Fetch 1
+        return
+    peer = context.connection
+    hot_path = peer.hot_path
+    if isinstance(hot_path, HotPath):
+        hot_path.refresh()
+    else:
+        hot_path = HotPath(context.services, peer)
+    if api_key == ApiKey.PRODUCE:
+        hot_path.learn_produce(frame, cast("ProduceRequest", request), context.api_version)
+    else:
+        hot_path.learn_fetch(frame, cast("FetchRequest", request), context, answer)
+    if peer.hot_path is None and not hot_path.is_empty:
+        peer.hot_path = hot_path

@@ -1,0 +1,132 @@
+"""Produce requests of one template under way, one behind the other: their slot, and who is called with their results.
+
+They began together and are promised together: their batches are appended by one call and covered by one sync, and
+their answers leave together.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from ottla.broker.runtime.slot import Slot
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.log.append import AllStored
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.broker.fast.produce_templates import ProduceTemplate
+    from ottla.storage.log.append import AppendResult
+
+ACKS_ALL = -1
+_NONE = ErrorCode.NONE
+
+
+class ProduceRun(Slot):
+    """Such requests under way, one behind the other: their slot, and who is told of their batches.
+
+    `end` is where the frame of the last one ends, `added` how many the last read added. The results are told by the
+    turn's flush; the answers leave together, when the last of the batches may be promised.
+    """
+
+    __slots__ = ("_correlation_ids", "_started_ns", "_succeeded", "_template", "added", "end")
+
+    # What no such request has: constants of the class, since each attribute set is time on the hot path.
+    pending = None
+    parks = False
+    close_reason = None
+
+    def __init__(self, template: ProduceTemplate, correlation_ids: list[int], end: int, started_ns: int) -> None:
+        self.owner = None
+        self.is_done = False
+        self.requests = self.added = self._succeeded = len(correlation_ids)
+        self.size_bytes = 0
+        self.end = end
+        self._template = template
+        self._correlation_ids = correlation_ids
+        self._started_ns = started_ns
+
+    def goes_on(self, template: ProduceTemplate, correlation_ids: list[int], end: int) -> bool:
+        """Take in the requests of one more read of the turn, if they are of this template and nobody gathered since."""
+        if template is not self._template or template.partition.newest_waiter is not self:
+            return False
+        self._correlation_ids += correlation_ids
+        self.added = len(correlation_ids)
+        self.requests += self.added
+        self._succeeded += self.added
+        self.end = end
+        return True
+
+    def run_appended(self, results: Sequence[AppendResult]) -> None:
+        """Told by the turn's flush: encode the answers, and let them leave now or when they may."""
+        template = self._template
+        correlation_ids = self._correlation_ids
+        if type(results) is AllStored:
+            promised_offset = results.batches[-1][3] + 1
+            answers = template.stored(correlation_ids, results.batches, results.log_append_time_ms)
+        else:
+            promised_offset = max(result.last_offset for result in results) + 1
+            answers = list(map(self._answer, correlation_ids, results))
+        partition = template.partition
+        if partition.high_watermark >= promised_offset or (
+            template.acks != ACKS_ALL and not partition.holds_acknowledgements
+        ):
+            self._answered(answers)
+            return
+        self._wait(promised_offset, answers, results)
+
+    def _wait(self, promised_offset: int, answers: list[bytes], results: Sequence[AppendResult]) -> None:
+        """Let the answers leave when `promised_offset` may be seen."""
+        template = self._template
+        # Not the results: they look at bytes that were received, which are good for this turn only.
+        if type(results) is AllStored:
+            last_offsets = [batch[3] for batch in results.batches]
+        else:
+            last_offsets = [result.last_offset for result in results]
+
+        def visible(error: BaseException | None) -> None:
+            self._answered(answers if error is None else self._after_failure(answers, last_offsets, error))
+
+        template.partition.when_visible(promised_offset, visible, template.clock.monotonic_ms() + template.timeout_ms)
+
+    def _answer(self, correlation_id: int, result: AppendResult) -> bytes:
+        """The answer of one request: stored, stored before, or refused."""
+        if result.error_code is not _NONE:
+            return self._refuse(correlation_id, result.error_code, result.error_message, result)
+        template = self._template
+        behind = template.behind(result.log_append_time_ms, result.log_start_offset)
+        return template.pack(template.front, correlation_id, template.before, result.base_offset, behind)
+
+    def _after_failure(self, answers: list[bytes], last_offsets: list[int], error: BaseException) -> list[bytes]:
+        """The answers when the promise could not be kept: only what may be seen all the same is a success."""
+        if isinstance(error, KafkaError):
+            code, message = error.code, error.message
+        else:
+            code, message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+        high_watermark = self._template.partition.high_watermark
+        return [
+            # What was refused has a last offset of -1, and its answer already.
+            answer if last_offset < high_watermark else self._refuse(correlation_id, code, message, None)
+            for answer, last_offset, correlation_id in zip(answers, last_offsets, self._correlation_ids, strict=True)
+        ]
+
+    def _refuse(self, correlation_id: int, code: ErrorCode, message: str | None, result: AppendResult | None) -> bytes:
+        """Count and encode the answer of a request that failed."""
+        template = self._template
+        template.metrics.request("Produce", template.version, code, (perf_counter_ns() - self._started_ns) // 1000)
+        self._succeeded -= 1
+        return template.refusal(correlation_id, code, message, result)
+
+    def _answered(self, answers: list[bytes]) -> None:
+        """All replies are there: count those that are no refusals, and let them leave."""
+        template = self._template
+        elapsed_us = (perf_counter_ns() - self._started_ns) // 1000
+        template.meter.note(elapsed_us, self._succeeded)
+        reply = b"".join(answers)
+        self.buffers = [reply]
+        self.size_bytes = len(reply)
+        self.is_done = True
+        owner = self.owner
+        if owner is not None:
+            owner.slot_finished(self)
