@@ -14,8 +14,7 @@ from ottla.broker.services import Services
 if TYPE_CHECKING:
     from ottla.broker.fetch.fetch_sessions import FetchSessions
     from ottla.broker.groups.coordinator import GroupCoordinator
-    from ottla.broker.requests.dispatch import AdvertisedApi
-    from ottla.broker.requests.profiles import Profile
+    from ottla.broker.profiles.profiles import AdvertisedApi, Profile
     from ottla.broker.runtime.on_demand import OnDemand
 
 

@@ -17,8 +17,8 @@ from ottla.broker.chores.log_cleaner import LogCleaner
 from ottla.broker.context import ApiServices
 from ottla.broker.fetch.fetch_sessions import FetchSessions
 from ottla.broker.partitions.partition import Partition, PartitionServices
+from ottla.broker.profiles.profiles import profile_named
 from ottla.broker.requests.dispatch import RequestDispatcher, advertised_apis
-from ottla.broker.requests.profiles import profile_named
 from ottla.broker.runtime.answer_memory import AnswerMemory
 from ottla.broker.runtime.descriptors import descriptor_limit, shares_of
 from ottla.broker.runtime.disk import QueuedSyncer, ThreadedSyncer

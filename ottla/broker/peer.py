@@ -45,6 +45,14 @@ class FastPath(Protocol):
         """
 
 
+class RequestContext(Protocol):
+    """What parts that know nothing of handlers may see of a request's `Context`: version, client and connection."""
+
+    api_version: int
+    client_id: str | None
+    connection: Peer
+
+
 def _ignore(reason: str) -> None:
     """Where no connection stands behind the request, there is nothing to close."""
 

@@ -74,7 +74,7 @@ class WallClock(Options):
 
 
 PROFILE_NAMES = ("default", "kafka-4.1", "kafka-4.0", "kafka-3.9", "kafka-2.8")
-"""Values of `ottla.profile`; what they mean: ottla/broker/requests/profiles.py."""
+"""Values of `ottla.profile`; what they mean: ottla/broker/profiles/profiles.py."""
 
 
 class Limits(Options):

@@ -7,8 +7,8 @@ import re
 from kit.profile_tables import PAGE, with_tables
 
 from ottla.broker.api import HANDLERS
+from ottla.broker.profiles.profiles import profile_named
 from ottla.broker.requests.dispatch import advertised_apis
-from ottla.broker.requests.profiles import profile_named
 from ottla.config.ours import PROFILE_NAMES
 
 

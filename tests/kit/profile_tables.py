@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ottla.broker.api import HANDLERS
 from ottla.broker.metadata.features import SUPPORTED_FEATURES
-from ottla.broker.requests.profiles import Profile, profile_named
-from ottla.broker.requests.releases import API_NAMES, FEATURES, RELEASES
+from ottla.broker.profiles.profiles import Profile, profile_named
+from ottla.broker.profiles.releases import API_NAMES, FEATURES, RELEASES
 from ottla.config.ours import PROFILE_NAMES
 from ottla.protocol.api import REGISTRY
 

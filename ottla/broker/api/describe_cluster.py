@@ -23,7 +23,8 @@ def handle(request: DescribeClusterRequest, context: Context) -> DescribeCluster
     """Answer at once."""
     if request.endpoint_type != BROKERS:
         return _refuse(request.endpoint_type)
-    broker = describe_broker(context)
+    services = context.services
+    broker = describe_broker(services.config, services.catalog.node_id, context.connection)
     return DescribeClusterResponse(
         cluster_id=context.services.catalog.cluster_id,
         controller_id=broker.node_id,

@@ -65,7 +65,8 @@ def handle(request: DescribeTopicPartitionsRequest, context: Context) -> Describ
 
 
 def _describe(topic: Topic, first: int, last: int, context: Context) -> ResponseTopic:
-    described = (describe_partition(context, topic, index) for index in range(first, last))
+    node_id = context.services.catalog.node_id
+    described = (describe_partition(topic, index, node_id) for index in range(first, last))
     return ResponseTopic(
         name=topic.name,
         topic_id=topic.id,

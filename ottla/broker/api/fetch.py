@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 def handle(request: FetchRequest, context: Context) -> FetchResponse | Pending[FetchResponse]:
     """Read what may be seen; park when that is too little."""
     session, targets = _targets(request, context)
-    read = FetchRead(request, context, session, targets)
+    read = FetchRead(request, context, context.services, session, targets)
     return answer_or_park(read, context.services, request.max_wait_ms)
 
 

@@ -96,5 +96,6 @@ def _nowhere(key: str, error: KafkaError) -> Coordinator:
 
 
 def _here(key: str, context: Context) -> Coordinator:
-    broker = describe_broker(context)
+    services = context.services
+    broker = describe_broker(services.config, services.catalog.node_id, context.connection)
     return Coordinator(key=key, node_id=broker.node_id, host=broker.host, port=broker.port)

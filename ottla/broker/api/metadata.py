@@ -105,7 +105,8 @@ def _look_up(
 
 
 def _describe(request: MetadataRequest, context: Context, topic: Topic) -> MetadataResponse.MetadataResponseTopic:
-    described = (describe_partition(context, topic, index) for index in range(len(topic.partitions)))
+    node_id = context.services.catalog.node_id
+    described = (describe_partition(topic, index, node_id) for index in range(len(topic.partitions)))
     return MetadataResponse.MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -129,7 +130,8 @@ def _describe(request: MetadataRequest, context: Context, topic: Topic) -> Metad
 def _respond(
     request: MetadataRequest, context: Context, topics: list[MetadataResponse.MetadataResponseTopic]
 ) -> MetadataResponse:
-    broker = describe_broker(context)
+    services = context.services
+    broker = describe_broker(services.config, services.catalog.node_id, context.connection)
     return MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(

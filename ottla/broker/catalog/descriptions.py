@@ -14,7 +14,8 @@ from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.broker.catalog.topic import Topic
-    from ottla.broker.context import Context
+    from ottla.broker.peer import Peer
+    from ottla.config.broker import BrokerConfig
 
 NOT_ASKED = -(1 << 31)
 """Authorized operations where the client did not ask for them (KIP-430)."""
@@ -96,19 +97,17 @@ class PartitionDescription(NamedTuple):
     offline_replicas: list[int]
 
 
-def describe_broker(context: Context) -> BrokerDescription:
+def describe_broker(config: BrokerConfig, node_id: int, peer: Peer) -> BrokerDescription:
     """This broker for this client: the advertised address of its listener, else the address that it connected to."""
-    services, connection = context.services, context.connection
-    advertised = services.config.advertised(connection.listener)
-    host, port = connection.local_address[0], connection.local_address[1]
+    advertised = config.advertised(peer.listener)
+    host, port = peer.local_address[0], peer.local_address[1]
     if advertised is not None:
         host, port = advertised.host, advertised.port or port
-    return BrokerDescription(services.catalog.node_id, _plain_host(host), port, services.config.broker_rack or None)
+    return BrokerDescription(node_id, _plain_host(host), port, config.broker_rack or None)
 
 
-def describe_partition(context: Context, topic: Topic, index: int) -> PartitionDescription:
+def describe_partition(topic: Topic, index: int, node_id: int) -> PartitionDescription:
     """One partition of a topic; without its directory it has no leader, and its only replica is offline."""
-    node_id = context.services.catalog.node_id
     partition = topic.partitions[index]
     if partition is None:
         error = ErrorCode.LEADER_NOT_AVAILABLE

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.metadata.config_plans import ConfigPlan, plan_configs
 from ottla.broker.metadata.feature_plans import FeaturePlan, FeatureWish, plan_features
@@ -24,7 +24,6 @@ from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.catalog.catalog import Catalog
     from ottla.broker.catalog.topic import Topic
     from ottla.broker.metadata.image import MetadataImage
     from ottla.config.broker import BrokerConfig
@@ -33,10 +32,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+class ChangingCatalog(Protocol):
+    """What settings need of the catalog: the metadata as it is, the topics, and the queue of changes."""
+
+    node_id: int
+    topics: dict[str, Topic]
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata."""
+
+    def change(
+        self, plan: Callable[[MetadataImage], Sequence[MetadataRecord]], done: Callable[[KafkaError | None], None]
+    ) -> None:
+        """Write the records of `plan`, in its turn; `done` once they are synced and replayed, or with the refusal."""
+
+
 class Settings:
     """See the module's text."""
 
-    def __init__(self, catalog: Catalog, config: BrokerConfig) -> None:
+    def __init__(self, catalog: ChangingCatalog, config: BrokerConfig) -> None:
         self.on_broker_changed: Callable[[], None] | None = None
         """Called when this broker's configuration has changed, before the change is answered."""
         self._catalog = catalog

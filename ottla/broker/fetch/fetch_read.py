@@ -28,9 +28,10 @@ from ottla.storage.log.log_reader import SMALLEST_MAP_BYTES
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.broker.context import Context
     from ottla.broker.fetch.fetch_sessions import FetchSession
     from ottla.broker.partitions.partition import Partition
+    from ottla.broker.peer import RequestContext
+    from ottla.broker.services import Services
     from ottla.storage.segment.slice import LogSlice
 
 PartitionData = FetchResponse.PartitionData
@@ -50,9 +51,13 @@ class FetchRead:
     """
 
     def __init__(
-        self, request: FetchRequest, context: Context, session: FetchSession | None, targets: list[FetchTarget]
+        self,
+        request: FetchRequest,
+        context: RequestContext,
+        services: Services,
+        session: FetchSession | None,
+        targets: list[FetchTarget],
     ) -> None:
-        services = context.services
         self.targets = targets
         self.partitions: list[Partition | None] = []
         self._services = services

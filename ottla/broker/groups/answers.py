@@ -18,9 +18,9 @@ from ottla.protocol.api.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
     from ottla.broker.groups.home import GroupHome
     from ottla.broker.groups.shard import Shard
+    from ottla.broker.peer import RequestContext
     from ottla.broker.runtime.pending import Pending
 
 R = TypeVar("R")
@@ -87,7 +87,7 @@ def list_groups(home: GroupHome, request: ListGroupsRequest, pending: Pending[Li
 
 
 def describe_groups(
-    home: GroupHome, request: DescribeGroupsRequest, context: Context, pending: Pending[DescribeGroupsResponse]
+    home: GroupHome, request: DescribeGroupsRequest, context: RequestContext, pending: Pending[DescribeGroupsResponse]
 ) -> None:
     """Groups of the classic protocol; any other is as if it did not exist."""
     response = DescribeGroupsResponse(groups=[])

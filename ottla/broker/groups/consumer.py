@@ -5,6 +5,9 @@ was made for; a *member's* tells how far that member has come. A heartbeat moves
 what the member says is kept, the target made anew where the group's epoch has moved, and the member takes its next step
 (`consumer_step.py`). Nobody waits for anybody, so every request is answered in its step.
 
+This file, `consumer_heartbeats.py` and `classic_in_consumer.py` are one class in three files and import each other: the
+functions of the other two are long steps of `ConsumerGroup`, and take it.
+
 Durable state is `durable`; sessions and connections are soft. The behaviour, the codes and the records are those of
 Kafka 4.1's `GroupMetadataManager` and `ConsumerGroup`, but for expressions (`consumer_step.py`) and the early removal
 of members whose connection breaks.

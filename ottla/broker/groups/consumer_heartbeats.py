@@ -22,7 +22,7 @@ from ottla.broker.groups.consumer_member import (
 from ottla.broker.groups.consumer_records import current_assignment_record
 from ottla.broker.groups.member_timers import Limit
 from ottla.broker.groups.partitions import Partitions, from_structs, in_order
-from ottla.broker.groups.regular_expressions import compile_expression
+from ottla.broker.runtime.regular_expressions import compile_expression
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 

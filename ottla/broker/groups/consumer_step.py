@@ -34,9 +34,9 @@ from ottla.broker.groups.effects import Effects, GroupRecord, Now
 from ottla.broker.groups.metadata_hash import hash_of_topic, hash_of_topics
 from ottla.broker.groups.partitions import NO_PARTITIONS, count
 from ottla.broker.groups.reconciliation import next_step
-from ottla.broker.groups.regular_expressions import matching
 from ottla.broker.groups.subscriptions import ResolvedExpression
 from ottla.broker.groups.target_assignment import compute_target, preferred_assignor
+from ottla.broker.runtime.regular_expressions import matching
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:

@@ -27,10 +27,9 @@ from ottla.protocol.api.heartbeat import HeartbeatResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.context import Context
     from ottla.broker.groups.settings import GroupSettings
     from ottla.broker.groups.shard import Shard
-    from ottla.broker.peer import Peer
+    from ottla.broker.peer import Peer, RequestContext
     from ottla.broker.services import Services
     from ottla.protocol.api.consumer_group_describe import (
         ConsumerGroupDescribeRequest,
@@ -92,7 +91,7 @@ class GroupCoordinator:
 
     # --- members -----------------------------------------------------------------------------------------------------
 
-    def join(self, request: JoinGroupRequest, context: Context) -> Pending[JoinGroupResponse]:
+    def join(self, request: JoinGroupRequest, context: RequestContext) -> Pending[JoinGroupResponse]:
         """A member of the classic protocol joins; the answer parks until the group has joined."""
         pending: Pending[JoinGroupResponse] = Pending(parks=True)
         version = context.api_version
@@ -100,7 +99,7 @@ class GroupCoordinator:
             request.group_id, pending, context, lambda shard, caller: shard.join(request, version, caller, pending)
         )
 
-    def sync(self, request: SyncGroupRequest, context: Context) -> Pending[SyncGroupResponse]:
+    def sync(self, request: SyncGroupRequest, context: RequestContext) -> Pending[SyncGroupResponse]:
         """A member asks for its assignment; the answer parks until the leader has given it."""
         pending: Pending[SyncGroupResponse] = Pending(parks=True)
         version = context.api_version
@@ -108,7 +107,7 @@ class GroupCoordinator:
             request.group_id, pending, context, lambda shard, caller: shard.sync(request, version, caller, pending)
         )
 
-    def heartbeat(self, request: HeartbeatRequest, context: Context) -> Pending[HeartbeatResponse]:
+    def heartbeat(self, request: HeartbeatRequest, context: RequestContext) -> Pending[HeartbeatResponse]:
         """A member of the classic protocol is alive. While the group loads it is simply believed, as in Kafka."""
         pending: Pending[HeartbeatResponse] = Pending()
         version = context.api_version
@@ -119,7 +118,7 @@ class GroupCoordinator:
             request.group_id, pending, context, lambda shard, caller: shard.heartbeat(request, version, caller, pending)
         )
 
-    def leave(self, request: LeaveGroupRequest, context: Context) -> Pending[LeaveGroupResponse]:
+    def leave(self, request: LeaveGroupRequest, context: RequestContext) -> Pending[LeaveGroupResponse]:
         """Members leave, or are removed by an administrator."""
         pending: Pending[LeaveGroupResponse] = Pending()
         version = context.api_version
@@ -128,7 +127,7 @@ class GroupCoordinator:
         )
 
     def consumer_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, context: Context
+        self, request: ConsumerGroupHeartbeatRequest, context: RequestContext
     ) -> Pending[ConsumerGroupHeartbeatResponse]:
         """A member of the consumer protocol joins, is alive, or leaves."""
         pending: Pending[ConsumerGroupHeartbeatResponse] = Pending()
@@ -147,18 +146,18 @@ class GroupCoordinator:
 
     # --- committed offsets -------------------------------------------------------------------------------------------
 
-    def commit_offsets(self, request: OffsetCommitRequest, context: Context) -> Pending[OffsetCommitResponse]:
+    def commit_offsets(self, request: OffsetCommitRequest, context: RequestContext) -> Pending[OffsetCommitResponse]:
         """Keep offsets of partitions that exist; the answer says that they survive a crash."""
         pending: Pending[OffsetCommitResponse] = Pending()
         return self._run(
             request.group_id, pending, lambda shard: shard.commit_offsets(request, context.api_version, pending)
         )
 
-    def fetch_offsets(self, request: OffsetFetchRequest, context: Context) -> Pending[OffsetFetchResponse]:
+    def fetch_offsets(self, request: OffsetFetchRequest, context: RequestContext) -> Pending[OffsetFetchResponse]:
         """The committed offsets of one group, or of several (version 8 and later)."""
         return self._when_made(lambda pending: fetch_offsets(self.home, request, context.api_version, pending))
 
-    def delete_offsets(self, request: OffsetDeleteRequest, context: Context) -> Pending[OffsetDeleteResponse]:
+    def delete_offsets(self, request: OffsetDeleteRequest, context: RequestContext) -> Pending[OffsetDeleteResponse]:
         """Forget committed offsets of partitions that exist."""
         pending: Pending[OffsetDeleteResponse] = Pending()
         if not request.group_id:
@@ -168,23 +167,25 @@ class GroupCoordinator:
 
     # --- administration ----------------------------------------------------------------------------------------------
 
-    def list_groups(self, request: ListGroupsRequest, context: Context) -> Pending[ListGroupsResponse]:
+    def list_groups(self, request: ListGroupsRequest, context: RequestContext) -> Pending[ListGroupsResponse]:
         """All groups, or those in some states and of some types. Makes no topic."""
         pending: Pending[ListGroupsResponse] = Pending()
         answers.list_groups(self.home, request, pending)
         return pending
 
-    def describe_groups(self, request: DescribeGroupsRequest, context: Context) -> Pending[DescribeGroupsResponse]:
+    def describe_groups(
+        self, request: DescribeGroupsRequest, context: RequestContext
+    ) -> Pending[DescribeGroupsResponse]:
         """Groups of the classic protocol with their members."""
         return self._when_made(lambda pending: answers.describe_groups(self.home, request, context, pending))
 
     def describe_consumer_groups(
-        self, request: ConsumerGroupDescribeRequest, context: Context
+        self, request: ConsumerGroupDescribeRequest, context: RequestContext
     ) -> Pending[ConsumerGroupDescribeResponse]:
         """Groups of the consumer protocol with their members."""
         return self._when_made(lambda pending: answers.describe_consumer_groups(self.home, request, pending))
 
-    def delete_groups(self, request: DeleteGroupsRequest, context: Context) -> Pending[DeleteGroupsResponse]:
+    def delete_groups(self, request: DeleteGroupsRequest, context: RequestContext) -> Pending[DeleteGroupsResponse]:
         """Remove groups without members, and their offsets."""
         return self._when_made(lambda pending: answers.delete_groups(self.home, request, pending))
 
@@ -255,7 +256,7 @@ class GroupCoordinator:
         return pending
 
     def _run_member(
-        self, group_id: str, pending: Pending[P], context: Context, step: Callable[[Shard, Caller], None]
+        self, group_id: str, pending: Pending[P], context: RequestContext, step: Callable[[Shard, Caller], None]
     ) -> Pending[P]:
         """As `_run`, for what a member sends: the end of its connection will matter to the group."""
 
@@ -282,7 +283,7 @@ class GroupCoordinator:
         return shard is None or group_id in shard.groups
 
 
-def _caller(context: Context) -> Caller:
+def _caller(context: RequestContext) -> Caller:
     """Hosts are shown as Java's InetAddress writes them."""
     peer = context.connection
     return Caller(context.client_id or "", f"/{peer.host}", peer)

@@ -18,6 +18,7 @@ from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.groups.shard import Shard
 from ottla.broker.groups.shard_load import ShardLoad
 from ottla.broker.groups.topics import CatalogTopics
+from ottla.broker.metadata.internal_topics import OFFSETS_MAX_MESSAGE_BYTES
 from ottla.broker.metadata.wishes import NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.compression import Compression
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RELOAD_INTERVAL_MS = 1_000
-MAX_MESSAGE_BYTES = 10 << 20
-"""The record of a classic group holds all of its members: Kafka's default of 1 MiB ends at some hundreds of them."""
 LOAD_AT_START_BYTES = 256 << 10
 """So much of each partition is loaded before the first request: milliseconds."""
 
@@ -102,7 +101,7 @@ class GroupHome:
                 ("cleanup.policy", "compact"),
                 ("compression.type", "producer"),
                 ("segment.bytes", str(config.offsets_topic_segment_bytes)),
-                ("max.message.bytes", str(MAX_MESSAGE_BYTES)),
+                ("max.message.bytes", str(OFFSETS_MAX_MESSAGE_BYTES)),
             ],
         )
         self._services.catalog.create_topics([wish], self._made)

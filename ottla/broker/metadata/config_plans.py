@@ -234,7 +234,7 @@ def _instead(resource_type: int, key: str, wanted: Mapping[str, str]) -> str:
 
 def _check_expression(expression: str) -> None:
     """Refuse what could not be matched with a client later, as Kafka does."""
-    from ottla.broker.groups.regular_expressions import compile_expression  # with RE2, that no start should wait for
+    from ottla.broker.runtime.regular_expressions import compile_expression  # with RE2, that no start should wait for
 
     try:
         compile_expression(expression)

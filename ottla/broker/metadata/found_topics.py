@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
-from ottla.broker.groups.home import MAX_MESSAGE_BYTES
 from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicState
+from ottla.broker.metadata.internal_topics import OFFSETS_CONFIGURATION
 from ottla.broker.metadata.partition_state import PartitionState
 from ottla.protocol.stored.metadata import ProducerIdsRecord
 from ottla.storage.files.files import Files
@@ -38,11 +38,6 @@ PRODUCER_IDS_LEFT_OUT: Final = 1_000_000
 MOST_MADE_UP: Final = 10_000
 """So many partitions of a topic are made where none was found; a folder may be called `x-2000000000`."""
 CONFIGURATION_IS_LOST: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
-OFFSETS_CONFIGURATION: Final = {
-    "cleanup.policy": "compact",
-    "compression.type": "producer",
-    "max.message.bytes": str(MAX_MESSAGE_BYTES),
-}
 
 
 def reconcile(remains: MetadataRemains) -> Iterator[str]:

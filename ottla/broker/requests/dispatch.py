@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.broker.api import HANDLERS, Handler
 from ottla.broker.context import Context
 from ottla.broker.fast.hot_path import learn
-from ottla.broker.requests import profiles
+from ottla.broker.profiles import profiles
+from ottla.broker.profiles.profiles import AdvertisedApi
 from ottla.broker.requests.parts import handle_in_parts, splits
 from ottla.broker.runtime.pending import Pending
 from ottla.broker.runtime.slot import CloseConnection, Slot
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.context import ApiServices
     from ottla.broker.peer import Peer
-    from ottla.broker.requests.profiles import Profile
+    from ottla.broker.profiles.profiles import Profile
     from ottla.protocol.types import Buffer
 
 LOG = logging.getLogger("ottla.dispatch")
@@ -43,14 +44,6 @@ LOG = logging.getLogger("ottla.dispatch")
 _SIZE = struct.Struct(">i")
 LONG_TURN_MS = 10
 """Once the requests of a turn have taken so long, those that have not begun wait for the next."""
-
-
-class AdvertisedApi(NamedTuple):
-    """One line of ApiVersions."""
-
-    key: ApiKey
-    min_version: int
-    max_version: int
 
 
 def advertised_apis(

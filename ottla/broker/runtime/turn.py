@@ -20,14 +20,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ottla.broker.partitions.partition import Partition
+from typing import Protocol
 
 LOG = logging.getLogger("ottla.turn")
 
 Step = Callable[[], None]
+
+
+class Gathering(Protocol):
+    """What gathers batches during a turn: a partition."""
+
+    def flush(self, now_ms: int) -> None:
+        """Append them."""
 
 
 class Turn:
@@ -51,7 +55,7 @@ class Turn:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._gathering: list[Partition] = []
+        self._gathering: list[Gathering] = []
         self._after_append: list[Step] = []
         self._senders: list[Step] = []
         self._last: list[Step] = []
@@ -81,7 +85,7 @@ class Turn:
         if not self.has_work:
             self._note_work()
 
-    def note_gathering(self, partition: Partition) -> None:
+    def note_gathering(self, partition: Gathering) -> None:
         """`partition` holds its first gathered batch of this turn: append it at the end."""
         self._gathering.append(partition)
         if not self.has_work:

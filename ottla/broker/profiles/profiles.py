@@ -11,20 +11,28 @@ Only what is spoken differs. Behaviour, error codes and defaults are those of th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.broker.requests.releases import FEATURES, REFUSED_PRODUCE_BELOW, RELEASES
+from ottla.broker.profiles.releases import FEATURES, REFUSED_PRODUCE_BELOW, RELEASES
 from ottla.config.ours import PROFILE_NAMES
 from ottla.protocol.api import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.broker.requests.releases import Range
+    from ottla.broker.profiles.releases import Range
     from ottla.protocol.api import Api
 
 BASE_RELEASE: Final = "4.1"
 DEFAULT_NAME: Final = "default"
+
+
+class AdvertisedApi(NamedTuple):
+    """One line of ApiVersions."""
+
+    key: ApiKey
+    min_version: int
+    max_version: int
 
 
 @dataclass(frozen=True, slots=True)
