@@ -1,7 +1,7 @@
 """The composition root: everything one broker consists of, without sockets and without a loop.
 
 `Server` puts it under an event loop; a simulation drives the same object with a manual clock, simulated files and a
-queued syncer (decisions.md 18). All calls on one thread, the broker's.
+queued syncer. All calls on one thread, the broker's.
 """
 
 from __future__ import annotations

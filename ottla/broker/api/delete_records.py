@@ -5,9 +5,9 @@ nothing, and the log start is the answer. `cleanup.policy` must contain `delete`
 
 With one replica Kafka's high watermark is the log end, and a producer with acks=1 may delete what it has just sent. In
 `ottla.acks.all=sync` the high watermark is one group sync behind, so the deletion waits for the sync that covers the
-records it is about (decisions.md 2, as ListOffsets does), at most `timeout_ms`: then REQUEST_TIMED_OUT.
+records it is about (as in ListOffsets), at most `timeout_ms`: then REQUEST_TIMED_OUT.
 
-What is answered counts (decisions.md 6): the new log start is in `log-start-offset-checkpoint`, synced, before the
+What is answered counts: the new log start is in `log-start-offset-checkpoint`, synced, before the
 answer leaves.
 """
 

@@ -2,7 +2,7 @@
 
 Without a transactional id each call gives a new id, whatever id the producer says it had; an id without an epoch, or
 an epoch without an id, is INVALID_REQUEST (both as in Kafka). Ids come from blocks that the catalog has synced before
-(decisions.md 5), so none is given twice, not even after a crash.
+(docs/decisions/repeats-wait-for-the-original.md), so none is given twice, not even after a crash.
 
 Transactional ids are refused until there are transactions, with TRANSACTIONAL_ID_AUTHORIZATION_FAILED: clients take
 it as final, where other codes make them try again for ever (librdkafka does at UNSUPPORTED_VERSION). No ACL is behind

@@ -1,6 +1,6 @@
 """ListOffsets, versions 0-10: where a partition begins and ends, or where a time is.
 
-LATEST awaits the sync that covers the log end it saw (decisions.md 2), and so do look-ups by time, so that what a
+LATEST awaits the sync that covers the log end it saw, and so do look-ups by time, so that what a
 client has just produced with acks=1 is found.
 
 Special timestamps: -1 latest, -2 earliest, -3 (from version 7) the record with the largest timestamp, -4 (8) earliest

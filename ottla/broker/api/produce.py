@@ -5,12 +5,12 @@ when every partition has its result: for acks=1 in the turn's flush, for acks=al
 batch (in `ottla.acks.all=sync` after the group sync), or when `timeout_ms` has passed. acks=0 is never answered: an
 error ends the connection, which is all that such a producer can notice.
 
-Duplicates of idempotent producers are answered like their originals, and no earlier (decisions.md 5).
+Duplicates of idempotent producers are answered like their originals, and no earlier.
 
-Differences from Apache Kafka: what is looked at in a batch (decisions.md 10); transactional ids and transactional
-batches are refused until there are transactions, with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because clients take that
-as final and do not retry. Versions 0-2 carry messages of formats v0 and v1, which become a batch before it is gathered
-(`produce_conversion.py`); Kafka 4 refuses them.
+Differences from Apache Kafka: what is looked at in a batch (docs/decisions/a-look-at-the-header.md); transactional ids
+and transactional batches are refused until there are transactions, with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because
+clients take that as final and do not retry. Versions 0-2 carry messages of formats v0 and v1, which become a batch
+before it is gathered (`produce_conversion.py`); Kafka 4 refuses them.
 """
 
 from __future__ import annotations

@@ -8,9 +8,10 @@ share one code path: replay.
 Changes run one after another (`metadata/changes.py`): while one waits for its sync the next waits in memory. Hence at
 most one batch of the metadata log is ever unsynced, and a bad batch that is not the last one is damage, not bad luck.
 
-Order on disk (decisions.md 14): create = synced record, then directories (`partition_creation.py`); delete = synced
-record, then the rename to `-delete` (`partition_removal.py`). A creation is answered when every partition accepts
-requests, a deletion when every directory is renamed; other requests run in between.
+Order on disk (docs/decisions/metadata-is-kafkas-log.md): create = synced record, then directories
+(`partition_creation.py`); delete = synced record, then the rename to `-delete` (`partition_removal.py`). A creation is
+answered when every partition accepts requests, a deletion when every directory is renamed; other requests run in
+between.
 
 Who may call: the composition root (`open`, `close`), chores, API handlers. All on the broker's one thread. Nothing
 here knows of sockets or of an event loop.

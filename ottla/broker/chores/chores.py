@@ -11,7 +11,7 @@ Nothing here knows of a loop: the broker's timers drive all of it, and so does a
     segment unlink         1 s                                               `.deleted` files of some logs, in a worker
     directory unlink       1 s                                               `-delete` directories
     recovery points        log.flush.offset.checkpoint.interval.ms, at most  recovery-point-offset-checkpoint
-                           RECOVERY_POINT_MOST_MS (decisions.md 7); index files that have grown much
+                           RECOVERY_POINT_MOST_MS; index files that have grown much
     log start offsets      log.flush.start.offset.checkpoint.interval.ms     log-start-offset-checkpoint
     high watermarks        replica.high.watermark.checkpoint.interval.ms     replication-offset-checkpoint
     full directories       ottla.disk.full.probe.interval.ms                 tries full directories again

@@ -308,7 +308,7 @@ class FetchRead:
     def _must_list_aborted(self, partition: Partition) -> bool:
         """Whether the client has to be told which transactions were aborted in what is read: it leaves them out.
 
-        A map is for `send` only, so there is none then (decisions.md 11).
+        A map is for `send` only, so there is none then.
         """
         return self._committed_only and partition.log.transactions.has_aborted
 

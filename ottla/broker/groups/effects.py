@@ -1,8 +1,9 @@
 """What one step of a group machine asks of the world: records to keep, and replies that wait for them.
 
 A machine is pure: it is told what happened and when, and gives back `Effects`. The shell appends the records in one
-batch, and lets a reply go only when everything that the group's state rests on is durable (decisions.md 17). A step
-that fails to append unloads the coordinator, so a machine never takes a record back.
+batch, and lets a reply go only when everything that the group's state rests on is durable
+(docs/decisions/groups-change-by-replay.md). A step that fails to append unloads the coordinator, so a machine never
+takes a record back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Records of one step on their way to the disk, and everybody who waits until they are safe there.
 
 A reply never shows state that a crash could take back: whoever looks at a group whose records are not durable waits
-for the newest of them (decisions.md 17). `Partition.high_watermark` says what is durable, in `sync` and `page-cache`
+for the newest of them. `Partition.high_watermark` says what is durable, in `sync` and `page-cache`
 alike.
 """
 

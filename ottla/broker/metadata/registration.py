@@ -2,7 +2,7 @@
 
 A start registers the broker with a new incarnation id and its log directories, fenced as Kafka's controller does it,
 and unfences it; the broker epoch is the offset of the registration. A stop fences it. Partitions in a directory that
-was not stopped cleanly get a new leader epoch, because records that consumers have seen may be gone (decisions.md 8).
+was not stopped cleanly get a new leader epoch, because records that consumers have seen may be gone.
 """
 
 from __future__ import annotations

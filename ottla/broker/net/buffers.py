@@ -1,4 +1,4 @@
-"""Where received bytes lie until their turn ends (decisions.md 3 and 12).
+"""Where received bytes lie until their turn ends.
 
 Two kinds of memory. The *arena* is one buffer for all connections: each read gets the piece behind the last one, and
 the whole is free again when the turn's batches are appended. A connection that holds a partial frame, or frames that

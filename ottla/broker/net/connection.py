@@ -1,4 +1,4 @@
-"""One client's connection: frames in, requests started in order, replies out in order (decisions.md 9 and 12).
+"""One client's connection: frames in, requests started in order, replies out in order.
 
 The way of the bytes: a read lands in the shared arena, or in a buffer of the connection's own when it holds part of a
 frame; whole frames start where they lie, without a copy. What is left over is a partial frame, or frames that may not
@@ -13,8 +13,8 @@ taken long enough (the rest of a read that asks for much waits for the next, and
 frames was read, the memory for requests is used up, or enough is stored behind a parked request. It never pauses for a
 parked request alone, so that a client that goes away is noticed.
 
-The same class serves plaintext and TLS: it sees only the transport. It decides nothing about requests: `Dispatcher`
-starts them.
+docs/decisions/handlers-without-tasks.md says why there is no task. The same class serves plaintext and TLS: it sees
+only the transport. It decides nothing about requests: `Dispatcher` starts them.
 """
 
 from __future__ import annotations

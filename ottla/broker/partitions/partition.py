@@ -1,10 +1,10 @@
 """A partition as requests see it: its log, its leader epoch, and what of the log may be seen.
 
 Invariants: `log_start_offset <= high_watermark <= log_end_offset`, and the high watermark never goes back. In
-`ottla.acks.all=sync` it follows the synced offset, in `page-cache` the log end (decisions.md 2). Where Kafka's
+`ottla.acks.all=sync` it follows the synced offset, in `page-cache` the log end. Where Kafka's
 `flush.messages` asks for a sync in `page-cache`, what the sync covers is neither acknowledged nor seen before it.
 
-Produce batches are gathered and appended once per loop turn (decisions.md 3); whoever else looks at the log calls
+Produce batches are gathered and appended once per loop turn; whoever else looks at the log calls
 `settle()` first, so no request sees a partition between two requests of one client.
 """
 

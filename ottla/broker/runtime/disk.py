@@ -1,8 +1,9 @@
-"""Group sync: whoever waits for the disk, one `fdatasync` serves all (decisions.md 1-4).
+"""Group sync: one `fdatasync` serves everybody who waits for the disk.
 
-A syncer collects the logs that somebody waits for. At the end of a turn it takes a ticket from each (the log's end at
-that moment and the files that must be synced), has a round of tickets run, and back on the broker's thread publishes
-the synced offsets and calls back. Each log directory has one round at a time; while it runs, the next one collects.
+A syncer collects the logs that somebody waits for (docs/decisions/acknowledged-means-synced.md). At the end of a turn
+it takes a ticket from each (the log's end at that moment and the files that must be synced), has a round of tickets
+run, and back on the broker's thread publishes the synced offsets and calls back. Each log directory has one round at a
+time; while it runs, the next one collects.
 
 A failed sync is never tried again: after it Linux may call lost pages clean. The log fails and takes its directory
 offline (`Log.fail`), and everybody who waits for that directory gets the error. A sync that could not begin, because

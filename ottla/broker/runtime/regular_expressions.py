@@ -1,6 +1,6 @@
 """Regular expressions that members subscribe to: checked, and matched against the names of topics.
 
-They come from clients, so they run on RE2, whose time is linear in the name (decisions.md 12); Kafka's broker uses
+They come from clients, so they run on RE2, whose time is linear in the name; Kafka's broker uses
 RE2/J, the same language. The whole name has to match. Internal topics match like any other, as in Kafka.
 """
 

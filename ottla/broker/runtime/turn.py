@@ -3,7 +3,7 @@
 Batching is a matter of turns, not of timers: every ready socket is read and its requests run; Produce batches are only
 gathered per partition. At the end of the turn each partition appends all of its batches in one call (one `pwritev`),
 then the disk is asked for the syncs, then each connection sends all of its replies in one joined send, and only then
-may the receive buffers be used again (decisions.md 3).
+may the receive buffers be used again (docs/decisions/one-append-per-turn.md).
 
 Nothing here knows a loop: `on_work` is called when an idle turn gets its first work, and whoever set it sees to it
 that `looked()` is called once every ready socket was read (`loop.call_soon` in life; a simulation calls `end()`).

@@ -201,7 +201,7 @@ class NodeCollector(Collector):
         yield family
 
     def _recovery(self) -> Iterator[Metric]:
-        """What this start found in the logs, most of all after a crash (decisions.md 7)."""
+        """What this start found in the logs, most of all after a crash."""
         found = [log.recovery for log in self._services.log_manager.logs.values()]
         kept_aside = sum(len(report.kept_aside) for report in found)
         lost = sum(report.lost_below_high_watermark for report in found)

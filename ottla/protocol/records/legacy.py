@@ -18,7 +18,7 @@ count from 0, gaps included, and the last of them has the outer offset. With log
 everybody's. A compressed message inside a compressed message is refused, as Kafka does. A message looks to storage
 like a batch: `parse_message_header` gives a `BatchHeader` with what a message has and the defaults for the rest.
 
-Sources: Kafka's LegacyRecord and AbstractLegacyRecordBatch; decisions.md 15.
+Sources: Kafka's LegacyRecord and AbstractLegacyRecordBatch.
 """
 
 from __future__ import annotations

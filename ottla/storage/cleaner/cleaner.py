@@ -283,7 +283,7 @@ class LogCleaning:
             raise
 
     def _synced(self, sync: Work, segments: Sequence[Segment]) -> Generator[Work, int, None]:
-        """Have a sync done. One that fails is never tried again: the log has failed (decisions.md 4). One that could
+        """Have a sync done. One that fails is never tried again: the log has failed. One that could
         not begin for want of a descriptor is: whoever runs the cleaning lets a while pass before.
         """
         is_synced = False

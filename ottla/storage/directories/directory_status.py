@@ -1,6 +1,6 @@
 """How one entry of `log.dirs` stands, what moves it from one state to another, and who may write to it meanwhile.
 
-States (decisions.md 4):
+States (docs/decisions/a-failed-sync-is-final.md):
 
     ONLINE   takes writes
     FULL     a write found no room; nothing was lost, a chore probes, it comes back by itself. Or less is free than the

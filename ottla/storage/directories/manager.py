@@ -3,7 +3,7 @@
 Order of life: `open_directories`, `open_log` for the metadata log, `open_logs` for all that the catalog knows, then
 `create_log`, `delete_log` and the chores (`unlink_due`, `probe_full`, what `checkpoints` writes), at last `close`.
 
-What holds on disk (decisions.md 4, 6, 7, 14):
+What holds on disk (docs/decisions/metadata-is-kafkas-log.md):
 
 - The catalog's record is synced before `create_log` and before `delete_log`. So a directory that is missing at the
   start is made, `-delete` directories are removed, and of those that the catalog does not know the ones of deleted

@@ -1,6 +1,4 @@
-"""Which errors of a write say "full for now", which say nothing about the disk, and which end writing (decisions.md
-4).
-"""
+"""Which errors of a write say "full for now", which say nothing about the disk, and which end writing."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ Rules that callers rely on:
 
 - `pwritev` may write less than asked, `write_all` loops and says how much was written when it fails.
 - `pread_nowait` and `resident_view` never wait for a disk: None means "not in the page cache, ask a thread to `pread`".
-- Memory from `map` is for the kernel (`send`), never for our code: a page that the disk lost is SIGBUS for whoever
-  reads it, but only EFAULT for whoever sends it (decisions.md 11). Maps are dropped, never closed: the last
-  memoryview of one unmaps it.
+- Memory from `map` is for the kernel (`send`), never for our code: a page that the disk lost is SIGBUS for a process
+  that reads it, but only EFAULT for one that sends it (docs/decisions/maps-are-for-the-kernel.md). Maps are dropped,
+  never closed: the last memoryview of one unmaps it.
 - A `File` outlives its descriptor: descriptors and maps beyond a bound are closed, the least used first, and opened
   again by path when needed. A file with unsynced writes keeps its descriptor, because only an open descriptor is sure
   to hear of a failed write-back at its next sync; `derived` files (indexes, which can be rebuilt) are exempt.

@@ -1,4 +1,4 @@
-"""The room that is kept free on a volume, and who may still write when less than that is left (decisions.md 4).
+"""The room that is kept free on a volume, and who may still write when less than that is left.
 
 A disk that is full to the last byte takes no DeleteTopics, no checkpoint and no cleaned segment: nothing that would
 make room. So what grows is refused before:

@@ -1,9 +1,9 @@
 """A turn's batches on their way into a log: each is looked at, refused, recognised or given its offsets.
 
-What every topic asks of a batch is asked here, in the loop over them (decisions.md 10); `append.py` has the rules and
-says what is wrong, `rewrite.py` has what only some topics ask. Nothing here touches a file or the log's state: the
-producers' new entries are staged, the base offset and the leader epoch are written into the batches' own bytes. Called
-by `Log.append` only.
+What every topic asks of a batch is asked here, in the loop over them (docs/decisions/a-look-at-the-header.md);
+`append.py` has the rules and says what is wrong, `rewrite.py` has what only some topics ask. Nothing here touches a
+file or the log's state: the producers' new entries are staged, the base offset and the leader epoch are written into
+the batches' own bytes. Called by `Log.append` only.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Invariants:
 - log_start_offset <= high_watermark <= log_end_offset, synced_offset <= log_end_offset; the high watermark never goes
   back.
 - Nothing is staged: an append is planned in memory (append_plan.py), written, and only then published. A failed write
-  leaves segment list, lengths, indexes and producers as they were (decisions.md 3 and 4).
+  leaves segment list, lengths, indexes and producers as they were.
 - A failed sync, EIO, or a failed way back ends writing for good; reading goes on.
 
 One owner (a thread) calls everything; only `SyncTicket.run` and `LogSlice.read_blocking` may run elsewhere. Time is

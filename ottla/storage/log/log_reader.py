@@ -3,7 +3,8 @@ the bytes.
 
 A consumer that reads on finds its place by a hint (the offset behind the last slice, its position, and up to where the
 segment is known to be sound) without any of that. What may be cold is never waited for here, nor is what nobody has
-looked at since the start (`soundness.py`): the slice then does its reading in a thread (decisions.md 11).
+looked at since the start (`soundness.py`): the slice then does its reading in a thread
+(docs/decisions/maps-are-for-the-kernel.md).
 """
 
 from __future__ import annotations

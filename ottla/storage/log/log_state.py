@@ -1,7 +1,7 @@
 """What a log is between calls: offsets, segments, epochs, producers, and what syncs and failures make of them.
 
 `Log` adds what is done with it. Kept apart because everything that ends writing, and everything that a sync may
-advance, is decided here and nowhere else (decisions.md 2, 4, 7).
+advance, is decided here and nowhere else.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LogState:
         synced_offset: everything below it is on disk.
         recovery_point: from where a start without the clean marker has to look.
         high_watermark: what consumers see ends here: the synced offset with `ottla.acks.all=sync`, else the log end
-            (decisions.md 2).
+            (docs/decisions/acknowledged-means-synced.md).
         leader_epoch: written into each batch; set by `start_leader_epoch`.
         size_bytes: of all `.log` files.
         recovery: what opening found.

@@ -1,11 +1,11 @@
 """One group sync of one log: what it covers, and running it in a thread.
 
 `Log.begin_sync` takes a ticket on the owner's thread, `SyncTicket.run` blocks in any thread while appends go on,
-`Log.end_sync` publishes on the owner's thread. A ticket covers every byte below its end: the `.log` files with
-unsynced bytes (several after a roll), what a roll finished (both indexes), a new leader epoch,
-the directory if names were added or taken back, and what a new partition consists of besides (`founding`). The active
-segment's indexes are not covered: recovery makes them anew. A failed sync is never tried again: the kernel may have
-marked the lost pages clean (decisions.md 4). One that did not begin, for want of a descriptor, is no failed one:
+`Log.end_sync` publishes on the owner's thread. A ticket covers every byte below its end: the `.log` files with unsynced
+bytes (several after a roll), what a roll finished (both indexes), a new leader epoch, the directory if names were added
+or taken back, and what a new partition consists of besides (`founding`). The active segment's indexes are not covered:
+recovery makes them anew. A failed sync is never tried again: the kernel may have marked the lost pages clean
+(docs/decisions/a-failed-sync-is-final.md). One that did not begin, for want of a descriptor, is no failed one:
 `Log.postpone_sync` takes the ticket back, and the next one covers it.
 """
 

@@ -1,10 +1,11 @@
-"""Opening a log: what is trusted, what is looked at again, what is cut and what is kept aside (decisions.md 7).
+"""Opening a log: what is trusted, what is looked at again, what is cut and what is quarantined.
 
 After a clean stop nothing is scanned: the indexes say where the last batches lie, and they must fit. Without the
 clean marker everything from the recovery point on is unsure. There
 
-recovery_scan.py looks at every batch and cuts, keeps aside, writes again and syncs. All of it may be interrupted and
-done again. Only then are leader epochs and producers loaded and the log served.
+recovery_scan.py looks at every batch and cuts, quarantines, writes again and syncs. All of it may be interrupted and
+done again. Only then are leader epochs and producers loaded and the log served
+(docs/decisions/a-start-trusts-nothing-unsynced.md).
 
 No log ends before what its checkpoints say that it had reached: `lost_end.py`. What a log start frees goes with
 retention, as in life: nothing here unlinks a segment because a small file says so.

@@ -1,7 +1,7 @@
 """Walking the batches of a `.log` by their headers; a message of format v0 or v1 counts as a batch (`formats.py`).
 
 A reader is `File.pread`, which may wait for the disk, or `nowait(file)`, which raises NotResident instead. Mapped
-memory is never read here: a page that the disk lost would be SIGBUS (decisions.md 11).
+memory is never read here: a page that the disk lost would be SIGBUS (docs/decisions/maps-are-for-the-kernel.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Is what lies in a log directory what was written? Read-only, offline, finding by finding.
 
-What a start does not look at, because it lies below the recovery point (decisions.md 7), is looked at here, byte by
+What a start does not look at, because it lies below the recovery point, is looked at here, byte by
 byte: each batch's header and checksum, the order of offsets, both indexes against the batches, leader epochs, producer
 snapshots, checkpoints, and the small files. `verify_log.py` goes through a partition, `verify_index.py` compares
 indexes; this module knows the directory, `repair.py` mends what is found. Nothing is locked or written here, so a
