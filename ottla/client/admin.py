@@ -26,8 +26,7 @@ from ottla.client.admin_results import (
     TopicDescription,
 )
 from ottla.client.admin_settings import SettingsAdmin
-from ottla.client.cluster import is_worth_retrying
-from ottla.client.errors import KafkaError, UnsupportedByBroker
+from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retrying
 from ottla.client.offsets import OffsetAndTimestamp, list_offsets
 from ottla.client.structs import BrokerAddress, TopicPartition
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse

@@ -14,8 +14,7 @@ from typing import TypeVar
 from ottla.client.admin_client import AdminClient
 from ottla.client.admin_group_results import GroupDescription, GroupListing, MemberDescription
 from ottla.client.admin_results import AdminError
-from ottla.client.cluster import is_worth_retrying
-from ottla.client.errors import KafkaError, UnsupportedByBroker
+from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retrying
 from ottla.client.groups.commits import offset_fetch_request, read_offset_fetch
 from ottla.client.groups.coordinator import find_coordinator
 from ottla.client.groups.description import describe_classic, describe_consumer

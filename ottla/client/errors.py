@@ -27,7 +27,13 @@ __all__ = [
     "RecordTooLarge",
     "UndecodableRecord",
     "UnsupportedByBroker",
+    "is_worth_retrying",
 ]
+
+
+def is_worth_retrying(error: KafkaError) -> bool:
+    """Whether the same request may succeed later: what Kafka calls retriable, and brokers that cannot be reached."""
+    return error.code.retriable or isinstance(error, NoBrokersAvailable)
 
 
 class ClientTimeout(KafkaError):

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from ottla.client.cluster import Cluster, is_worth_retrying
-from ottla.client.errors import KafkaError
+from ottla.client.cluster import Cluster
+from ottla.client.errors import KafkaError, is_worth_retrying
 from ottla.client.structs import TopicPartition
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.errors import ErrorCode

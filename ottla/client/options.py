@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypedDict, TypeVar
 
 from ottla.client.option_kinds import integer, option_of, text
+from ottla.client_core.retries import SPREAD, Backoff
 
 DEFAULT_PORT = 9092
 
@@ -121,11 +122,17 @@ class ClientOptions:
 
     def retry_pause_s(self, attempts: int) -> float:
         """Return how long to wait after `attempts` failures, in seconds: exponential, with 20 % of chance."""
-        return _pause_s(self.retry_backoff_ms, self.retry_backoff_max_ms, attempts)
+        return self.retry_backoff.pause_s(attempts, random.random())
+
+    @property
+    def retry_backoff(self) -> Backoff:
+        """The pauses before a request is sent again."""
+        return Backoff(self.retry_backoff_ms, self.retry_backoff_max_ms, SPREAD)
 
     def reconnect_pause_s(self, attempts: int) -> float:
         """Return how long not to dial a broker after `attempts` failures, in seconds."""
-        return _pause_s(self.reconnect_backoff_ms, self.reconnect_backoff_max_ms, attempts)
+        backoff = Backoff(self.reconnect_backoff_ms, self.reconnect_backoff_max_ms, SPREAD)
+        return backoff.pause_s(attempts, random.random())
 
 
 class AdminKeywords(ClientKeywords, total=False):
@@ -217,11 +224,6 @@ def _convert(name: str, metadata: Mapping[str, Any], value: object) -> object:
     except ValueError as wrong:
         raise ValueError(f"{name} {wrong}, not {value!r}") from None
     return converted
-
-
-def _pause_s(first_ms: int, largest_ms: int, attempts: int) -> float:
-    pause_ms: float = min(largest_ms, first_ms * 2 ** min(max(attempts, 1) - 1, 30))
-    return pause_ms * random.uniform(0.8, 1.2) / 1000
 
 
 def parse_servers(servers: Servers) -> list[tuple[str, int]]:

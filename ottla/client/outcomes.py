@@ -14,12 +14,13 @@ import logging
 from collections.abc import Callable
 
 from ottla.client.accumulator import NO_SEQUENCE, Batch, PartitionQueue
-from ottla.client.cluster import Cluster, is_worth_retrying
-from ottla.client.errors import ClientTimeout, KafkaError
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientTimeout, KafkaError, is_worth_retrying
 from ottla.client.identity import IdentityKeeper
 from ottla.client.metrics import ProducerMetrics
 from ottla.client.producer_options import ProducerOptions
 from ottla.client.splitting import may_be_split, size_after, split
+from ottla.client_core.cluster_view import STALE_METADATA
 from ottla.protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -34,20 +35,6 @@ UNKNOWN_OUTCOME = frozenset(
     }
 )
 """Errors after which the broker may or may not have the batch."""
-_STALE_METADATA = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.FENCED_LEADER_EPOCH,
-    }
-)
-"""Errors that say that the leader is perhaps another one."""
 _LOST_IDENTITY = frozenset({ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 """Errors after which an idempotent producer goes on under another identity; the batch was not appended."""
 
@@ -93,7 +80,7 @@ class Outcomes:
         queue = batch.queue
         queue.in_flight.remove(batch)
         batch.maybe_appended |= is_unknown
-        if error.code in _STALE_METADATA:
+        if error.code in STALE_METADATA:
             self._cluster.mark_stale()
         if error.code == ErrorCode.MESSAGE_TOO_LARGE and may_be_split(batch):
             self._split(batch)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple
 
+from ottla.client_core.cluster_view import BrokerAddress
+
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
@@ -15,6 +17,16 @@ else:  # Python's own TypeVar has no default before 3.13, and nothing at run tim
 
     K = TypeVar("K")
     V = TypeVar("V")
+
+__all__ = [
+    "BrokerAddress",
+    "ConsumerRecord",
+    "GroupMetadata",
+    "OffsetAndMetadata",
+    "ProducerRecord",
+    "RecordMetadata",
+    "TopicPartition",
+]
 
 
 class TopicPartition(NamedTuple):
@@ -41,15 +53,6 @@ class GroupMetadata(NamedTuple):
     generation: int
     member_id: str
     group_instance_id: str | None
-
-
-class BrokerAddress(NamedTuple):
-    """A broker of the cluster as clients reach it."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None = None
 
 
 class RecordMetadata(NamedTuple):

@@ -6,5 +6,6 @@ and each call that depends on the time is handed `now`, in seconds of a clock th
 they own the sockets, wait, log and turn what the core raises into their own errors.
 
 In reading order: `frames` (bytes to frames), `handshake` (what is settled before the first request), `versions` (which
-version of an API), `exchange` (a connection: requests to bytes, bytes to answers).
+version of an API), `exchange` (a connection: requests to bytes, bytes to answers), `topic_metadata` and `cluster_view`
+(what is known of the cluster), `retries` (whether and when there is another attempt).
 """

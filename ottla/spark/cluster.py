@@ -1,4 +1,4 @@
-"""The cluster as the driver and the tasks see it: topics, leaders, and the offsets at times.
+"""The cluster as the driver and the tasks see it: topics, leaders, and the offsets at times; each question is new.
 
 Connections are opened on first use, one per address, and dropped when they fail. A bootstrap address only answers the
 first question; everything about a partition goes to its leader at the address that the brokers advertise.
@@ -14,11 +14,13 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from ottla.client_core.cluster_view import ClusterView
+from ottla.client_core.retries import Attempts, Backoff
 from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.api.metadata import MetadataResponse
 from ottla.protocol.errors import ErrorCode
-from ottla.spark.connection import Connection
+from ottla.spark.connection import OLDEST_METADATA, Connection
 from ottla.spark.errors import BrokerUnavailable, ProtocolFailure
 from ottla.spark.option_values import Address
 from ottla.spark.planner import TopicInfo
@@ -38,7 +40,7 @@ _VALID_PORTS = range(1, 2**16)
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, where, and the id of the topic that the metadata named (zero before Kafka 2.8)."""
+    """The address of a partition's leader, and the id of the topic that the metadata named (zero before Kafka 2.8)."""
 
     address: Address
     topic_id: UUID
@@ -76,7 +78,7 @@ class Cluster:
         return found
 
     def drop(self, address: Address) -> None:
-        """Forget a connection that failed or has answers under way that nobody wants."""
+        """Forget a connection that failed or has answers under way that are not wanted."""
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.close()
@@ -96,20 +98,18 @@ class Cluster:
         return self._persistently(lambda: self._list_offsets(times)) if times else {}
 
     def leader(self, topic: str, partition: int) -> Leader | None:
-        """Return who leads a partition, None when topic or partition does not exist.
+        """Return the leader of a partition, None when topic or partition does not exist.
 
-        Raises Retriable when there is none just now, BrokerUnavailable when nobody can be asked.
+        Raises Retriable when there is none just now, BrokerUnavailable when no broker can be asked.
         """
-        metadata = self._metadata([topic])
-        for found in metadata.topics:
-            if found.name != topic or found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                continue
-            _check(found.error_code, topic)
-            for item in found.partitions:
-                if item.partition_index == partition:
-                    place = f"{topic}-{partition}"
-                    return Leader(_leader_address(metadata, item.leader_id, place), found.topic_id)
-        return None
+        view = self._view([topic])
+        known = view.topics.get(topic)
+        if known is None or known.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return None
+        _check(known.error, topic)
+        return (
+            Leader(_leader_address(view, topic, partition), known.topic_id) if partition in known.partitions else None
+        )
 
     def partition_leaders(self, topic: str, *, may_create: bool) -> dict[int, Address] | None:
         """Return the leader of every partition of a topic, None when there is no such topic.
@@ -127,78 +127,77 @@ class Cluster:
     def _persistently(self, question: Callable[[], T]) -> T:
         if not self._is_persistent:
             return question()
-        for attempts_left in range(self._settings.offset_retries, -1, -1):
+        pause_ms = self._settings.offset_retry_interval_ms
+        attempts = Attempts(Backoff(pause_ms, pause_ms), most_retries=self._settings.offset_retries)
+        while True:
             try:
                 return question()
             except (Retriable, BrokerUnavailable) as problem:
-                if not attempts_left:
+                pause_s = attempts.failed(0.0)  # whatever the time is
+                if pause_s is None:
                     raise problem if isinstance(problem, BrokerUnavailable) else ProtocolFailure(str(problem)) from None
-            self._sleep(self._settings.offset_retry_interval_ms / 1000)
-        raise AssertionError("the last attempt either returns or raises")
+            self._sleep(pause_s)
 
     def _partition_leaders(self, topic: str, may_create: bool) -> dict[int, Address] | None:
-        metadata = self._metadata([topic], may_create=may_create)
-        for found in metadata.topics:
-            if found.name == topic and found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return None
-            if found.name == topic:
-                _check(found.error_code, f"topic {topic}")
-                return {
-                    item.partition_index: _leader_address(metadata, item.leader_id, f"{topic}-{item.partition_index}")
-                    for item in found.partitions
-                }
-        raise ProtocolFailure(f"the broker left topic {topic} out of its answer")
+        view = self._view([topic], may_create=may_create)
+        known = view.topics.get(topic)
+        if known is None:
+            raise ProtocolFailure(f"the broker left topic {topic} out of its answer")
+        if known.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return None
+        _check(known.error, f"topic {topic}")
+        return {index: _leader_address(view, topic, index) for index in known.partitions}
 
     def _init_producer_id(self) -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_MS)
         response = self._ask_anyone(request, InitProducerIdResponse)
-        _check(response.error_code, "a producer id")
+        _check(ErrorCode.of(response.error_code), "a producer id")
         return response.producer_id, response.producer_epoch
 
     def _describe(self, topics: Sequence[str] | None) -> dict[str, TopicInfo]:
         found = {}
-        for topic in self._metadata(topics).topics:
-            if topic.name is None or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        for name, topic in self._view(topics).topics.items():
+            if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 continue
-            if topics is None and topic.error_code:
+            if topics is None and topic.error:
                 continue  # a topic that is just being made or deleted is no reason to fail a pattern
-            _check(topic.error_code, topic.name)
-            partitions = tuple(sorted(item.partition_index for item in topic.partitions))
-            found[topic.name] = TopicInfo(topic.name, topic.topic_id, partitions, topic.is_internal)
+            _check(topic.error, name)
+            found[name] = TopicInfo(name, topic.topic_id, tuple(sorted(topic.partitions)), topic.is_internal)
         return found
 
     def _list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        metadata = self._metadata(sorted({topic for topic, _ in times}))
+        view = self._view(sorted({topic for topic, _ in times}))
         by_leader: dict[Address, list[TopicPartition]] = defaultdict(list)
-        leaders = {
-            (topic.name, item.partition_index): item.leader_id for topic in metadata.topics for item in topic.partitions
-        }
         for place in times:
-            if place not in leaders:
+            if view.partition(*place) is None:
                 raise Retriable(f"{place[0]}-{place[1]} does not exist")
-            by_leader[_leader_address(metadata, leaders[place], f"{place[0]}-{place[1]}")].append(place)
+            by_leader[_leader_address(view, *place)].append(place)
         offsets: dict[TopicPartition, int | None] = {}
         for address, places in by_leader.items():
             response = self._ask(address, _list_offsets_request(places, times, self._settings), ListOffsetsResponse)
             for answered in response.topics:
                 for item in answered.partitions:
-                    _check(item.error_code, f"{answered.name}-{item.partition_index}")
+                    _check(ErrorCode.of(item.error_code), f"{answered.name}-{item.partition_index}")
                     offsets[answered.name, item.partition_index] = item.offset if item.offset >= 0 else None
         if offsets.keys() != times.keys():
             raise ProtocolFailure("a broker left out partitions that it was asked about")
         return offsets
 
-    def _metadata(self, topics: Sequence[str] | None, *, may_create: bool = False) -> MetadataResponse:
-        wanted = None
-        if topics is not None:
-            wanted = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=may_create)
+    def _view(self, topics: Sequence[str] | None, *, may_create: bool = False) -> ClusterView:
+        """Return the cluster as a broker describes it now, with the named topics or all."""
+        view = ClusterView()
+        if topics is None:
+            view.use_all(True)
+        else:
+            view.use(topics)
+        request = view.metadata_request(OLDEST_METADATA, may_create=may_create)
         response = self._ask_anyone(request, MetadataResponse)
-        _check(response.error_code, "metadata")
-        return response
+        _check(ErrorCode.of(response.error_code), "metadata")
+        view.take(request, OLDEST_METADATA, response)
+        return view
 
     def _ask_anyone(self, request: Request, response: type[R]) -> R:
-        """Ask whoever answers: brokers we are connected to, then the bootstrap servers in turn."""
+        """Ask the first broker that answers: those we are connected to, then the bootstrap servers in turn."""
         addresses = list(dict.fromkeys([*self._connections, *self._settings.bootstrap_servers]))
         problems = []
         for address in addresses:
@@ -237,18 +236,17 @@ def _list_offsets_request(
     )
 
 
-def _leader_address(metadata: MetadataResponse, leader_id: int, place: str) -> Address:
-    for broker in metadata.brokers:
-        if broker.node_id == leader_id and broker.port in _VALID_PORTS:
-            return Address(broker.host, broker.port)
-    raise Retriable(f"{place} has no leader just now")
+def _leader_address(view: ClusterView, topic: str, partition: int) -> Address:
+    broker = view.brokers.get(view.leader_of(topic, partition))
+    if broker is None or broker.port not in _VALID_PORTS:
+        raise Retriable(f"{topic}-{partition} has no leader just now")
+    return Address(broker.host, broker.port)
 
 
-def _check(error_code: int, what: str) -> None:
+def _check(error: ErrorCode, what: str) -> None:
     """Raise what a broker's error means for a question: Retriable, or ProtocolFailure with Kafka's name for it."""
-    if not error_code:
+    if not error:
         return
-    error = ErrorCode.of(error_code)
     problem = f"{what}: the broker answered {error.name} ({error.message})"
     if error.retriable:
         raise Retriable(problem)

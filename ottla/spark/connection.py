@@ -40,8 +40,9 @@ MAX_RESPONSE_BYTES = 512 * 1024 * 1024
 
 SOFTWARE_NAME = "ottla-spark"
 
-_OLDEST_USED = {**OLDEST_USED, ApiKey.METADATA: 4}
+OLDEST_METADATA = 4
 """An older Metadata cannot say that looking at a topic must not create it."""
+_OLDEST_USED = {**OLDEST_USED, ApiKey.METADATA: OLDEST_METADATA}
 
 R = TypeVar("R", bound=Response)
 

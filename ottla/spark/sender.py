@@ -18,6 +18,7 @@ import time
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from ottla.client_core.retries import Attempts, Backoff
 from ottla.protocol.api import ApiKey
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode
@@ -100,6 +101,7 @@ class Sender:
         self._settings = producer
         self._monotonic = monotonic
         self._sleep = sleep
+        self._backoff = Backoff(client.retry_backoff_ms, client.retry_backoff_ms)
         self._cluster = Cluster(client, persistent=False)
         # Answers come in the order of the requests, so questions need connections of their own.
         self._lines = Cluster(client, persistent=False)
@@ -171,18 +173,18 @@ class Sender:
     def _patiently(self, question: Callable[[], T]) -> T:
         """Ask until there is an answer, for as long as a batch would be waited for."""
         give_up_at = self._monotonic() + self._settings.delivery_timeout_ms / 1000
-        is_waiting = False
+        attempts = Attempts(self._backoff, give_up_at=give_up_at, last_at_the_end=True)
         while True:
             try:
                 return question()
             except (BrokerUnavailable, Retriable) as problem:
-                if self._monotonic() >= give_up_at:
+                pause_s = attempts.failed(self._monotonic())
+                if pause_s is None:
                     waited = f"nothing written within kafka.delivery.timeout.ms {self._settings.delivery_timeout_ms}"
                     raise _ending(waited, problem) from None
-                if not is_waiting:
+                if attempts.failures == 1:
                     logger.warning("%s; the task waits for it", problem)
-                is_waiting = True
-            self._sleep(self._client.retry_backoff_ms / 1000)
+            self._sleep(pause_s)
 
     def _identify(self) -> None:
         self._identity = self._cluster.init_producer_id() if self._settings.is_idempotent else _NO_PRODUCER

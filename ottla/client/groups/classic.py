@@ -19,8 +19,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from ottla.client.cluster import is_worth_retrying
-from ottla.client.errors import KafkaError, UnsupportedByBroker
+from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retrying
 from ottla.client.groups.assignors import rebalances_cooperatively
 from ottla.client.groups.classic_messages import (
     FIRST_JOIN_VERSION_WITH_INSTANCES,

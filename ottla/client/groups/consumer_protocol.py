@@ -19,8 +19,7 @@ import logging
 from collections.abc import Mapping
 from uuid import UUID, uuid4
 
-from ottla.client.cluster import is_worth_retrying
-from ottla.client.errors import KafkaError, UnsupportedByBroker
+from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retrying
 from ottla.client.groups.commits import MemberIdentity
 from ottla.client.groups.coordinator import MEMBERSHIP_LANE, MOVED
 from ottla.client.groups.heartbeat_state import JOIN_EPOCH, Facts, HeartbeatState, owned_by_id

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ottla.client.cluster import MAX_TOPIC_NAME_CHARACTERS
+from ottla.client_core.cluster_view import MAX_TOPIC_NAME_CHARACTERS
 
 
 @dataclass(frozen=True, slots=True)

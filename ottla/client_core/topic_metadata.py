@@ -1,4 +1,4 @@
-"""What a Metadata answer says of a topic: its partitions, and who leads them.
+"""What a Metadata answer says of a topic: its partitions and their leaders.
 
 A leader that comes with an older leader epoch than the one known is ignored (KIP-320), since brokers learn of changes
 at different times.
@@ -28,7 +28,7 @@ class PartitionMetadata:
 
 @dataclass(slots=True)
 class TopicMetadata:
-    """A topic: its id (zero where the broker tells none) and its partitions by index."""
+    """A topic: its id (zero where the broker names none) and its partitions by index."""
 
     name: str
     topic_id: UUID
@@ -37,12 +37,12 @@ class TopicMetadata:
     error: ErrorCode
 
     @classmethod
-    def of(cls, name: str, told: MetadataResponse.MetadataResponseTopic) -> Self:
+    def of(cls, name: str, described: MetadataResponse.MetadataResponseTopic) -> Self:
         """What the broker said of the topic of this name."""
         return cls(
             name=name,
-            topic_id=told.topic_id,
-            is_internal=told.is_internal,
+            topic_id=described.topic_id,
+            is_internal=described.is_internal,
             partitions={
                 partition.partition_index: PartitionMetadata(
                     index=partition.partition_index,
@@ -52,9 +52,9 @@ class TopicMetadata:
                     in_sync_replicas=list(partition.isr_nodes),
                     error=ErrorCode.of(partition.error_code),
                 )
-                for partition in told.partitions
+                for partition in described.partitions
             },
-            error=ErrorCode.of(told.error_code),
+            error=ErrorCode.of(described.error_code),
         )
 
     @property
