@@ -38,7 +38,7 @@ from pathlib import Path
 import frames
 from tabulate import tabulate
 
-from ottla.broker.metadata.wishes import NewTopic, TopicOutcome
+from ottla.broker.metadata.change_requests import NewTopic, TopicResult
 from ottla.broker.node import Node
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.records.checksum import crc32c
@@ -175,11 +175,13 @@ def node_at(directory: Path) -> Node:
 
 def create(node: Node, partitions_of: dict[str, int]) -> None:
     """Topics, accepted and synced."""
-    told: list[TopicOutcome] = []
-    node.services.catalog.create_topics([NewTopic(name, count) for name, count in partitions_of.items()], told.extend)
+    results: list[TopicResult] = []
+    node.services.catalog.create_topics(
+        [NewTopic(name, count) for name, count in partitions_of.items()], results.extend
+    )
     node.settle()
-    if len(told) != len(partitions_of) or any(outcome.failed for outcome in told):
-        sys.exit(f"topics could not be made: {told}")
+    if len(results) != len(partitions_of) or any(result.failed for result in results):
+        sys.exit(f"topics could not be made: {results}")
 
 
 def fill_small(directory: Path, partitions: int) -> int:

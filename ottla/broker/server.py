@@ -150,7 +150,7 @@ class Server:
             for listener in self.config.listeners:
                 sockets.append((listener, bind(listener, self.config)))
             # After every socket that is ready now has been read.
-            node.services.turn.on_work = functools.partial(loop.call_soon, node.services.turn.looked)
+            node.services.turn.on_work = functools.partial(loop.call_soon, node.services.turn.poll_done)
             self._timers = LoopTimers(node.services, loop)
             self._start_http()
             await self._open(loop, node)

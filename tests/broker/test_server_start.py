@@ -15,7 +15,7 @@ import pytest
 from kit.exchange import batch
 from kit.old_directories import tree
 
-from ottla.broker.catalog.catalog import Catalog, NewTopic, TopicOutcome
+from ottla.broker.catalog.catalog import Catalog, NewTopic, TopicResult
 from ottla.broker.net.listening import StartError
 from ottla.broker.node import Node
 from ottla.broker.server import Server
@@ -67,7 +67,7 @@ def crashed_broker(directory: Path) -> None:
     """A log of ten records in a directory that nobody stopped cleanly."""
     node = Node(config(directory))
     node.start()
-    told: list[TopicOutcome] = []
+    told: list[TopicResult] = []
     node.services.catalog.create_topics([NewTopic("orders", 1)], told.extend)
     node.settle()
     partition = node.services.catalog.partition("orders", 0)

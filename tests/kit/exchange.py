@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from kit.transport import FakeTransport, feed
 
-from ottla.broker.catalog.catalog import NewTopic, TopicOutcome
+from ottla.broker.catalog.catalog import NewTopic, TopicResult
 from ottla.broker.fast.fetch_templates import FetchTemplates
 from ottla.broker.fast.hot_path import HotPath
 from ottla.broker.fast.session_template import SessionTemplate
@@ -90,11 +90,11 @@ class Exchange:
 
 def make_topic(node: Node, name: str, partitions: int = 1, **configs: str) -> None:
     """Create a topic; keys with underscores for dots."""
-    outcomes: list[TopicOutcome] = []
+    results: list[TopicResult] = []
     pairs = [(key.replace("_", "."), value) for key, value in configs.items()]
-    node.services.catalog.create_topics([NewTopic(name, partitions, configs=pairs)], outcomes.extend)
+    node.services.catalog.create_topics([NewTopic(name, partitions, configs=pairs)], results.extend)
     node.settle()
-    assert [outcome.error_code for outcome in outcomes] == [0], outcomes
+    assert [result.error_code for result in results] == [0], results
 
 
 def batch(count: int = 1, *, value: bytes = b"v", **options: object) -> bytes:

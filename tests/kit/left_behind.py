@@ -25,7 +25,7 @@ KEYS: dict[str, object] = {"log_segment_bytes": 1024, "log_index_interval_bytes"
 def left_behind(*, clean: bool = True, configs: tuple[tuple[str, str], ...] = ()) -> SimulatedFiles:
     """A data directory with 12 batches of 3 records in `orders-0`, several segments, each with index entries."""
     node, files, _ = start_node(SimulatedFiles(), None, **KEYS)
-    node.services.catalog.create_topics([NewTopic("orders", configs=configs)], lambda outcomes: None)
+    node.services.catalog.create_topics([NewTopic("orders", configs=configs)], lambda results: None)
     node.settle()
     log = node.services.log_manager.get("orders", 0)
     assert log is not None

@@ -22,8 +22,8 @@ Change = tuple[str, int, str | None]
 
 def create_topic(node: Node, name: str = "orders", **configs: str) -> None:
     """A topic of one partition; keys with underscores for dots."""
-    wish = NewTopic(name, configs=[(key.replace("_", "."), value) for key, value in configs.items()])
-    node.services.catalog.create_topics([wish], lambda outcomes: None)
+    request = NewTopic(name, configs=[(key.replace("_", "."), value) for key, value in configs.items()])
+    node.services.catalog.create_topics([request], lambda results: None)
     node.settle()
     assert name in node.services.catalog.topics
 

@@ -7,7 +7,7 @@ from uuid import UUID
 from kit.nodes import DATA
 from kit.simulated_files import SimulatedFiles
 
-from ottla.broker.catalog.catalog import NewPartitions, NewTopic, TopicOutcome
+from ottla.broker.catalog.catalog import NewPartitions, NewTopic, TopicResult
 from ottla.broker.metadata.reading import METADATA_DIRECTORY
 from ottla.broker.metadata.scan import scan_log
 from ottla.broker.node import Node
@@ -16,32 +16,32 @@ from ottla.protocol.records.batch import decode_batch
 from ottla.protocol.stored.metadata import decode_metadata_record
 
 
-def create(node: Node, *wishes: NewTopic, validate_only: bool = False) -> list[TopicOutcome]:
-    answers: list[list[TopicOutcome]] = []
-    node.services.catalog.create_topics(wishes, answers.append, validate_only=validate_only)
+def create(node: Node, *requests: NewTopic, validate_only: bool = False) -> list[TopicResult]:
+    answers: list[list[TopicResult]] = []
+    node.services.catalog.create_topics(requests, answers.append, validate_only=validate_only)
     node.settle()
     (answer,) = answers
     return answer
 
 
-def grow(node: Node, *wishes: NewPartitions, validate_only: bool = False) -> list[TopicOutcome]:
-    answers: list[list[TopicOutcome]] = []
-    node.services.catalog.create_partitions(wishes, answers.append, validate_only=validate_only)
+def grow(node: Node, *requests: NewPartitions, validate_only: bool = False) -> list[TopicResult]:
+    answers: list[list[TopicResult]] = []
+    node.services.catalog.create_partitions(requests, answers.append, validate_only=validate_only)
     node.settle()
     (answer,) = answers
     return answer
 
 
-def delete(node: Node, *targets: str | UUID) -> list[TopicOutcome]:
-    answers: list[list[TopicOutcome]] = []
+def delete(node: Node, *targets: str | UUID) -> list[TopicResult]:
+    answers: list[list[TopicResult]] = []
     node.services.catalog.delete_topics(targets, answers.append)
     node.settle()
     (answer,) = answers
     return answer
 
 
-def codes(outcomes: list[TopicOutcome]) -> list[ErrorCode]:
-    return [outcome.error_code for outcome in outcomes]
+def codes(results: list[TopicResult]) -> list[ErrorCode]:
+    return [result.error_code for result in results]
 
 
 def record_names(files: SimulatedFiles) -> list[list[str]]:

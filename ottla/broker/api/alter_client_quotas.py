@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.metadata.wishes import QuotaOutcome, QuotaWish
+from ottla.broker.metadata.change_requests import QuotaRequest, QuotaResult
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 def handle(request: AlterClientQuotasRequest, context: Context) -> Pending[AlterClientQuotasResponse]:
     """Answer once the changes are on disk."""
     pending: Pending[AlterClientQuotasResponse] = Pending()
-    wishes = [
-        QuotaWish(
+    asked = [
+        QuotaRequest(
             entity=[(part.entity_type, part.entity_name) for part in entry.entity],
             changes=[(change.key, None if change.remove else change.value) for change in entry.ops],
         )
         for entry in request.entries
     ]
 
-    def done(outcomes: Sequence[QuotaOutcome]) -> None:
+    def done(results: Sequence[QuotaResult]) -> None:
         entries = [
             AlterClientQuotasResponse.EntryData(
-                error_code=outcome.error_code,
-                error_message=outcome.error_message,
+                error_code=result.error_code,
+                error_message=result.error_message,
                 entity=[
                     AlterClientQuotasResponse.EntityData(entity_type=kind, entity_name=name)
-                    for kind, name in wish.entity
+                    for kind, name in one.entity
                 ],
             )
-            for wish, outcome in zip(wishes, outcomes, strict=True)
+            for one, result in zip(asked, results, strict=True)
         ]
         pending.complete(AlterClientQuotasResponse(entries=entries))
 
-    context.services.catalog.settings.alter_quotas(wishes, done, validate_only=request.validate_only)
+    context.services.catalog.settings.alter_quotas(asked, done, validate_only=request.validate_only)
     return pending

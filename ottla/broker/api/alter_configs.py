@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.metadata.wishes import SET, ConfigOutcome, ConfigWish
+from ottla.broker.metadata.change_requests import SET, ConfigRequest, ConfigResult
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def handle(request: AlterConfigsRequest, context: Context) -> Pending[AlterConfigsResponse]:
     """Answer once what was changed is in effect."""
     pending: Pending[AlterConfigsResponse] = Pending()
-    wishes = [
-        ConfigWish(
+    asked = [
+        ConfigRequest(
             resource.resource_type,
             resource.resource_name,
             [(config.name, SET, config.value) for config in resource.configs],
@@ -31,17 +31,17 @@ def handle(request: AlterConfigsRequest, context: Context) -> Pending[AlterConfi
         for resource in request.resources
     ]
 
-    def done(outcomes: Sequence[ConfigOutcome]) -> None:
-        pending.complete(AlterConfigsResponse(responses=[_result(outcome) for outcome in outcomes]))
+    def done(results: Sequence[ConfigResult]) -> None:
+        pending.complete(AlterConfigsResponse(responses=[_result(result) for result in results]))
 
-    context.services.catalog.settings.alter_configs(wishes, done, validate_only=request.validate_only)
+    context.services.catalog.settings.alter_configs(asked, done, validate_only=request.validate_only)
     return pending
 
 
-def _result(outcome: ConfigOutcome) -> AlterConfigsResponse.AlterConfigsResourceResponse:
+def _result(result: ConfigResult) -> AlterConfigsResponse.AlterConfigsResourceResponse:
     return AlterConfigsResponse.AlterConfigsResourceResponse(
-        error_code=outcome.error_code,
-        error_message=outcome.error_message,
-        resource_type=outcome.resource_type,
-        resource_name=outcome.name,
+        error_code=result.error_code,
+        error_message=result.error_message,
+        resource_type=result.resource_type,
+        resource_name=result.name,
     )

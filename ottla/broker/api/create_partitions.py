@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.metadata.wishes import NewPartitions, TopicOutcome
+from ottla.broker.metadata.change_requests import NewPartitions, TopicResult
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def handle(request: CreatePartitionsRequest, context: Context) -> Pending[CreatePartitionsResponse]:
     """Answer once the new partitions accept requests."""
     pending: Pending[CreatePartitionsResponse] = Pending()
-    wishes = [
+    asked = [
         NewPartitions(
             name=topic.name,
             count=topic.count,
@@ -32,15 +32,15 @@ def handle(request: CreatePartitionsRequest, context: Context) -> Pending[Create
         for topic in request.topics
     ]
 
-    def done(outcomes: Sequence[TopicOutcome]) -> None:
-        unique = {outcome.name: outcome for outcome in outcomes}
-        results = [
+    def done(results: Sequence[TopicResult]) -> None:
+        unique = {result.name: result for result in results}
+        answers = [
             CreatePartitionsResponse.CreatePartitionsTopicResult(
-                name=outcome.name or "", error_code=outcome.error_code, error_message=outcome.error_message
+                name=result.name or "", error_code=result.error_code, error_message=result.error_message
             )
-            for outcome in unique.values()
+            for result in unique.values()
         ]
-        pending.complete(CreatePartitionsResponse(results=results))
+        pending.complete(CreatePartitionsResponse(results=answers))
 
-    context.services.catalog.create_partitions(wishes, done, validate_only=request.validate_only)
+    context.services.catalog.create_partitions(asked, done, validate_only=request.validate_only)
     return pending

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.metadata.wishes import NewTopic, TopicOutcome
+from ottla.broker.metadata.change_requests import NewTopic, TopicResult
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
@@ -28,7 +28,7 @@ REPLICATION_FACTOR = 1
 def handle(request: CreateTopicsRequest, context: Context) -> Pending[CreateTopicsResponse]:
     """Answer once the topics accept requests."""
     pending: Pending[CreateTopicsResponse] = Pending()
-    wishes = [
+    asked = [
         NewTopic(
             name=topic.name,
             partitions=topic.num_partitions,
@@ -39,12 +39,12 @@ def handle(request: CreateTopicsRequest, context: Context) -> Pending[CreateTopi
         for topic in request.topics
     ]
 
-    def done(outcomes: Sequence[TopicOutcome]) -> None:
-        unique = {outcome.name: outcome for outcome in outcomes}
+    def done(results: Sequence[TopicResult]) -> None:
+        unique = {result.name: result for result in results}
         described = _Described() if context.api_version >= FIRST_VERSION_WITH_CONFIGS else None
-        pending.complete(CreateTopicsResponse(topics=[_result(outcome, described) for outcome in unique.values()]))
+        pending.complete(CreateTopicsResponse(topics=[_result(result, described) for result in unique.values()]))
 
-    context.services.catalog.create_topics(wishes, done, validate_only=request.validate_only)
+    context.services.catalog.create_topics(asked, done, validate_only=request.validate_only)
     return pending
 
 
@@ -70,18 +70,18 @@ class _Described:
         return self._entries[key]
 
 
-def _result(outcome: TopicOutcome, described: _Described | None) -> CreateTopicsResponse.CreatableTopicResult:
-    name = outcome.name or ""
-    if outcome.failed:
+def _result(result: TopicResult, described: _Described | None) -> CreateTopicsResponse.CreatableTopicResult:
+    name = result.name or ""
+    if result.failed:
         return CreateTopicsResponse.CreatableTopicResult(
-            name=name, error_code=outcome.error_code, error_message=outcome.error_message
+            name=name, error_code=result.error_code, error_message=result.error_message
         )
-    if described is None or outcome.config is None:
-        return CreateTopicsResponse.CreatableTopicResult(name=name, topic_id=outcome.id)
+    if described is None or result.config is None:
+        return CreateTopicsResponse.CreatableTopicResult(name=name, topic_id=result.id)
     return CreateTopicsResponse.CreatableTopicResult(
         name=name,
-        topic_id=outcome.id,
-        num_partitions=outcome.partitions,
+        topic_id=result.id,
+        num_partitions=result.partitions,
         replication_factor=REPLICATION_FACTOR,
-        configs=described.entries(outcome.config),
+        configs=described.entries(result.config),
     )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.broker.metadata.wishes import TopicOutcome
+from ottla.broker.metadata.change_requests import TopicResult
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.protocol.errors import ErrorCode
@@ -27,30 +27,30 @@ ZERO_ID = UUID(int=0)
 def handle(request: DeleteTopicsRequest, context: Context) -> Pending[DeleteTopicsResponse]:
     """Answer once the removal is synced."""
     targets: list[str | UUID] = []
-    unclear: list[TopicOutcome] = []
+    unclear: list[TopicResult] = []
     if context.api_version >= FIRST_VERSION_WITH_IDS:
         for topic in request.topics:
             if (topic.name is None) == (topic.topic_id == ZERO_ID):
                 message = "a topic is deleted either by name or by id"
-                unclear.append(TopicOutcome(topic.name, topic.topic_id, ErrorCode.INVALID_REQUEST, message))
+                unclear.append(TopicResult(topic.name, topic.topic_id, ErrorCode.INVALID_REQUEST, message))
             else:
                 targets.append(topic.topic_id if topic.name is None else topic.name)
     else:
         targets.extend(request.topic_names)
     pending: Pending[DeleteTopicsResponse] = Pending()
 
-    def done(outcomes: Sequence[TopicOutcome]) -> None:
-        results = [_result(outcome, context.api_version) for outcome in (*unclear, *outcomes)]
-        pending.complete(DeleteTopicsResponse(responses=results))
+    def done(results: Sequence[TopicResult]) -> None:
+        responses = [_result(result, context.api_version) for result in (*unclear, *results)]
+        pending.complete(DeleteTopicsResponse(responses=responses))
 
     context.services.catalog.delete_topics(targets, done)
     return pending
 
 
-def _result(outcome: TopicOutcome, version: int) -> DeleteTopicsResponse.DeletableTopicResult:
-    error = outcome.error_code
+def _result(result: TopicResult, version: int) -> DeleteTopicsResponse.DeletableTopicResult:
+    error = result.error_code
     if error is ErrorCode.TOPIC_DELETION_DISABLED and version < FIRST_VERSION_WITH_DELETION_DISABLED:
         error = ErrorCode.INVALID_REQUEST
     return DeleteTopicsResponse.DeletableTopicResult(
-        name=outcome.name, topic_id=outcome.id, error_code=error, error_message=outcome.error_message
+        name=result.name, topic_id=result.id, error_code=error, error_message=result.error_message
     )

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.metadata.change_requests import ConfigRequest, ConfigResult
 from ottla.broker.metadata.config_plans import check_node_id
-from ottla.broker.metadata.wishes import ConfigOutcome, ConfigWish
 from ottla.broker.runtime.pending import Pending
 from ottla.broker.telemetry.logger_levels import BROKER_LOGGER, check_logger_changes, set_logger_levels
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 def handle(request: IncrementalAlterConfigsRequest, context: Context) -> Pending[IncrementalAlterConfigsResponse]:
     """Answer once what was changed is in effect."""
     pending: Pending[IncrementalAlterConfigsResponse] = Pending()
-    wishes = [
-        ConfigWish(
+    asked = [
+        ConfigRequest(
             resource.resource_type,
             resource.resource_name,
             [(config.name, config.config_operation, config.value) for config in resource.configs],
         )
         for resource in request.resources
     ]
-    stored = [wish for wish in wishes if wish.resource_type != BROKER_LOGGER]
+    stored = [one for one in asked if one.resource_type != BROKER_LOGGER]
 
-    def done(outcomes: Sequence[ConfigOutcome]) -> None:
-        rest = iter(outcomes)
+    def done(results: Sequence[ConfigResult]) -> None:
+        rest = iter(results)
         responses = [
             _result(
-                _alter_loggers(wish, context, validate_only=request.validate_only)
-                if wish.resource_type == BROKER_LOGGER
+                _alter_loggers(one, context, validate_only=request.validate_only)
+                if one.resource_type == BROKER_LOGGER
                 else next(rest)
             )
-            for wish in wishes
+            for one in asked
         ]
         pending.complete(IncrementalAlterConfigsResponse(responses=responses))
 
@@ -50,21 +50,21 @@ def handle(request: IncrementalAlterConfigsRequest, context: Context) -> Pending
     return pending
 
 
-def _alter_loggers(wish: ConfigWish, context: Context, *, validate_only: bool) -> ConfigOutcome:
+def _alter_loggers(one: ConfigRequest, context: Context, *, validate_only: bool) -> ConfigResult:
     try:
-        check_node_id(wish.name, context.services.catalog.node_id)
-        check_logger_changes(wish.changes)
+        check_node_id(one.name, context.services.catalog.node_id)
+        check_logger_changes(one.changes)
     except KafkaError as error:
-        return ConfigOutcome(wish.resource_type, wish.name, error.code, error.message)
+        return ConfigResult(one.resource_type, one.name, error.code, error.message)
     if not validate_only:
-        set_logger_levels(wish.changes)
-    return ConfigOutcome(wish.resource_type, wish.name)
+        set_logger_levels(one.changes)
+    return ConfigResult(one.resource_type, one.name)
 
 
-def _result(outcome: ConfigOutcome) -> IncrementalAlterConfigsResponse.AlterConfigsResourceResponse:
+def _result(result: ConfigResult) -> IncrementalAlterConfigsResponse.AlterConfigsResourceResponse:
     return IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
-        error_code=outcome.error_code,
-        error_message=outcome.error_message,
-        resource_type=outcome.resource_type,
-        resource_name=outcome.name,
+        error_code=result.error_code,
+        error_message=result.error_message,
+        resource_type=result.resource_type,
+        resource_name=result.name,
     )

@@ -30,7 +30,7 @@ from ottla.storage.formats.layout import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 if TYPE_CHECKING:
     from ottla.broker.catalog.topic import Topic
     from ottla.broker.context import Context
-    from ottla.broker.metadata.wishes import TopicOutcome
+    from ottla.broker.metadata.change_requests import TopicResult
 
 FIRST_VERSION_WITH_IDS = 12
 ZERO_ID = UUID(int=0)
@@ -47,8 +47,8 @@ def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Pen
         return _respond(request, context, [_look_up(request, context, target, {}) for target in targets])
     pending: Pending[MetadataResponse] = Pending()
 
-    def created(outcomes: Sequence[TopicOutcome]) -> None:
-        failed = {outcome.name: outcome.error_code for outcome in outcomes if outcome.failed and outcome.name}
+    def created(results: Sequence[TopicResult]) -> None:
+        failed = {result.name: result.error_code for result in results if result.failed and result.name}
         pending.complete(_respond(request, context, [_look_up(request, context, target, failed) for target in targets]))
 
     catalog.auto_create(missing, created)

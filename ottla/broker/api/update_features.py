@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.metadata.feature_plans import SAFE_DOWNGRADE, UPGRADE, FeatureWish
+from ottla.broker.metadata.feature_plans import SAFE_DOWNGRADE, UPGRADE, FeatureRequest
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.protocol.errors import ErrorCode
@@ -23,8 +23,8 @@ LAST_VERSION_WITH_RESULTS = 1
 def handle(request: UpdateFeaturesRequest, context: Context) -> Pending[UpdateFeaturesResponse]:
     """Answer once the levels are on disk."""
     pending: Pending[UpdateFeaturesResponse] = Pending()
-    wishes = [
-        FeatureWish(update.feature, update.max_version_level, _upgrade_type(update, context.api_version))
+    asked = [
+        FeatureRequest(update.feature, update.max_version_level, _upgrade_type(update, context.api_version))
         for update in request.feature_updates
     ]
 
@@ -32,14 +32,14 @@ def handle(request: UpdateFeaturesRequest, context: Context) -> Pending[UpdateFe
         if error is not None:
             pending.complete(UpdateFeaturesResponse(error_code=error.code, error_message=error.message))
             return
-        names = [wish.name for wish in wishes] if context.api_version <= LAST_VERSION_WITH_RESULTS else []
+        names = [one.name for one in asked] if context.api_version <= LAST_VERSION_WITH_RESULTS else []
         results = [
             UpdateFeaturesResponse.UpdatableFeatureResult(feature=name, error_message=ErrorCode.NONE.name)
             for name in names
         ]
         pending.complete(UpdateFeaturesResponse(results=results))
 
-    context.services.catalog.settings.update_features(wishes, done, validate_only=request.validate_only)
+    context.services.catalog.settings.update_features(asked, done, validate_only=request.validate_only)
     return pending
 
 

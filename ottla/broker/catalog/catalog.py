@@ -29,6 +29,7 @@ from ottla.broker.catalog.partition_creation import PartitionCreation
 from ottla.broker.catalog.partition_removal import PartitionRemoval
 from ottla.broker.catalog.settings import Settings
 from ottla.broker.catalog.topic import Topic, TopicIndex
+from ottla.broker.metadata.change_requests import NewPartitions, NewTopic, ResultsCallback, TopicResult, refused
 from ottla.broker.metadata.changes import ChangeQueue
 from ottla.broker.metadata.features import SUPPORTED_FEATURES
 from ottla.broker.metadata.image import MetadataError, MetadataImage
@@ -47,7 +48,6 @@ from ottla.broker.metadata.placement import emptiest_directory, moved_partitions
 from ottla.broker.metadata.plans import Rules, TopicPlan, plan_partitions, plan_removal, plan_topics
 from ottla.broker.metadata.reading import MetadataReading
 from ottla.broker.metadata.registration import Registration
-from ottla.broker.metadata.wishes import NewPartitions, NewTopic, Outcomes, TopicOutcome, refused
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import MetadataRecord, ProducerIdsRecord
 from ottla.storage.formats.kafka_uuid import random_uuid
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from ottla.storage.files.files import Files
     from ottla.storage.log.log import Log
 
-__all__ = ["Catalog", "NewPartitions", "NewTopic", "TopicOutcome"]
+__all__ = ["Catalog", "NewPartitions", "NewTopic", "TopicResult"]
 
 logger = logging.getLogger(__name__)
 
@@ -238,37 +238,39 @@ class Catalog:
         """Run `plan` when it is its turn; `done` once its records are synced and replayed, or with what went wrong."""
         self._queue.submit(plan, done)
 
-    def create_topics(self, wishes: Sequence[NewTopic], done: Outcomes, *, validate_only: bool = False) -> None:
+    def create_topics(
+        self, requests: Sequence[NewTopic], done: ResultsCallback, *, validate_only: bool = False
+    ) -> None:
         """Create topics; `done` is called once, when all that were created accept requests.
 
         With `validate_only` everything is checked and nothing created.
         """
-        plan = partial(plan_topics, wishes=wishes, rules=self._rules, validate_only=validate_only)
-        self._change(plan, self._created, done, [wish.name for wish in wishes])
+        plan = partial(plan_topics, requests=requests, rules=self._rules, validate_only=validate_only)
+        self._change(plan, self._created, done, [request.name for request in requests])
 
     def create_partitions(
-        self, wishes: Sequence[NewPartitions], done: Outcomes, *, validate_only: bool = False
+        self, requests: Sequence[NewPartitions], done: ResultsCallback, *, validate_only: bool = False
     ) -> None:
         """Grow topics; `done` is called once, when the new partitions accept requests."""
-        plan = partial(plan_partitions, wishes=wishes, rules=self._rules, validate_only=validate_only)
-        self._change(plan, self._created, done, [wish.name for wish in wishes])
+        plan = partial(plan_partitions, requests=requests, rules=self._rules, validate_only=validate_only)
+        self._change(plan, self._created, done, [request.name for request in requests])
 
-    def delete_topics(self, targets: Sequence[str | UUID], done: Outcomes) -> None:
+    def delete_topics(self, targets: Sequence[str | UUID], done: ResultsCallback) -> None:
         """Delete topics by name or id; `done` is called once, when the removal is synced and the files are renamed."""
         plan = partial(plan_removal, targets=targets, rules=self._rules)
         self._change(plan, self._removed, done, targets)
 
-    def auto_create(self, names: Sequence[str], done: Outcomes) -> None:
+    def auto_create(self, names: Sequence[str], done: ResultsCallback) -> None:
         """Create topics with the broker's defaults; one that exists by then counts as success.
 
         Internal topics are not created this way: their coordinators know better what they must be like.
         """
 
-        def created(outcomes: list[TopicOutcome]) -> None:
-            done([outcome.as_existing() for outcome in outcomes])
+        def created(results: list[TopicResult]) -> None:
+            done([result.as_existing() for result in results])
 
-        wished = [name for name in dict.fromkeys(names) if name not in INTERNAL_TOPICS]
-        self.create_topics([NewTopic(name) for name in wished], created)
+        asked = [name for name in dict.fromkeys(names) if name not in INTERNAL_TOPICS]
+        self.create_topics([NewTopic(name) for name in asked], created)
 
     def allocate_producer_ids(self, done: Callable[[range | None], None]) -> None:
         """Take the next block of producer ids; `done` gets it once it is synced, or None when the disk failed."""
@@ -346,11 +348,11 @@ class Catalog:
     def _change(
         self,
         plan: Callable[[MetadataImage], TopicPlan],
-        apply: Callable[[list[TopicOutcome], Outcomes], None],
-        done: Outcomes,
+        apply: Callable[[list[TopicResult], ResultsCallback], None],
+        done: ResultsCallback,
         targets: Sequence[str | UUID],
     ) -> None:
-        """Plan in turn, write, sync, replay, then `apply(outcomes, done)`; a failed disk refuses every target."""
+        """Plan in turn, write, sync, replay, then `apply(results, done)`; a failed disk refuses every target."""
         planned = TopicPlan()
 
         def run(image: MetadataImage) -> Sequence[MetadataRecord]:
@@ -362,27 +364,27 @@ class Catalog:
             if error is not None:
                 done([refused(target, error) for target in targets])
             elif planned.records:
-                apply(planned.outcomes, done)
+                apply(planned.results, done)
             else:
-                done(planned.outcomes)
+                done(planned.results)
 
         self._queue.submit(run, finish)
 
-    def _created(self, outcomes: list[TopicOutcome], done: Outcomes) -> None:
+    def _created(self, results: list[TopicResult], done: ResultsCallback) -> None:
         """Have made what the image has and we have not."""
 
-        def made(results: list[TopicOutcome]) -> None:
+        def made(results: list[TopicResult]) -> None:
             self._note_change(deleted=())
             self._note_directories()
             done(results)
 
-        self._creation.create(outcomes, made)
+        self._creation.create(results, made)
 
-    def _removed(self, outcomes: list[TopicOutcome], done: Outcomes) -> None:
+    def _removed(self, results: list[TopicResult], done: ResultsCallback) -> None:
         """End the partitions, and have their directories renamed."""
         removed: list[Topic] = []
-        for outcome in outcomes:
-            topic = None if outcome.failed else self._topic_index.remove(outcome.id)
+        for result in results:
+            topic = None if result.failed else self._topic_index.remove(result.id)
             if topic is None:
                 continue
             removed.append(topic)
@@ -396,7 +398,7 @@ class Catalog:
 
         def gone() -> None:
             self._forget_removed()
-            done(outcomes)
+            done(results)
 
         self._removal.remove_topics(removed, gone)
 

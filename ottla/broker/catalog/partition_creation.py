@@ -2,9 +2,9 @@
 its leader epoch and is served.
 
 A few are made in a turn of the loop, and other requests run in between; a topic that is deleted meanwhile gets no more
-of them. Each wish has its own partitions made, and is answered for these. It waits as long as a topic of the same name
-is being made for an earlier wish, or directories of a deleted one are in the way (`partition_removal.py`). A partition
-whose directory the disk does not let be made (a full disk) is offline until `make_missing` or the next start.
+of them. Each request creates its own partitions and is answered for these. It waits while a topic of the same name is
+being created for an earlier request, or while directories of a deleted one have the name (`partition_removal.py`). A
+partition whose directory cannot be created (a full disk) is offline until `make_missing` or the next start.
 
 Called by the catalog.
 """
@@ -21,8 +21,8 @@ from ottla.storage.formats.layout import TopicPartition
 if TYPE_CHECKING:
     from ottla.broker.catalog.partition_removal import PartitionRemoval
     from ottla.broker.catalog.topic import Topic, TopicIndex
+    from ottla.broker.metadata.change_requests import ResultsCallback, TopicResult
     from ottla.broker.metadata.image import MetadataImage
-    from ottla.broker.metadata.wishes import Outcomes, TopicOutcome
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.runtime.workers import Workers
     from ottla.storage.directories.manager import LogManager
@@ -66,20 +66,20 @@ class PartitionCreation:
         self.are_elsewhere = False
         """Whether partitions were made in another directory than the metadata say, until the catalog has seen to it."""
 
-    def create(self, outcomes: list[TopicOutcome], done: Outcomes) -> None:
-        """Make the partitions that synced `outcomes` speak of and that are not there, and their topics.
+    def create(self, results: list[TopicResult], done: ResultsCallback) -> None:
+        """Make the partitions that synced `results` speak of and that are not there, and their topics.
 
-        `done(outcomes)` once all accept requests; a topic that lacks one of them is told as unusable.
+        `done(results)` once all accept requests; a topic that lacks one of them is reported as unusable.
         """
-        names = {outcome.name for outcome in outcomes if outcome.name is not None and not outcome.failed}
+        names = {result.name for result in results if result.name is not None and not result.failed}
         if any(self._removal.is_under_way(name) for name in names):
-            self._removal.call_after_topic(partial(self.create, outcomes, done))
+            self._removal.call_after_topic(partial(self.create, results, done))
         elif names & self._under_way:
-            self._waiting.append(partial(self.create, outcomes, done))
+            self._waiting.append(partial(self.create, results, done))
         else:
             self._under_way |= names
-            steps = self._steps(outcomes, names, done)
-            former = [one for one in self._wanted(outcomes) if self._log_manager.remembers(one)]
+            steps = self._steps(results, names, done)
+            former = [one for one in self._wanted(results) if self._log_manager.remembers(one)]
             if former:
                 # On the broker's thread each checkpoint of a directory would be synced by `create_log`.
                 self._workers.run(partial(self._log_manager.forget, former), lambda *_: self._run_some(steps))
@@ -104,13 +104,13 @@ class PartitionCreation:
         partition.leader_epoch = epoch
         topic.partitions[index] = partition
 
-    def _wanted(self, outcomes: list[TopicOutcome]) -> Iterator[TopicPartition]:
+    def _wanted(self, results: list[TopicResult]) -> Iterator[TopicPartition]:
         """The partitions that are about to be made."""
-        for outcome in outcomes:
-            if outcome.name is not None and not outcome.failed:
-                topic = self._topics.by_name.get(outcome.name)
+        for result in results:
+            if result.name is not None and not result.failed:
+                topic = self._topics.by_name.get(result.name)
                 first = 0 if topic is None else len(topic.partitions)
-                yield from (TopicPartition(outcome.name, index) for index in range(first, outcome.partitions))
+                yield from (TopicPartition(result.name, index) for index in range(first, result.partitions))
 
     def _run_some(self, steps: Iterator[None]) -> None:
         """Partitions of one stretch; the next ones when others have had their turn."""
@@ -119,35 +119,35 @@ class PartitionCreation:
                 self._later(partial(self._run_some, steps))
                 return
 
-    def _steps(self, outcomes: list[TopicOutcome], names: set[str], done: Outcomes) -> Iterator[None]:
-        results = []
+    def _steps(self, results: list[TopicResult], names: set[str], done: ResultsCallback) -> Iterator[None]:
+        made = []
         try:
-            for outcome in outcomes:
-                results.append((yield from self._topic_steps(outcome)))
+            for result in results:
+                made.append((yield from self._topic_steps(result)))
         finally:
             self._under_way -= names
-        done(results)
+        done(made)
         waiting, self._waiting = self._waiting, []
         for create in waiting:
             create()
 
-    def _topic_steps(self, outcome: TopicOutcome) -> Generator[None, None, TopicOutcome]:
-        state = None if outcome.failed or outcome.name is None else self._image.topics.get(outcome.name)
-        if state is None or state.id != outcome.id:
-            return outcome  # refused, or deleted before its turn
+    def _topic_steps(self, result: TopicResult) -> Generator[None, None, TopicResult]:
+        state = None if result.failed or result.name is None else self._image.topics.get(result.name)
+        if state is None or state.id != result.id:
+            return result  # refused, or deleted before its turn
         topic = self._topics.by_name.get(state.name)
         if topic is None:
             topic = self._topics.add(state, self._image.topic_configs(state.name))
             self._topics.say_what_is_not_compacted([topic])
         first = len(topic.partitions)
-        topic.partitions.extend([None] * (outcome.partitions - first))
+        topic.partitions.extend([None] * (result.partitions - first))
         is_usable = True
-        for index in range(first, outcome.partitions):
+        for index in range(first, result.partitions):
             if self._topics.by_name.get(topic.name) is not topic:
-                return outcome.as_unusable()  # deleted between two steps
+                return result.as_unusable()  # deleted between two steps
             is_usable &= self._make(topic, index)
             yield
-        return outcome if is_usable else outcome.as_unusable()
+        return result if is_usable else result.as_unusable()
 
     def _make(self, topic: Topic, index: int) -> bool:
         """Make one partition's directory and serve it; False when the disk does not let us."""

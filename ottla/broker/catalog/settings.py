@@ -14,11 +14,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.broker.metadata.change_requests import ConfigRequest, ConfigResult, QuotaRequest, QuotaResult
 from ottla.broker.metadata.config_plans import ConfigPlan, plan_configs
-from ottla.broker.metadata.feature_plans import FeaturePlan, FeatureWish, plan_features
+from ottla.broker.metadata.feature_plans import FeaturePlan, FeatureRequest, plan_features
 from ottla.broker.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from ottla.broker.metadata.quota_plans import QuotaPlan, plan_quotas
-from ottla.broker.metadata.wishes import ConfigOutcome, ConfigWish, QuotaOutcome, QuotaWish
 from ottla.config.errors import ConfigError
 from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import KafkaError
@@ -68,8 +68,8 @@ class Settings:
 
     def alter_configs(
         self,
-        wishes: Sequence[ConfigWish],
-        done: Callable[[list[ConfigOutcome]], None],
+        requests: Sequence[ConfigRequest],
+        done: Callable[[list[ConfigResult]], None],
         *,
         validate_only: bool = False,
     ) -> None:
@@ -78,62 +78,75 @@ class Settings:
 
         def plan(image: MetadataImage) -> Sequence[MetadataRecord]:
             nonlocal planned
-            planned = plan_configs(image, wishes, self._config, validate_only=validate_only)
+            planned = plan_configs(image, requests, self._config, validate_only=validate_only)
             return planned.records
 
         def finish(error: KafkaError | None) -> None:
             if error is not None:
-                done([ConfigOutcome(wish.resource_type, wish.name, error.code, error.message) for wish in wishes])
+                done(
+                    [
+                        ConfigResult(request.resource_type, request.name, error.code, error.message)
+                        for request in requests
+                    ]
+                )
                 return
-            self._apply([outcome for outcome in planned.outcomes if outcome.changed])
-            done(planned.outcomes)
+            self._apply([result for result in planned.results if result.changed])
+            done(planned.results)
 
         self._catalog.change(plan, finish)
 
     def alter_quotas(
-        self, wishes: Sequence[QuotaWish], done: Callable[[list[QuotaOutcome]], None], *, validate_only: bool = False
+        self,
+        requests: Sequence[QuotaRequest],
+        done: Callable[[list[QuotaResult]], None],
+        *,
+        validate_only: bool = False,
     ) -> None:
         """Set and remove quotas; `done` is called once, when the changes are synced."""
         planned = QuotaPlan([], [])
 
         def plan(image: MetadataImage) -> Sequence[MetadataRecord]:
             nonlocal planned
-            planned = plan_quotas(image, wishes, validate_only=validate_only)
+            planned = plan_quotas(image, requests, validate_only=validate_only)
             return planned.records
 
         def finish(error: KafkaError | None) -> None:
-            done(planned.outcomes if error is None else [QuotaOutcome(error.code, error.message) for _ in wishes])
+            done(planned.results if error is None else [QuotaResult(error.code, error.message) for _ in requests])
 
         self._catalog.change(plan, finish)
 
     def update_features(
-        self, wishes: Sequence[FeatureWish], done: Callable[[KafkaError | None], None], *, validate_only: bool = False
+        self,
+        requests: Sequence[FeatureRequest],
+        done: Callable[[KafkaError | None], None],
+        *,
+        validate_only: bool = False,
     ) -> None:
         """Finalize levels of features, all or none; `done` gets the refusal, or None once the change is synced."""
         planned = FeaturePlan(None, ())
 
         def plan(image: MetadataImage) -> Sequence[MetadataRecord]:
             nonlocal planned
-            planned = plan_features(image, wishes)
+            planned = plan_features(image, requests)
             return () if validate_only else planned.records
 
         self._catalog.change(plan, lambda error: done(planned.error if error is None else error))
 
     # --- bringing a change into effect -----------------------------------------------------------------------------
 
-    def _apply(self, outcomes: Iterable[ConfigOutcome]) -> None:
+    def _apply(self, results: Iterable[ConfigResult]) -> None:
         """Each topic gets its new configuration once, whatever it was that changed."""
         topics: dict[str, Topic] = {}
-        for outcome in outcomes:
-            logger.info("configuration changed: %s", _named(outcome))
-            if outcome.resource_type == BROKER_RESOURCE:
+        for result in results:
+            logger.info("configuration changed: %s", _named(result))
+            if result.resource_type == BROKER_RESOURCE:
                 self._read_broker()
                 if self.on_broker_changed is not None:
                     self.on_broker_changed()
                 topics = dict(self._catalog.topics)
-        for outcome in outcomes:
-            topic = self._catalog.topics.get(outcome.name)
-            if outcome.resource_type == TOPIC_RESOURCE and topic is not None:
+        for result in results:
+            topic = self._catalog.topics.get(result.name)
+            if result.resource_type == TOPIC_RESOURCE and topic is not None:
                 topics[topic.name] = topic
         for topic in topics.values():
             self._configure(topic)
@@ -159,6 +172,6 @@ class Settings:
                 partition.configure(config)
 
 
-def _named(outcome: ConfigOutcome) -> str:
-    kind = {TOPIC_RESOURCE: "topic", BROKER_RESOURCE: "broker"}.get(outcome.resource_type, "resource")
-    return f"{kind} {outcome.name or '(default)'}"
+def _named(result: ConfigResult) -> str:
+    kind = {TOPIC_RESOURCE: "topic", BROKER_RESOURCE: "broker"}.get(result.resource_type, "resource")
+    return f"{kind} {result.name or '(default)'}"

@@ -18,14 +18,14 @@ from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.groups.shard import Shard
 from ottla.broker.groups.shard_load import ShardLoad
 from ottla.broker.groups.topics import CatalogTopics
+from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.metadata.internal_topics import OFFSETS_MAX_MESSAGE_BYTES
-from ottla.broker.metadata.wishes import NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.compression import Compression
 from ottla.storage.formats.layout import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from ottla.broker.metadata.wishes import TopicOutcome
+    from ottla.broker.metadata.change_requests import TopicResult
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.runtime.timers import Timer
     from ottla.broker.services import Services
@@ -106,7 +106,7 @@ class GroupHome:
         )
         self._services.catalog.create_topics([wish], self._made)
 
-    def _made(self, outcomes: list[TopicOutcome]) -> None:
+    def _made(self, outcomes: list[TopicResult]) -> None:
         error = None
         if outcomes[0].as_existing().failed:
             logger.error("%s cannot be made: %s", OFFSETS_TOPIC, outcomes[0].error_message)

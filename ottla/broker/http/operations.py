@@ -36,7 +36,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.errors import CorruptBatch
 from ottla.storage.cleaner.cleanable import LogToAssess, assess
 from ottla.storage.formats.layout import DirectoryKind, parse_partition_directory
-from ottla.storage.tools.housekeeping import fates
+from ottla.storage.tools.housekeeping import segment_status
 
 if TYPE_CHECKING:
     from ottla.broker.chores.log_cleaner import LogCleaner
@@ -172,7 +172,7 @@ def explain(services: Services, cleaner: LogCleaner, asked: Mapping[str, str]) -
     state = LogToAssess.of(log, partition.last_stable_offset, clean_offset)
     try:
         found = assess(state, now_ms)
-        segments = fates(state, found, log.high_watermark, now_ms, services.clock_trust.stamped_ms)
+        segments = segment_status(state, found, log.high_watermark, now_ms, services.clock_trust.stamped_ms)
     except (OSError, CorruptBatch) as error:
         return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"{topic}-{index}: {error}")
     return _answer(

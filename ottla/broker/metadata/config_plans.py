@@ -1,6 +1,6 @@
-"""What a wish about configurations comes to: the records that fulfil it, or the refusal.
+"""What a request about configurations comes to: the records that fulfil it, or the refusal.
 
-Pure functions of (image, wishes, rules). Each resource is judged on its own: all of its changes happen, or none. What
+Pure functions of (image, requests, rules). Each resource is judged on its own: all of its changes happen, or none. What
 is checked in which order, the codes and the beginnings of the messages follow Kafka 4.1 (`ConfigAdminManager`,
 `ConfigurationControlManager`), as asked of a running one.
 
@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.metadata.change_requests import APPEND, DELETE, SET, SUBTRACT, ConfigRequest, ConfigResult
 from ottla.broker.metadata.image import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
@@ -22,7 +23,6 @@ from ottla.broker.metadata.image import (
     TOPIC_RESOURCE,
     MetadataImage,
 )
-from ottla.broker.metadata.wishes import APPEND, DELETE, SET, SUBTRACT, ConfigOutcome, ConfigWish
 from ottla.config.broker import ALL_BROKER_KEYS
 from ottla.config.describe import merged
 from ottla.config.errors import ConfigError
@@ -60,35 +60,35 @@ _OPERATIONS = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
 
 class ConfigPlan(NamedTuple):
-    """Outcomes in the order of the wishes, and the records of those that pass."""
+    """ResultsCallback in the order of the requests, and the records of those that pass."""
 
-    outcomes: list[ConfigOutcome]
+    results: list[ConfigResult]
     records: list[MetadataRecord]
 
 
 def plan_configs(
-    image: MetadataImage, wishes: Sequence[ConfigWish], config: BrokerConfig, *, validate_only: bool
+    image: MetadataImage, requests: Sequence[ConfigRequest], config: BrokerConfig, *, validate_only: bool
 ) -> ConfigPlan:
     """Change configurations. A resource that is named twice is refused twice."""
     plan = ConfigPlan([], [])
-    times = Counter((wish.resource_type, wish.name) for wish in wishes)
+    times = Counter((request.resource_type, request.name) for request in requests)
     room = MAX_CONFIGURED_RESOURCES - sum(kind in _NAMED_FREELY for kind, _ in image.configs)
-    for wish in wishes:
-        resource = (wish.resource_type, wish.name)
+    for request in requests:
+        resource = (request.resource_type, request.name)
         try:
             if times[resource] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            _check_form(wish)
-            if wish.resource_type == BROKER_RESOURCE and wish.name:
-                check_node_id(wish.name, config.node_id)
+            _check_form(request)
+            if request.resource_type == BROKER_RESOURCE and request.name:
+                check_node_id(request.name, config.node_id)
             own = image.configs.get(resource, {})
-            wanted = _wanted(wish, own, config)
-            _check_name(wish)
-            _check_values(wish, own, wanted, config)
-            if wish.resource_type == TOPIC_RESOURCE and wish.name not in image.topics:
-                message = f"The topic '{wish.name}' does not exist."
+            wanted = _wanted(request, own, config)
+            _check_name(request)
+            _check_values(request, own, wanted, config)
+            if request.resource_type == TOPIC_RESOURCE and request.name not in image.topics:
+                message = f"The topic '{request.name}' does not exist."
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-            if not own and wanted and wish.resource_type in _NAMED_FREELY:
+            if not own and wanted and request.resource_type in _NAMED_FREELY:
                 if room <= 0:
                     message = (
                         f"{MAX_CONFIGURED_RESOURCES} groups and client metrics subscriptions are configured already"
@@ -96,39 +96,39 @@ def plan_configs(
                     raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
                 room -= 1
         except KafkaError as error:
-            plan.outcomes.append(ConfigOutcome(*resource, error.code, error.message))
+            plan.results.append(ConfigResult(*resource, error.code, error.message))
             continue
-        records = [] if validate_only else _records(wish, own, wanted)
+        records = [] if validate_only else _records(request, own, wanted)
         plan.records.extend(records)
-        plan.outcomes.append(ConfigOutcome(*resource, changed=bool(records)))
+        plan.results.append(ConfigResult(*resource, changed=bool(records)))
     return plan
 
 
-def _check_form(wish: ConfigWish) -> None:
-    """What can be said of a wish without looking at anything."""
-    if wish.resource_type not in _KEYS:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {wish.resource_type}")
-    if len({key for key, _, _ in wish.changes}) < len(wish.changes):
+def _check_form(request: ConfigRequest) -> None:
+    """What can be said of a request without looking at anything."""
+    if request.resource_type not in _KEYS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {request.resource_type}")
+    if len({key for key, _, _ in request.changes}) < len(request.changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    for key, operation, _ in wish.changes:
+    for key, operation, _ in request.changes:
         if operation not in (SET, DELETE, APPEND, SUBTRACT):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation} for {key}")
-    nulls = [key for key, operation, value in wish.changes if value is None and operation != DELETE]
+    nulls = [key for key, operation, value in request.changes if value is None and operation != DELETE]
     if nulls:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
 
 
-def _check_name(wish: ConfigWish) -> None:
+def _check_name(request: ConfigRequest) -> None:
     """Whether there can be such a resource."""
-    name = wish.name
-    if wish.resource_type == TOPIC_RESOURCE:
+    name = request.name
+    if request.resource_type == TOPIC_RESOURCE:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         problem = topic_name_problem(name)
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    elif wish.resource_type in _NAMED_FREELY and not name:
-        is_group = wish.resource_type == GROUP_RESOURCE
+    elif request.resource_type in _NAMED_FREELY and not name:
+        is_group = request.resource_type == GROUP_RESOURCE
         message = "Default group resources are not allowed." if is_group else "Subscription name can't be empty"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
@@ -141,28 +141,28 @@ def check_node_id(name: str, node_id: int) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
 
 
-def _wanted(wish: ConfigWish, own: Mapping[str, str], config: BrokerConfig) -> dict[str, str]:
+def _wanted(request: ConfigRequest, own: Mapping[str, str], config: BrokerConfig) -> dict[str, str]:
     """All that the resource would set itself."""
-    wanted = {} if wish.replaces else dict(own)
-    for key, operation, value in wish.changes:
+    wanted = {} if request.replaces else dict(own)
+    for key, operation, value in request.changes:
         if operation == DELETE or value is None:
             wanted.pop(key, None)
         elif operation == SET:
             wanted[key] = value
         else:
-            wanted[key] = _changed_list(wish, key, operation, value, own, config)
+            wanted[key] = _changed_list(request, key, operation, value, own, config)
     return wanted
 
 
 def _changed_list(
-    wish: ConfigWish, key: str, operation: int, value: str, own: Mapping[str, str], config: BrokerConfig
+    request: ConfigRequest, key: str, operation: int, value: str, own: Mapping[str, str], config: BrokerConfig
 ) -> str:
     """The list with the items of `value` behind it, or without them; it begins with what counts at present."""
-    option = _KEYS[wish.resource_type].get(key)
+    option = _KEYS[request.resource_type].get(key)
     if option is None or option.kind is not ConfigType.LIST:
         message = f"Can't {_OPERATIONS[operation]} to key {key} because its type is not LIST."
         raise KafkaError(ErrorCode.INVALID_CONFIG, message)
-    items = _items(own[key] if key in own else _inherited(wish, option, config))
+    items = _items(own[key] if key in own else _inherited(request, option, config))
     given = _items(value)
     if operation == APPEND:
         items += [item for item in given if item not in items]
@@ -178,28 +178,30 @@ def _items(text: str) -> list[str]:
     return list(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
 
 
-def _inherited(wish: ConfigWish, option: Option, config: BrokerConfig) -> str:
+def _inherited(request: ConfigRequest, option: Option, config: BrokerConfig) -> str:
     """What counts for a resource that does not set the key itself."""
-    if wish.resource_type == BROKER_RESOURCE:
-        below = config.layers[1:] if wish.name else config.layers[2:]
+    if request.resource_type == BROKER_RESOURCE:
+        below = config.layers[1:] if request.name else config.layers[2:]
         return option.show(option.effective(merged(below))) or ""
     if option.inherits is not None:
         return option.show(getattr(config, option.inherits.attribute)) or ""
     return option.show(option.default) or ""
 
 
-def _check_values(wish: ConfigWish, own: Mapping[str, str], wanted: Mapping[str, str], config: BrokerConfig) -> None:
-    """What the resource would set must be possible; what it sets already and nobody knows is left alone."""
-    named = {key for key, _, _ in wish.changes}
+def _check_values(
+    request: ConfigRequest, own: Mapping[str, str], wanted: Mapping[str, str], config: BrokerConfig
+) -> None:
+    """What the resource would set must be possible; unknown keys that it sets already are ignored."""
+    named = {key for key, _, _ in request.changes}
     try:
-        if wish.resource_type == TOPIC_RESOURCE:
+        if request.resource_type == TOPIC_RESOURCE:
             for key in sorted(named & wanted.keys() - ALL_TOPIC_KEYS.keys()):
                 raise unknown_topic_key(key, wanted[key])
             TopicConfig.validate({key: text for key, text in wanted.items() if key in ALL_TOPIC_KEYS})
-        elif wish.resource_type == BROKER_RESOURCE:
+        elif request.resource_type == BROKER_RESOURCE:
             changed = {key: text for key, text in wanted.items() if own.get(key) != text}
-            config.check_dynamic(changed, for_all=not wish.name)
-        elif wish.resource_type == GROUP_RESOURCE:
+            config.check_dynamic(changed, for_all=not request.name)
+        elif request.resource_type == GROUP_RESOURCE:
             GroupConfig.validate(
                 {key: wanted[key] for key in wanted if key in named or key in GroupConfig.by_key}, config
             )
@@ -210,8 +212,8 @@ def _check_values(wish: ConfigWish, own: Mapping[str, str], wanted: Mapping[str,
     except OutOfPlace as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, error.for_client()) from error
     except ConfigError as error:
-        message = error.for_client() + _instead(wish.resource_type, error.key, wanted)
-        raise KafkaError(_CODES[wish.resource_type], message) from error
+        message = error.for_client() + _instead(request.resource_type, error.key, wanted)
+        raise KafkaError(_CODES[request.resource_type], message) from error
 
 
 def unknown_topic_key(key: str, value: str | None) -> KafkaError:
@@ -242,10 +244,10 @@ def _check_expression(expression: str) -> None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {expression}") from error
 
 
-def _records(wish: ConfigWish, own: Mapping[str, str], wanted: Mapping[str, str]) -> list[MetadataRecord]:
+def _records(request: ConfigRequest, own: Mapping[str, str], wanted: Mapping[str, str]) -> list[MetadataRecord]:
     changes: dict[str, str | None] = {key: text for key, text in wanted.items() if own.get(key) != text}
     changes |= dict.fromkeys(own.keys() - wanted.keys())
     return [
-        ConfigRecord(resource_type=wish.resource_type, resource_name=wish.name, name=key, value=changes[key])
+        ConfigRecord(resource_type=request.resource_type, resource_name=request.name, name=key, value=changes[key])
         for key in sorted(changes)
     ]

@@ -1,6 +1,6 @@
-"""What a wish about levels of features comes to: the records that fulfil it, or the refusal of all of it.
+"""What a request about levels of features comes to: the records that fulfil it, or the refusal of all of it.
 
-Pure function of (image, wishes). Rules and messages follow Kafka 4.1 (`FeatureControlManager`), as asked of a running
+Pure function of (image, requests). Rules and messages follow Kafka 4.1 (`FeatureControlManager`), as asked of a running
 one: a level that is finalized already is no change, a lower one must be asked for as a downgrade, and the metadata
 version does not go back.
 
@@ -28,8 +28,8 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 """Kafka's FeatureUpdate.UpgradeType."""
 
 
-class FeatureWish(NamedTuple):
-    """A wish that a feature run at a level from now on; 0 ends it."""
+class FeatureRequest(NamedTuple):
+    """A request that a feature run at a level from now on; 0 ends it."""
 
     name: str
     level: int
@@ -43,39 +43,39 @@ class FeaturePlan(NamedTuple):
     records: Sequence[MetadataRecord]
 
 
-def plan_features(image: MetadataImage, wishes: Sequence[FeatureWish]) -> FeaturePlan:
+def plan_features(image: MetadataImage, requests: Sequence[FeatureRequest]) -> FeaturePlan:
     """Finalize levels: all, or none."""
     records: dict[str, MetadataRecord] = {}
-    for wish in wishes:
-        current = image.features.get(wish.name, 0)
-        reason = _why_not(wish, current)
+    for request in requests:
+        current = image.features.get(request.name, 0)
+        reason = _why_not(request, current)
         if reason:
             message = f"The update failed for all features since the following feature had an error: {reason}"
             return FeaturePlan(KafkaError(ErrorCode.INVALID_UPDATE_VERSION, message), ())
-        if wish.level != current:
-            records[wish.name] = FeatureLevelRecord(name=wish.name, feature_level=wish.level)
+        if request.level != current:
+            records[request.name] = FeatureLevelRecord(name=request.name, feature_level=request.level)
     return FeaturePlan(None, list(records.values()))
 
 
-def _why_not(wish: FeatureWish, current: int) -> str:
-    about = f"Invalid update version {wish.level} for feature {wish.name[:80]}."
-    if wish.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+def _why_not(request: FeatureRequest, current: int) -> str:
+    about = f"Invalid update version {request.level} for feature {request.name[:80]}."
+    if request.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return f"{about} The controller does not support the given upgrade type."
-    if wish.level < 0:
+    if request.level < 0:
         return f"{about} A feature version cannot be less than 0."
-    if wish.name not in SUPPORTED_FEATURES:
+    if request.name not in SUPPORTED_FEATURES:
         return f"{about} Local controller does not support this feature."
-    first, last = SUPPORTED_FEATURES[wish.name]
-    if not first <= wish.level <= last:
+    first, last = SUPPORTED_FEATURES[request.name]
+    if not first <= request.level <= last:
         return f"{about} Local controller only supports versions {first}-{last}"
-    if wish.level < current and wish.upgrade_type == UPGRADE:
+    if request.level < current and request.upgrade_type == UPGRADE:
         downgrade = "without setting the upgrade type to either safe or unsafe downgrade."
         return f"{about} Can't downgrade the version of this feature {downgrade}"
-    if wish.level > current and wish.upgrade_type != UPGRADE:
+    if request.level > current and request.upgrade_type != UPGRADE:
         return f"{about} Can't downgrade to a newer version."
-    if wish.name == METADATA_VERSION_FEATURE and wish.level < min(current, SAME_METADATA_SINCE):
-        if wish.upgrade_type == UNSAFE_DOWNGRADE:
-            return f"Invalid metadata.version {wish.level}. Unsafe metadata downgrade is not supported in this version."
-        about = f"Invalid metadata.version {wish.level}."
-        return f"{about} Refusing to perform the requested downgrade because it might delete metadata information."
+    if request.name == METADATA_VERSION_FEATURE and request.level < min(current, SAME_METADATA_SINCE):
+        invalid = f"Invalid metadata.version {request.level}."
+        if request.upgrade_type == UNSAFE_DOWNGRADE:
+            return f"{invalid} Unsafe metadata downgrade is not supported in this version."
+        return f"{invalid} Refusing to perform the requested downgrade because it might delete metadata information."
     return ""

@@ -31,7 +31,7 @@ from ottla.storage.formats.leader_epoch_checkpoint import read_leader_epochs
 from ottla.storage.producers.producer_state import CorruptSnapshot, parse_snapshot
 
 if TYPE_CHECKING:
-    from ottla.broker.metadata.remains import MetadataRemains
+    from ottla.broker.metadata.salvaged import SalvagedMetadata
 
 PRODUCER_IDS_LEFT_OUT: Final = 1_000_000
 """Producer ids above the last one that is known: so many may have been handed out behind the damage."""
@@ -40,12 +40,12 @@ MOST_MADE_UP: Final = 10_000
 CONFIGURATION_IS_LOST: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
-def reconcile(remains: MetadataRemains) -> Iterator[str]:
-    """Make `remains.image` say what the directories say; a line for people where it said something else."""
-    image = remains.image
-    ids = remains.topic_ids()
+def reconcile(salvaged: SalvagedMetadata) -> Iterator[str]:
+    """Make `salvaged.image` say what the directories say; a line for people where it said something else."""
+    image = salvaged.image
+    ids = salvaged.topic_ids()
     found: dict[str, dict[int, Path]] = {}
-    for one, path in remains.partition_directories():
+    for one, path in salvaged.partition_directories():
         found.setdefault(one.topic, {})[one.partition] = path
     for topic in list(image.topics.values()):
         if topic.name not in found or ids.get(topic.name, topic.id) != topic.id:
@@ -61,10 +61,10 @@ def reconcile(remains: MetadataRemains) -> Iterator[str]:
         taken, left_out = _within_reason(directories, len(image.topics[name].partitions))
         for path in left_out:
             yield f"{path.name}: left out, since too many partitions before it are not there: it becomes -stray"
-        _add_partitions(remains, image.topics[name], taken)
+        _add_partitions(salvaged, image.topics[name], taken)
     image.producer_ids = ProducerIdsRecord(
-        broker_id=remains.node_id(),
-        next_producer_id=max(image.next_producer_id, _largest_producer_id(remains.files, found) + 1)
+        broker_id=salvaged.node_id(),
+        next_producer_id=max(image.next_producer_id, _largest_producer_id(salvaged.files, found) + 1)
         + PRODUCER_IDS_LEFT_OUT,
     )
 
@@ -92,11 +92,11 @@ def _within_reason(directories: Mapping[int, Path], known: int) -> tuple[dict[in
     return taken, []
 
 
-def _add_partitions(remains: MetadataRemains, topic: TopicState, directories: Mapping[int, Path]) -> None:
-    node_id = remains.node_id()
+def _add_partitions(salvaged: SalvagedMetadata, topic: TopicState, directories: Mapping[int, Path]) -> None:
+    node_id = salvaged.node_id()
     for index in range(max([*directories, *topic.partitions], default=0) + 1):
         path = directories.get(index)
-        epoch = 0 if path is None else _last_epoch(remains.files, path)
+        epoch = 0 if path is None else _last_epoch(salvaged.files, path)
         known = topic.partitions.get(index)
         if known is not None:
             topic.partitions[index] = replace(known, leader_epoch=max(known.leader_epoch, epoch))
@@ -107,9 +107,9 @@ def _add_partitions(remains: MetadataRemains, topic: TopicState, directories: Ma
             leader=node_id,
             leader_epoch=epoch,
             partition_epoch=0,
-            directories=(remains.directory_id(remains.roots[0] if path is None else path.parent),),
+            directories=(salvaged.directory_id(salvaged.roots[0] if path is None else path.parent),),
         )
-        remains.image.partition_count += 1
+        salvaged.image.partition_count += 1
     topic.partitions = dict(sorted(topic.partitions.items()))
 
 

@@ -1,6 +1,6 @@
-"""What a wish about topics comes to: the records that fulfil it, or the refusal.
+"""What a request about topics comes to: the records that fulfil it, or the refusal.
 
-Pure functions of (image, wishes, rules). Each wish of a request is judged on its own; the records of those that pass
+Pure functions of (image, requests, rules). Each one of a request is judged on its own; the records of those that pass
 go into one batch. Order of the checks and codes follow Kafka's ControllerApis and ReplicationControlManager.
 
 Differences: a replication factor above 1 can never be met by one broker, so it is INVALID_REPLICATION_FACTOR at once,
@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from ottla.broker.metadata.change_requests import ZERO_ID, NewPartitions, NewTopic, TopicResult, refused
 from ottla.broker.metadata.config_plans import unknown_topic_key
 from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicState
 from ottla.broker.metadata.partition_state import PartitionState, partition_record
 from ottla.broker.metadata.placement import ChooseDirectory, Placement
-from ottla.broker.metadata.wishes import ZERO_ID, NewPartitions, NewTopic, TopicOutcome, refused
 from ottla.config.errors import ConfigError
 from ottla.config.topic import ALL_TOPIC_KEYS, TopicConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -37,9 +37,9 @@ MAX_CONFIGS_PER_TOPIC = 1_000
 
 @dataclass(slots=True)
 class TopicPlan:
-    """Outcomes in the order of the wishes, and the records of those that pass."""
+    """ResultsCallback in the order of the requests, and the records of those that pass."""
 
-    outcomes: list[TopicOutcome] = field(default_factory=list)
+    results: list[TopicResult] = field(default_factory=list)
     records: list[MetadataRecord] = field(default_factory=list)
 
 
@@ -57,35 +57,35 @@ class Rules:
         return Placement(image, self.config.ottla_max_partitions, self.choose_directory)
 
 
-def plan_topics(image: MetadataImage, wishes: Sequence[NewTopic], rules: Rules, *, validate_only: bool) -> TopicPlan:
+def plan_topics(image: MetadataImage, requests: Sequence[NewTopic], rules: Rules, *, validate_only: bool) -> TopicPlan:
     """Create topics. Duplicate names in one request are all refused. Topics that are given the same share a config."""
     plan = TopicPlan()
-    names = Counter(wish.name for wish in wishes)
+    names = Counter(request.name for request in requests)
     collisions = {collision_key(name): name for name in image.topics}
     placement = rules.placement(image)
     checked: dict[tuple[tuple[str, str | None], ...], tuple[dict[str, str], TopicConfig]] = {}
-    for wish in wishes:
+    for request in requests:
         try:
-            if names[wish.name] > 1:
+            if names[request.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
-            _check_name(image, wish, collisions)
-            given = tuple(wish.configs)
+            _check_name(image, request, collisions)
+            given = tuple(request.configs)
             if given not in checked:
-                checked[given] = _check_configs(wish, rules.config)
+                checked[given] = _check_configs(request, rules.config)
             overrides, config = checked[given]
-            count = _check_size(wish, rules, placement)
+            count = _check_size(request, rules, placement)
             directories = placement.take(count)
         except KafkaError as error:
-            plan.outcomes.append(refused(wish.name, error))
+            plan.results.append(refused(request.name, error))
             continue
-        collisions[collision_key(wish.name)] = wish.name
+        collisions[collision_key(request.name)] = request.name
         topic_id = ZERO_ID if validate_only else rules.new_id()
-        plan.outcomes.append(TopicOutcome(wish.name, topic_id, partitions=count, config=config))
+        plan.results.append(TopicResult(request.name, topic_id, partitions=count, config=config))
         if validate_only:
             continue
-        plan.records.append(TopicRecord(name=wish.name, topic_id=topic_id))
+        plan.records.append(TopicRecord(name=request.name, topic_id=topic_id))
         plan.records.extend(
-            ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=wish.name, name=key, value=value)
+            ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=request.name, name=key, value=value)
             for key, value in overrides.items()
         )
         plan.records.extend(
@@ -96,23 +96,23 @@ def plan_topics(image: MetadataImage, wishes: Sequence[NewTopic], rules: Rules, 
 
 
 def plan_partitions(
-    image: MetadataImage, wishes: Sequence[NewPartitions], rules: Rules, *, validate_only: bool
+    image: MetadataImage, requests: Sequence[NewPartitions], rules: Rules, *, validate_only: bool
 ) -> TopicPlan:
     """Grow topics. Duplicate names in one request are all refused."""
     plan = TopicPlan()
-    names = Counter(wish.name for wish in wishes)
+    names = Counter(request.name for request in requests)
     placement = rules.placement(image)
-    for wish in wishes:
+    for request in requests:
         try:
-            if names[wish.name] > 1:
+            if names[request.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
-            topic = _existing(image, wish.name)
-            more = _check_growth(topic, wish, rules)
+            topic = _existing(image, request.name)
+            more = _check_growth(topic, request, rules)
             directories = placement.take(more)
         except KafkaError as error:
-            plan.outcomes.append(refused(wish.name, error))
+            plan.results.append(refused(request.name, error))
             continue
-        plan.outcomes.append(TopicOutcome(wish.name, topic.id, partitions=wish.count))
+        plan.results.append(TopicResult(request.name, topic.id, partitions=request.count))
         if not validate_only:
             first = len(topic.partitions)
             plan.records.extend(
@@ -130,53 +130,53 @@ def plan_removal(image: MetadataImage, targets: Sequence[str | UUID], rules: Rul
     for topic, target in zip(found, targets, strict=True):
         if not rules.config.delete_topic_enable:
             error = KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
-            plan.outcomes.append(refused(target, error))
+            plan.results.append(refused(target, error))
         elif times[topic.id if topic is not None else target] > 1:
             error = KafkaError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
-            plan.outcomes.append(refused(target, error))
+            plan.results.append(refused(target, error))
         elif topic is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if isinstance(target, UUID) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            plan.outcomes.append(refused(target, KafkaError(code)))
+            plan.results.append(refused(target, KafkaError(code)))
         else:
-            plan.outcomes.append(TopicOutcome(topic.name, topic.id, partitions=len(topic.partitions)))
+            plan.results.append(TopicResult(topic.name, topic.id, partitions=len(topic.partitions)))
             plan.records.append(RemoveTopicRecord(topic_id=topic.id))
     return plan
 
 
-def _check_name(image: MetadataImage, wish: NewTopic, collisions: Mapping[str, str]) -> None:
+def _check_name(image: MetadataImage, request: NewTopic, collisions: Mapping[str, str]) -> None:
     """Raise KafkaError unless a topic of this name can be made."""
-    if wish.name == CLUSTER_METADATA_TOPIC:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{wish.name} is the broker's own and not a topic")
-    problem = topic_name_problem(wish.name)
+    if request.name == CLUSTER_METADATA_TOPIC:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{request.name} is the broker's own and not a topic")
+    problem = topic_name_problem(request.name)
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    if wish.name in image.topics:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{wish.name}' already exists.")
-    other = collisions.get(collision_key(wish.name))
+    if request.name in image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
+    other = collisions.get(collision_key(request.name))
     if other is not None:
         raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{wish.name} collides with {other}: '.' and '_' count as the same"
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{request.name} collides with {other}: '.' and '_' count as the same"
         )
 
 
-def _check_size(wish: NewTopic, rules: Rules, placement: Placement) -> int:
+def _check_size(request: NewTopic, rules: Rules, placement: Placement) -> int:
     """The number of partitions. Raises KafkaError."""
-    if wish.assignments:
-        count = _check_assignments(wish, rules)
+    if request.assignments:
+        count = _check_assignments(request, rules)
     else:
-        wanted = wish.replication_factor
+        wanted = request.replication_factor
         if wanted == 0 or wanted < -1:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"the replication factor is at least 1, not {wanted}; -1: the default",
             )
-        if wish.partitions == 0 or wish.partitions < -1:
+        if request.partitions == 0 or request.partitions < -1:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"a topic has at least 1 partition, not {wish.partitions}; -1: the default",
+                f"a topic has at least 1 partition, not {request.partitions}; -1: the default",
             )
         _check_replication_factor(wanted, rules)
-        count = rules.config.num_partitions if wish.partitions == -1 else wish.partitions
+        count = rules.config.num_partitions if request.partitions == -1 else request.partitions
     placement.check(count)
     return count
 
@@ -189,14 +189,14 @@ def _check_replication_factor(wanted: int, rules: Rules) -> None:
         )
 
 
-def _check_assignments(wish: NewTopic, rules: Rules) -> int:
-    if wish.partitions != -1 or wish.replication_factor != -1:
+def _check_assignments(request: NewTopic, rules: Rules) -> int:
+    if request.partitions != -1 or request.replication_factor != -1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             "with a manual assignment the number of partitions and the replication factor must both be -1",
         )
     seen: set[int] = set()
-    for index, brokers in wish.assignments:
+    for index, brokers in request.assignments:
         if index in seen:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index} is assigned more than once")
         seen.add(index)
@@ -220,11 +220,11 @@ def _check_brokers(brokers: Sequence[int], rules: Rules) -> None:
         )
 
 
-def _check_configs(wish: NewTopic, broker: BrokerConfig) -> tuple[dict[str, str], TopicConfig]:
-    if len(wish.configs) > MAX_CONFIGS_PER_TOPIC:
+def _check_configs(request: NewTopic, broker: BrokerConfig) -> tuple[dict[str, str], TopicConfig]:
+    if len(request.configs) > MAX_CONFIGS_PER_TOPIC:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"more than {MAX_CONFIGS_PER_TOPIC} configuration entries")
     given: dict[str, str | None] = {}
-    for key, value in wish.configs:
+    for key, value in request.configs:
         if key in given:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"the key {key} is given more than once")
         given[key] = value
@@ -243,25 +243,25 @@ def _check_configs(wish: NewTopic, broker: BrokerConfig) -> tuple[dict[str, str]
         raise KafkaError(ErrorCode.INVALID_CONFIG, error.for_client()) from error
 
 
-def _check_growth(topic: TopicState, wish: NewPartitions, rules: Rules) -> int:
+def _check_growth(topic: TopicState, request: NewPartitions, rules: Rules) -> int:
     """How many partitions are to be added. Raises KafkaError."""
     present = len(topic.partitions)
-    if wish.count == present:
+    if request.count == present:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"the topic has {counted(present, 'partition')} already")
-    if wish.count < present:
+    if request.count < present:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"the topic has {counted(present, 'partition')}, which would become {wish.count}; "
+            f"the topic has {counted(present, 'partition')}, which would become {request.count}; "
             "they can only grow in number",
         )
-    more = wish.count - present
-    if wish.assignments is not None:
-        if len(wish.assignments) != more:
+    more = request.count - present
+    if request.assignments is not None:
+        if len(request.assignments) != more:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{more} partitions are to be added and {len(wish.assignments)} are assigned",
+                f"{more} partitions are to be added and {len(request.assignments)} are assigned",
             )
-        for brokers in wish.assignments:
+        for brokers in request.assignments:
             _check_brokers(brokers, rules)
     return more
 

@@ -1,4 +1,4 @@
-"""What a wish about client quotas comes to, and which quotas a filter finds. Kept, and so far not enforced.
+"""What a request about client quotas comes to, and which quotas a filter finds. Kept, and so far not enforced.
 
 Pure functions of the image. Rules and messages follow Kafka 4.1 (`ClientQuotaControlManager`, `ClientQuotasImage`), as
 asked of a running one. An entity is a user, a client id, both together, or an address (`ip`); a name of None is the
@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.metadata.change_requests import QuotaRequest, QuotaResult
 from ottla.broker.metadata.image import QuotaEntity, quota_record
-from ottla.broker.metadata.wishes import QuotaOutcome, QuotaWish
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -40,37 +40,37 @@ _IP_KEYS: Mapping[str, int | None] = {"connection_creation_rate": _INT_MAX}
 
 
 class QuotaPlan(NamedTuple):
-    """Outcomes in the order of the wishes, and the records of those that pass."""
+    """ResultsCallback in the order of the requests, and the records of those that pass."""
 
-    outcomes: list[QuotaOutcome]
+    results: list[QuotaResult]
     records: list[MetadataRecord]
 
 
-def plan_quotas(image: MetadataImage, wishes: Sequence[QuotaWish], *, validate_only: bool) -> QuotaPlan:
+def plan_quotas(image: MetadataImage, requests: Sequence[QuotaRequest], *, validate_only: bool) -> QuotaPlan:
     """Set and remove quotas. An entity that is named twice, and a key that is, is refused."""
     plan = QuotaPlan([], [])
-    entities = [tuple(sorted(dict(wish.entity).items())) for wish in wishes]
+    entities = [tuple(sorted(dict(request.entity).items())) for request in requests]
     times = Counter(entities)
     new_entities = 0
-    for entity, wish in zip(entities, wishes, strict=True):
+    for entity, request in zip(entities, requests, strict=True):
         try:
-            if times[entity] > 1 or len({key for key, _ in wish.changes}) < len(wish.changes):
+            if times[entity] > 1 or len({key for key, _ in request.changes}) < len(request.changes):
                 raise _invalid(f"Ignoring duplicate entity {_shown(entity)}")
             keys = _keys_of(entity)
-            for key, value in wish.changes:
+            for key, value in request.changes:
                 if value is not None:
                     _check_value(keys, key, value)
-            if entity not in image.quotas and any(value is not None for _, value in wish.changes):
+            if entity not in image.quotas and any(value is not None for _, value in request.changes):
                 new_entities += 1
                 if len(image.quotas) + new_entities > MAX_QUOTA_ENTITIES:
                     message = f"{MAX_QUOTA_ENTITIES} entities have quotas already"
                     raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
         except KafkaError as error:
-            plan.outcomes.append(QuotaOutcome(error.code, error.message))
+            plan.results.append(QuotaResult(error.code, error.message))
             continue
-        plan.outcomes.append(QuotaOutcome())
+        plan.results.append(QuotaResult())
         if not validate_only:
-            plan.records.extend(_records(entity, wish, image.quotas.get(entity, {})))
+            plan.records.extend(_records(entity, request, image.quotas.get(entity, {})))
     return plan
 
 
@@ -160,8 +160,8 @@ def _check_value(keys: Mapping[str, int | None], key: str, value: float) -> None
         raise _invalid(f"{key} cannot be a fractional value.")
 
 
-def _records(entity: QuotaEntity, wish: QuotaWish, present: Mapping[str, float]) -> list[MetadataRecord]:
-    return [quota_record(entity, key, value) for key, value in wish.changes if present.get(key) != value]
+def _records(entity: QuotaEntity, request: QuotaRequest, present: Mapping[str, float]) -> list[MetadataRecord]:
+    return [quota_record(entity, key, value) for key, value in request.changes if present.get(key) != value]
 
 
 def _invalid(message: str) -> KafkaError:

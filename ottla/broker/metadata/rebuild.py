@@ -1,6 +1,6 @@
 """Writing `__cluster_metadata-0` anew offline, where it cannot be read: from what of it can, and from the partitions.
 
-What is still known is read by `remains.py`; which topics there are now is told by the partitions' directories
+What is still known is read by `salvaged.py`; which topics there are now is told by the partitions' directories
 (`found_topics.py`). Users, quotas, and other configurations are as at the damage: said, because somebody has to look.
 
 The new log begins with a snapshot. It is built under another name (`.building`), synced, named `.rebuilt`, and only
@@ -24,7 +24,7 @@ from ottla.broker.metadata.journal import METADATA_TOPIC_ID, bootstrap_records
 from ottla.broker.metadata.opening import DEFAULT_CONTROLLER
 from ottla.broker.metadata.quorum_state import QUORUM_STATE_FILE, QuorumState, read_quorum_state
 from ottla.broker.metadata.reading import METADATA_DIRECTORY
-from ottla.broker.metadata.remains import MetadataRemains
+from ottla.broker.metadata.salvaged import SalvagedMetadata
 from ottla.broker.metadata.snapshot import (
     BOOTSTRAP_FILE,
     VOTERS_SNAPSHOT,
@@ -61,20 +61,20 @@ class MetadataRebuild:
         self._root = root
         self._directory = root / METADATA_DIRECTORY
         self._now_ms = now_ms
-        self._remains = MetadataRemains(files, [root, *others], node_id)
+        self._salvaged = SalvagedMetadata(files, [root, *others], node_id)
         self._shape = shape_of(files, root, others)
         is_elsewhere = any(has_metadata_log(files, other) for other in others)
         has_traces = files.is_directory(self._directory) or (files.exists(root / BOOTSTRAP_FILE) and not is_elsewhere)
         self._is_here = self._shape is not None or has_traces
         self._was_clean = read_clean_shutdown(files, root) is not None
         if self._is_here and not files.is_directory(root / REBUILT):
-            self._remains.read()
+            self._salvaged.read()
             if self._shape is Shape.ZOOKEEPER:
-                self._remains.problem = "its topics stand in the ZooKeeper of an Apache Kafka"
+                self._salvaged.problem = "its topics stand in the ZooKeeper of an Apache Kafka"
 
     def topic_ids(self) -> Mapping[str, UUID]:
         """Ids of the topics, as far as anything tells them; none where there is no metadata log and none is missing."""
-        return self._remains.topic_ids() if self._is_here and not self._may_be_elsewhere else {}
+        return self._salvaged.topic_ids() if self._is_here and not self._may_be_elsewhere else {}
 
     @property
     def _may_be_elsewhere(self) -> bool:
@@ -83,9 +83,9 @@ class MetadataRebuild:
 
     def is_readable(self, has_damage: bool) -> bool:
         """Whether the log can stay: it can be read, and any damage in it is the torn tail of a crash."""
-        if self._remains.problem is not None:
+        if self._salvaged.problem is not None:
             return False
-        return not has_damage or not (self._was_clean or self._remains.has_damage_inside())
+        return not has_damage or not (self._was_clean or self._salvaged.has_damage_inside())
 
     def problems(self, has_damage: bool) -> list[Finding]:
         """What a start would refuse, Ottla's or Kafka's, and no checksum of a batch tells: which file, and why."""
@@ -98,8 +98,8 @@ class MetadataRebuild:
             )
             return [Finding(Severity.NOTE, self._directory, words)]
         found = [Finding(Severity.DAMAGE, path, problem) for path, problem in self._unreadable_files()]
-        if self._remains.problem is not None and not has_damage:
-            found.insert(0, Finding(Severity.DAMAGE, self._directory, self._remains.problem))
+        if self._salvaged.problem is not None and not has_damage:
+            found.insert(0, Finding(Severity.DAMAGE, self._directory, self._salvaged.problem))
         return found
 
     def _unreadable_files(self) -> list[tuple[Path, str]]:
@@ -140,10 +140,10 @@ class MetadataRebuild:
         ]
         if self.is_readable(has_damage):
             return small
-        reason = self._remains.problem or "batches that were on disk are damaged"
-        if self._remains.problem is None and not self._remains.has_damage_inside():
-            self._remains.is_complete = False  # its end was lost, and with it whatever came last
-        missing = self._remains.missing_directories()
+        reason = self._salvaged.problem or "batches that were on disk are damaged"
+        if self._salvaged.problem is None and not self._salvaged.has_damage_inside():
+            self._salvaged.is_complete = False  # its end was lost, and with it whatever came last
+        missing = self._salvaged.missing_directories()
         if missing:
             plan = (
                 f"cannot be rebuilt from this directory alone ({reason}): the broker had {missing} log directories;"
@@ -158,7 +158,7 @@ class MetadataRebuild:
 
     def _making(self, reason: str) -> Mend:
         """Topics of partitions' directories alone: not for a program to decide."""
-        found = Counter(one.topic for one, _ in self._remains.partition_directories())
+        found = Counter(one.topic for one, _ in self._salvaged.partition_directories())
         topics = ", ".join(sorted(found)[:MAX_NAMES_IN_A_LINE]) + (", ..." if len(found) > MAX_NAMES_IN_A_LINE else "")
         count = counted(found.total(), "partition")
         plan = f"a metadata log is made with topics as the partitions' directories say ({reason}), once you agree to it"
@@ -171,16 +171,16 @@ class MetadataRebuild:
         if path.name == BOOTSTRAP_FILE:
             self._write_bootstrap()
             return ["written anew"]
-        remains = self._remains
+        salvaged = self._salvaged
         if path.name == VOTERS_SNAPSHOT.file_name:
             self._files.write_atomically(path, self._voters_snapshot())
             return ["written anew"]
-        state = QuorumState(remains.node_id(), max(remains.image.epoch, remains.highest()[1]))
+        state = QuorumState(salvaged.node_id(), max(salvaged.image.epoch, salvaged.highest()[1]))
         self._files.write_atomically(path, state.encode())
         return [f"written anew: epoch {state.leader_epoch}"]
 
     def _voters_snapshot(self) -> bytes:
-        voters = single_voter(self._remains.node_id(), self._remains.directory_id(self._root), (DEFAULT_CONTROLLER,))
+        voters = single_voter(self._salvaged.node_id(), self._salvaged.directory_id(self._root), (DEFAULT_CONTROLLER,))
         return encode_snapshot([], epoch=0, now_ms=self._now_ms, last_contained_log_timestamp=0, voters=voters)
 
     def _write_bootstrap(self) -> None:
@@ -194,18 +194,18 @@ class MetadataRebuild:
 
     def _rebuild(self) -> list[str]:
         lines = self._write_properties()
-        remains, image = self._remains, self._remains.image
-        end_offset, epoch = remains.highest()
-        if not remains.is_complete:
+        salvaged, image = self._salvaged, self._salvaged.image
+        end_offset, epoch = salvaged.highest()
+        if not salvaged.is_complete:
             if end_offset:
                 lines.append(
                     f"users, quotas and configurations are as at offset {image.end_offset} of the old log, which"
                     f" reached to {end_offset} at least: look at them"
                 )
-            looked_at = ", ".join(map(str, remains.roots))
+            looked_at = ", ".join(map(str, salvaged.roots))
             lines.append(f"partitions were looked for in {looked_at}: those elsewhere become -stray at the next start")
             lines.extend(self._finish_deletions())
-            lines.extend(reconcile(remains))
+            lines.extend(reconcile(salvaged))
             lines.extend(self._write_identities())
         if image.transaction is not None:
             image.transaction = None
@@ -213,7 +213,7 @@ class MetadataRebuild:
             image.replay(record)
         self._build(max(end_offset, 1), max(epoch, 1))
         lines.extend(self._put_in_place())
-        written = self._remains.image
+        written = self._salvaged.image
         lines.append(
             f"written anew: {counted(len(written.topics), 'topic')} with "
             f"{counted(written.partition_count, 'partition')}, from offset"
@@ -226,23 +226,23 @@ class MetadataRebuild:
         files, root = self._files, self._root
         if files.exists(root / layout.META_PROPERTIES_FILE):
             return []
-        node_id = self._remains.node_id()
+        node_id = self._salvaged.node_id()
         write_meta_properties(files, root, MetaProperties(uuid_to_text(random_uuid()), node_id, random_uuid()))
         return [f"{layout.META_PROPERTIES_FILE} is written: node.id {node_id}, and a new cluster.id"]
 
     def _finish_deletions(self) -> Iterator[str]:
         """What a crash left of topics whose removal can still be read is no topic."""
-        removed = self._remains.image.removed_topics
-        for one, path in list(self._remains.partition_directories()):
-            if one.topic not in self._remains.image.topics and is_deleted(self._files, path, one.topic, removed):
+        removed = self._salvaged.image.removed_topics
+        for one, path in list(self._salvaged.partition_directories()):
+            if one.topic not in self._salvaged.image.topics and is_deleted(self._files, path, one.topic, removed):
                 self._files.rename(path, path.with_name(layout.delete_directory_name(*one)))
                 self._files.sync_directory(path.parent)
                 yield f"{path.name}: its topic was deleted; the next start removes it"
 
     def _write_identities(self) -> Iterator[str]:
         """`partition.metadata` where there is none, or nothing in it."""
-        for one, path in self._remains.partition_directories():
-            topic = self._remains.image.topics.get(one.topic)
+        for one, path in self._salvaged.partition_directories():
+            topic = self._salvaged.image.topics.get(one.topic)
             if topic is None or path.parent != self._root:
                 continue  # the next start writes it, in a directory that is locked then
             try:
@@ -257,20 +257,20 @@ class MetadataRebuild:
 
     def _build(self, end_offset: int, epoch: int) -> None:
         """The new directory, whole and synced, under the name that says so."""
-        files, remains, building = self._files, self._remains, self._root / BUILDING
+        files, salvaged, building = self._files, self._salvaged, self._root / BUILDING
         if files.is_directory(building):
             remove_tree(files, building)
         files.make_directory(building)
-        voters = single_voter(remains.node_id(), remains.directory_id(self._root), (DEFAULT_CONTROLLER,))
+        voters = single_voter(salvaged.node_id(), salvaged.directory_id(self._root), (DEFAULT_CONTROLLER,))
         for snapshot, records in (
             (VOTERS_SNAPSHOT, []),
-            (SnapshotId(end_offset, epoch), remains.image.records()),
+            (SnapshotId(end_offset, epoch), salvaged.image.records()),
         ):
             content = encode_snapshot(
                 records, epoch=snapshot.epoch, now_ms=self._now_ms, last_contained_log_timestamp=0, voters=voters
             )
             files.write_atomically(building / snapshot.file_name, content)
-        files.write_atomically(building / QUORUM_STATE_FILE, QuorumState(remains.node_id(), epoch).encode())
+        files.write_atomically(building / QUORUM_STATE_FILE, QuorumState(salvaged.node_id(), epoch).encode())
         write_partition_metadata(files, building, METADATA_TOPIC_ID)
         for path_of in (layout.log_file, layout.offset_index_file, layout.time_index_file):
             empty = files.open(path_of(building, end_offset), create=True)
@@ -292,6 +292,6 @@ class MetadataRebuild:
             lines.append(f"the old one is kept as {stray}")
         self._files.rename(self._root / REBUILT, self._directory)
         self._files.sync_directory(self._root)
-        self._remains = MetadataRemains(self._files, self._remains.roots, self._remains.given_node_id)
-        self._remains.read()
+        self._salvaged = SalvagedMetadata(self._files, self._salvaged.roots, self._salvaged.given_node_id)
+        self._salvaged.read()
         return [*lines, "the rebuilt metadata log is in its place"]

@@ -6,7 +6,7 @@ then the disk is asked for the syncs, then each connection sends all of its repl
 may the receive buffers be used again (docs/decisions/one-append-per-turn.md).
 
 Nothing here knows a loop: `on_work` is called when an idle turn gets its first work, and whoever set it sees to it
-that `looked()` is called once every ready socket was read (`loop.call_soon` in life; a simulation calls `end()`).
+that `poll_done()` is called once every ready socket was read (`loop.call_soon` in life; a simulation calls `end()`).
 
 Three cases know better than the loop when a turn should end. Where clients have several requests under way, the rest of
 them is arriving while the first are read: the turn looks at the sockets once more before it ends, which makes of two
@@ -118,7 +118,7 @@ class Turn:
                     # Batches left behind would look at buffers that are used again, and the turn would never end.
                     LOG.exception("bug: the flush of a partition failed")
 
-    def looked(self) -> None:
+    def poll_done(self) -> None:
         """Every socket that was ready has been read: end the turn, or ask for one more look first."""
         if not self.has_work:
             return  # somebody else has ended it

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from ottla.broker.metadata.wishes import DELETE, SET, SUBTRACT
+from ottla.broker.metadata.change_requests import DELETE, SET, SUBTRACT
 from ottla.config.options import ConfigEntry, ConfigSource, ConfigType
 from ottla.protocol.errors import ErrorCode, KafkaError
 

@@ -195,7 +195,7 @@ def _target_compression(config: TopicConfig) -> tuple[Compression | None, int | 
 
 
 def check_timestamps(base_ms: int, max_ms: int, rules: BatchRules, now_ms: int) -> None:
-    """Refuse a stamp out of range; none at all is in every range. (`take_in` sees most at one look.)"""
+    """Refuse a stamp out of range; none at all is in every range. (`validate_and_assign` sees most at one look.)"""
     if rules.is_log_append_time:
         return  # they are replaced
     earliest_ms, latest_ms = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms

@@ -61,7 +61,7 @@ what it makes of its producers, and the stamp that it gets, -1 for none. (A plai
 once.)"""
 
 
-def take_in(  # noqa: PLR0915  (one loop without calls: what it says below)
+def validate_and_assign(  # noqa: PLR0915  (one loop without calls: what it says below)
     entries: Sequence[AppendEntry | tuple[memoryview, int]],
     rules: BatchRules,
     producers: ProducerStates,

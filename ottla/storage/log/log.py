@@ -24,7 +24,7 @@ from ottla.protocol.records.checksum import crc32c
 from ottla.storage.files.files import IOV_MAX
 from ottla.storage.log.append import NO_TIMESTAMP, AllStored, AppendEntry, AppendResult
 from ottla.storage.log.append_plan import PlannedBatch, SegmentRun, plan_producers, plan_runs
-from ottla.storage.log.intake import take_in
+from ottla.storage.log.intake import validate_and_assign
 from ottla.storage.log.log_reader import ANY_BYTES, End
 from ottla.storage.log.log_retention import LogRetention
 from ottla.storage.log.log_state import LogState
@@ -76,7 +76,7 @@ class Log(LogState):
         run = self._active_run
         if run is None or run.segment is None or run.segment.size_bytes != run.size_bytes:
             run = self._run_of_active(now_ms)
-        results, batches, added_bytes, newest_ms, next_offset, producers, stamp_ms = take_in(
+        results, batches, added_bytes, newest_ms, next_offset, producers, stamp_ms = validate_and_assign(
             entries,
             self._rules,
             self.producers,

@@ -34,7 +34,7 @@ class SegmentFate:
     compaction: str
 
 
-def fates(
+def segment_status(
     log: LogToAssess,
     found: Assessment,
     high_watermark: int,

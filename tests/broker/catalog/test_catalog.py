@@ -10,7 +10,7 @@ import pytest
 from kit.nodes import DATA, pass_time, start_node
 from kit.topics import codes, create, delete, grow, record_names
 
-from ottla.broker.catalog.catalog import NewPartitions, NewTopic, TopicOutcome
+from ottla.broker.catalog.catalog import NewPartitions, NewTopic, TopicResult
 from ottla.broker.metadata.reading import METADATA_DIRECTORY
 from ottla.protocol.errors import ErrorCode
 
@@ -35,7 +35,7 @@ def test_a_created_topic_is_synced_and_has_its_directories_when_it_is_answered()
 
 def test_nothing_is_seen_or_answered_before_the_sync() -> None:
     node, files, _ = start_node()
-    answers: list[list[TopicOutcome]] = []
+    answers: list[list[TopicResult]] = []
     node.services.catalog.create_topics([NewTopic("orders")], answers.append)
     node.services.turn.end()
     assert answers == []
@@ -48,7 +48,7 @@ def test_nothing_is_seen_or_answered_before_the_sync() -> None:
 
 def test_of_two_requests_for_one_name_the_second_finds_it_there() -> None:
     node, _, _ = start_node()
-    answers: list[list[TopicOutcome]] = []
+    answers: list[list[TopicResult]] = []
     for _ in range(2):
         node.services.catalog.create_topics([NewTopic("orders")], answers.append)
     node.settle()
@@ -146,7 +146,7 @@ def test_the_defaults_are_the_brokers() -> None:
 
 def test_auto_creation_of_a_topic_that_appears_meanwhile_is_a_success() -> None:
     node, _, _ = start_node()
-    answers: list[list[TopicOutcome]] = []
+    answers: list[list[TopicResult]] = []
     node.services.catalog.create_topics([NewTopic("t")], lambda _: None)
     node.services.catalog.auto_create(["t", "u", "t"], answers.append)
     node.settle()
@@ -156,7 +156,7 @@ def test_auto_creation_of_a_topic_that_appears_meanwhile_is_a_success() -> None:
 
 def test_internal_topics_are_not_auto_created() -> None:
     node, _, _ = start_node()
-    answers: list[list[TopicOutcome]] = []
+    answers: list[list[TopicResult]] = []
     node.services.catalog.auto_create(["__consumer_offsets"], answers.append)
     node.settle()
     assert answers == [[]]

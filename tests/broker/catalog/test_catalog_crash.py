@@ -16,8 +16,8 @@ from kit.nodes import DATA, start_node
 from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.broker.catalog.catalog import NewPartitions, NewTopic
+from ottla.broker.metadata.change_requests import SET, ConfigRequest
 from ottla.broker.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataError
-from ottla.broker.metadata.wishes import SET, ConfigWish
 from ottla.broker.node import Node
 
 Change = Callable[[Node, list[str]], None]
@@ -216,8 +216,8 @@ def alteration(node: Node, answered: list[str]) -> None:
     """All changes of a request are one batch: two keys of a topic, and one of all brokers."""
     node.services.catalog.settings.alter_configs(
         [
-            ConfigWish(TOPIC_RESOURCE, "old", [("retention.ms", SET, "7"), ("segment.ms", SET, "8")]),
-            ConfigWish(BROKER_RESOURCE, "", [("log.index.interval.bytes", SET, "9")]),
+            ConfigRequest(TOPIC_RESOURCE, "old", [("retention.ms", SET, "7"), ("segment.ms", SET, "8")]),
+            ConfigRequest(BROKER_RESOURCE, "", [("log.index.interval.bytes", SET, "9")]),
         ],
         lambda _: answered.append("yes"),
     )

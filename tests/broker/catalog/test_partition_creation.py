@@ -12,7 +12,7 @@ import pytest
 from kit.nodes import DATA, pass_time, start_node
 from kit.topics import codes, create, delete
 
-from ottla.broker.catalog.catalog import NewPartitions, NewTopic, TopicOutcome
+from ottla.broker.catalog.catalog import NewPartitions, NewTopic, TopicResult
 from ottla.broker.catalog.partition_creation import PARTITIONS_PER_STEP
 from ottla.broker.node import Node
 from ottla.protocol.errors import ErrorCode
@@ -67,7 +67,7 @@ def test_a_partition_that_the_process_lacked_descriptors_for_is_made_when_there_
 def test_the_metadata_say_where_a_partition_is_that_was_made_elsewhere_than_was_planned() -> None:
     """Were the disk away on which it is, a start would take the other one's word and make it anew, empty."""
     node, _, _ = start_node(log_dirs="/one,/two")
-    answers: list[list[TopicOutcome]] = []
+    answers: list[list[TopicResult]] = []
     node.services.catalog.create_topics([NewTopic("t")], answers.append)
     planned, other = node.services.log_manager.directories
     planned.mark_full(OSError(errno.ENOSPC, "No space left on device"))

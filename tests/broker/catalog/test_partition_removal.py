@@ -15,7 +15,7 @@ from kit.exchange import Exchange, batch, make_topic, produce_request
 from kit.nodes import DATA, partition_of, start_node
 from kit.simulated_files import SimulatedFiles
 
-from ottla.broker.catalog.catalog import NewTopic, TopicOutcome
+from ottla.broker.catalog.catalog import NewTopic, TopicResult
 from ottla.broker.catalog.partition_removal import PartitionRemoval
 from ottla.broker.node import Node
 from ottla.broker.partitions.partition import Partition
@@ -42,8 +42,8 @@ def count_calls(files: SimulatedFiles, kind: str, monkeypatch: pytest.MonkeyPatc
     return paths
 
 
-def delete(node: Node, topic: str) -> list[list[TopicOutcome]]:
-    answers: list[list[TopicOutcome]] = []
+def delete(node: Node, topic: str) -> list[list[TopicResult]]:
+    answers: list[list[TopicResult]] = []
     node.services.catalog.delete_topics([topic], answers.append)
     return answers
 
@@ -166,7 +166,7 @@ def test_what_a_worker_tells_after_a_stop_changes_nothing() -> None:
     files = SimulatedFiles()
     node = Node(BrokerConfig.of({"log.dirs": str(DATA)}), clock=ManualClock(), files=files, post=posted.put)
     node.start()
-    answers: list[list[TopicOutcome]] = []
+    answers: list[list[TopicResult]] = []
     node.services.catalog.create_topics([NewTopic("t")], answers.append)
     node.services.turn.end()
     posted.get(timeout=60)()

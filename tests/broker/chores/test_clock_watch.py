@@ -13,7 +13,7 @@ from kit.nodes import DATA, ask, partition_of, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 from prometheus_client.parser import text_string_to_metric_families
 
-from ottla.broker.metadata.wishes import NewTopic
+from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.node import Node
 from ottla.broker.telemetry.exposition import Exposition
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest

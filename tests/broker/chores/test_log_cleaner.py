@@ -13,7 +13,7 @@ from kit.cleaning import records_of
 from kit.clock import ManualClock
 from kit.nodes import DATA, ask, partition_of, pass_time, start_node
 
-from ottla.broker.metadata.wishes import NewTopic
+from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.node import Node
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.telemetry.exposition import Exposition

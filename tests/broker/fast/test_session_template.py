@@ -14,7 +14,7 @@ from kit.exchange import Exchange, batch, fetch_request, fetch_templates, make_t
 from kit.known_ids import known_ids
 from kit.nodes import partition_of, pass_time, start_node
 
-from ottla.broker.catalog.catalog import NewTopic, TopicOutcome
+from ottla.broker.catalog.catalog import NewTopic, TopicResult
 from ottla.broker.fast.session_template import SessionTemplate
 from ottla.broker.fetch.delayed_fetch import PARTITIONS_PER_STEP
 from ottla.broker.fetch.fetch_sessions import EVICTABLE_AFTER_MS, FetchTarget
@@ -266,7 +266,7 @@ class Play:
         partition_of(self.node, TOPIC, self.random.randrange(PARTITIONS)).log.roll(self.clock.wall_ms())
 
     def do_recreate(self) -> None:
-        outcomes: list[TopicOutcome] = []
+        outcomes: list[TopicResult] = []
         self.node.services.catalog.delete_topics([TOPIC], outcomes.extend)
         self.node.settle()
         if self.random.random() < 0.5:

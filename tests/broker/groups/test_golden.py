@@ -10,7 +10,7 @@ from kit.group_scenario import GROWN_ORDERS, TOPICS, RawRecord, Step, load, plai
 from kit.nodes import start_node
 
 from ottla.broker.groups.metadata_hash import hash_of_topic, hash_of_topics
-from ottla.broker.metadata.wishes import NewPartitions, TopicOutcome
+from ottla.broker.metadata.change_requests import NewPartitions, TopicResult
 from ottla.broker.node import Node
 from ottla.protocol.message import Request, Response
 from ottla.protocol.records.batch import decode_batch, iter_batches
@@ -48,7 +48,7 @@ class OttlaStage:
         return records
 
     def grow(self, topic: str, partitions: int) -> None:
-        grown: list[TopicOutcome] = []
+        grown: list[TopicResult] = []
         self._node.services.catalog.create_partitions([NewPartitions(topic, partitions)], grown.extend)
         self._node.settle()
         assert [outcome.error_code for outcome in grown] == [0]

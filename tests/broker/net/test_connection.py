@@ -165,10 +165,10 @@ def test_a_pipeline_is_looked_for_once_more_before_its_turn_ends(shell: Shell) -
     shell.turn.on_work = lambda: looks.append(None)
     connection, transport = shell.connect()
     feed(connection, frame(b"1") + frame(b"2"))
-    shell.turn.looked()
+    shell.turn.poll_done()
     assert (len(looks), transport.sends) == (2, 0)
     feed(connection, frame(b"3"))
-    shell.turn.looked()
+    shell.turn.poll_done()
     assert (len(looks), transport.sends) == (2, 1)
     assert transport.written == frame(b"1") + frame(b"2") + frame(b"3")
 
@@ -234,9 +234,9 @@ def test_a_request_for_which_there_is_no_memory_ends_its_connection(
 def test_one_request_at_a_time_waits_for_no_second_look(shell: Shell) -> None:
     connection, transport = shell.connect()
     feed(connection, frame(b"1"))
-    shell.turn.looked()
+    shell.turn.poll_done()
     assert transport.written == frame(b"1")
-    shell.turn.looked()  # one that was asked for, and came too late
+    shell.turn.poll_done()  # one that was asked for, and came too late
     assert transport.sends == 1
 
 

@@ -19,7 +19,7 @@ from kit.topics import codes, delete
 from kit.topics import create as create_topics
 
 from ottla.broker.http.pages import pages_of
-from ottla.broker.metadata.wishes import NewTopic
+from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.node import Node
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.telemetry.exposition import Exposition

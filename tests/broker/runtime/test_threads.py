@@ -18,7 +18,7 @@ from kit.nodes import DATA, start_node
 from kit.simulated_files import SimulatedFiles
 from kit.thread_shortage import ThreadShortage
 
-from ottla.broker.metadata.wishes import NewTopic
+from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.node import Node
 from ottla.broker.runtime import disk
 from ottla.broker.runtime.disk import ThreadedSyncer

@@ -30,7 +30,7 @@ from ottla.storage.segment.damage import checksum_matches, sound_batch_behind
 from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, walk
 
 
-class MetadataRemains:
+class SalvagedMetadata:
     """See the module's text. `roots` are the log directories, the one with the metadata log first; `given_node_id` is
     the broker's where nothing in them says it.
     """
