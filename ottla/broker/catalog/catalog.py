@@ -1,8 +1,8 @@
 """What exists on this broker: topics, their configurations and identities; one change of it after the other.
 
-The catalog is the one owner of `__cluster_metadata-0`. A change is a function of the image that yields records; the
-records of one request are one batch, and only when that batch is synced are they replayed into the image, and only
-then is the change answered. So the image never holds what a crash could take back, and live running and restarting
+The catalog is the one owner of `__cluster_metadata-0`. A change is a function of the image that yields records. The
+records of one request are one batch. Only when that batch is synced are they replayed into the image, and only then is
+the change answered. So the image never contains anything that a crash could undo, and a running broker and a restart
 share one code path: replay.
 
 Changes run one after another (`metadata/changes.py`): while one waits for its sync the next waits in memory. Hence at
@@ -93,7 +93,7 @@ class Catalog:
         new_id: Callable[[], UUID] = random_uuid,
         later: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        """Without `later` everything is done at once: where there is no loop, nobody else waits for a turn."""
+        """Without `later` everything is done at once: without a loop, no other request waits for its turn."""
         self._topic_index = TopicIndex(config)
         self.topics = self._topic_index.by_name
         self.topics_by_id = self._topic_index.by_id
@@ -103,9 +103,11 @@ class Catalog:
         self.topics_epoch = 0
         """Grows whenever a topic is created, grown or deleted."""
         self.on_topics_changed: Callable[[Collection[str]], None] | None = None
-        """Told the names of deleted topics, none where topics were created or grown; before the change is answered."""
+        """Called with the names of deleted topics (none if topics were created or grown), before the change is
+        answered.
+        """
         self.made_at_start: list[TopicPartition] = []
-        """Directories that were missing at the start and have been made."""
+        """Directories that were missing at the start and were created."""
         self._config = config
         self._files = files
         self._clock = clock
@@ -127,12 +129,12 @@ class Catalog:
     def look(self, directories: Sequence[LogDirectory]) -> None:
         """Read the metadata that lie in the directories, which are locked and not changed yet.
 
-        Blocks. Raises MetadataError, StorageError, one line for people, when a start cannot go on from them.
+        Blocks. Raises MetadataError, StorageError (one line for people) when a start cannot continue with them.
         """
         self._reading = look_at_metadata(self._files, self._config, directories)
 
     def open(self) -> None:
-        """Take what `look` has read (or found the metadata), register this run, open every log. After
+        """Use what `look` has read (or create the metadata), register this run, open every log. After
         `log_manager.open_directories()`.
 
         Blocks; call before serving. Raises MetadataError (one line for people) when the metadata cannot be used.
@@ -168,7 +170,7 @@ class Catalog:
         """Finish deletions, and say in the metadata that the broker stops. Blocks; before `log_manager.close()`, which
         closes all logs.
 
-        Changes that still wait are dropped unanswered: nobody is connected any more.
+        Changes that still wait are dropped unanswered: no client is connected any more.
         """
         self._removal.finish()
         if self._journal.has_unsynced_change or self._journal.log.error is not None:
@@ -188,7 +190,7 @@ class Catalog:
         return found.partitions[index]
 
     def why_missing(self, topic: str, index: int) -> ErrorCode:
-        """The error for a partition that `partition` has not got: offline, or unknown."""
+        """The error for a partition that `partition` does not return: offline, or unknown."""
         found = self.topics.get(topic)
         if found is not None and 0 <= index < len(found.partitions):
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -197,7 +199,7 @@ class Catalog:
     def finalized_features(self) -> tuple[int, dict[str, int]]:
         """(epoch, levels) for ApiVersions: the metadata offset that the levels hold at, and level by feature name.
 
-        A feature that Kafka has finalized in this directory and that we do not have is left out: clients would use it.
+        A feature that Kafka has finalized in this directory and that Ottla lacks is left out: clients would use it.
         """
         image = self._journal.image
         levels = {name: level for name, level in image.features.items() if level > 0 and name in SUPPORTED_FEATURES}
@@ -205,12 +207,12 @@ class Catalog:
 
     @property
     def image(self) -> MetadataImage:
-        """What the metadata log adds up to; to be read only."""
+        """The state that the metadata log describes; read-only for callers."""
         return self._journal.image
 
     @property
     def metadata_log(self) -> Log:
-        """The log behind the image; to be read only."""
+        """The log of the image; read-only for callers."""
         return self._journal.log
 
     @property
@@ -235,7 +237,7 @@ class Catalog:
         plan: Callable[[MetadataImage], Sequence[MetadataRecord]],
         done: Callable[[KafkaError | None], None],
     ) -> None:
-        """Run `plan` when it is its turn; `done` once its records are synced and replayed, or with what went wrong."""
+        """Run `plan` in its turn; call `done` once its records are synced and replayed, or with the error."""
         self._queue.submit(plan, done)
 
     def create_topics(
@@ -263,7 +265,7 @@ class Catalog:
     def auto_create(self, names: Sequence[str], done: ResultsCallback) -> None:
         """Create topics with the broker's defaults; one that exists by then counts as success.
 
-        Internal topics are not created this way: their coordinators know better what they must be like.
+        Internal topics are not created this way: their coordinators choose their configuration.
         """
 
         def created(results: list[TopicResult]) -> None:
@@ -294,7 +296,7 @@ class Catalog:
     # --- chores --------------------------------------------------------------------------------------------------
 
     def make_missing(self) -> int:
-        """Make the directories that a full disk did not let be made; returns how many partitions came to life."""
+        """Create the directories that a full disk prevented; returns the number of partitions that are served now."""
         made = self._creation.make_missing()
         self._note_directories()
         return made
@@ -305,15 +307,15 @@ class Catalog:
         if not journal.log.takes_writes or not journal.snapshot_is_due:
             return None
         if not self._removal.is_settled and not journal.is_long:
-            return None  # a start would not know any more that what is left of deleted topics is theirs
+            return None  # a start could no longer recognise the remaining directories of deleted topics
         return journal.begin_snapshot()
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
-        """Bring it to the disk. Blocks, may run in any thread. Raises OSError."""
+        """Write it to the disk. Blocks, may run in any thread. Raises OSError."""
         self._journal.write_snapshot(snapshot)
 
     def end_snapshot(self, snapshot: Snapshot) -> None:
-        """It is on disk: drop what it replaces; segments of `metadata_log` are left to retention. Raises OSError,
+        """The snapshot is on disk: drop what it replaces; retention deletes segments of `metadata_log`. Raises OSError,
         KafkaError.
         """
         self._journal.end_snapshot(snapshot)
@@ -371,7 +373,7 @@ class Catalog:
         self._queue.submit(run, finish)
 
     def _created(self, results: list[TopicResult], done: ResultsCallback) -> None:
-        """Have made what the image has and we have not."""
+        """Create the partitions that are in the image and not here."""
 
         def made(results: list[TopicResult]) -> None:
             self._note_change(deleted=())
@@ -381,7 +383,7 @@ class Catalog:
         self._creation.create(results, made)
 
     def _removed(self, results: list[TopicResult], done: ResultsCallback) -> None:
-        """End the partitions, and have their directories renamed."""
+        """End the partitions and rename their directories."""
         removed: list[Topic] = []
         for result in results:
             topic = None if result.failed else self._topic_index.remove(result.id)
@@ -403,7 +405,7 @@ class Catalog:
         self._removal.remove_topics(removed, gone)
 
     def _forget_removed(self) -> None:
-        """Nothing of a deleted topic is left under its name: nobody will ask for its id."""
+        """Forget the id of a deleted topic: no directory is left under its name."""
         if self._removal.is_settled:
             self._journal.image.removed_topics.clear()
 
@@ -413,8 +415,8 @@ class Catalog:
             self.on_topics_changed(deleted)
 
     def _note_directories(self) -> None:
-        """Write down partitions that were made in another directory than was planned: were it away at the next start,
-        they would be made anew where they were planned, and be empty.
+        """Record the partitions that were created in another directory than planned. Otherwise, if that directory is
+        missing at the next start, they would be created again, empty, where they were planned.
         """
         if not self._creation.are_elsewhere:
             return

@@ -1,4 +1,4 @@
-"""What several APIs tell alike: the broker's address, a partition's leader and replicas, what a client may do.
+"""What several APIs return in common: the broker's address, a partition's leader and replicas, what a client may do.
 
 Pure look-ups for API handlers (which never import each other).
 """
@@ -73,7 +73,7 @@ CLUSTER_OPERATIONS = _bits(
         Operation.IDEMPOTENT_WRITE,
     ]
 )
-"""Without an authorizer everybody may do everything that the resource knows."""
+"""Without an authorizer every client may do every operation of the resource."""
 
 
 class BrokerDescription(NamedTuple):
@@ -86,7 +86,7 @@ class BrokerDescription(NamedTuple):
 
 
 class PartitionDescription(NamedTuple):
-    """A partition as Metadata and DescribeTopicPartitions tell it."""
+    """A partition as Metadata and DescribeTopicPartitions return it."""
 
     partition_index: int
     error_code: ErrorCode

@@ -1,9 +1,9 @@
-"""Partitions on their way in: of what the metadata image has and the topics have not, each gets its directory, stores
-its leader epoch and is served.
+"""Creating partitions: each that the metadata image has and the topics lack gets a directory, stores its leader epoch
+and is served.
 
-A few are made in a turn of the loop, and other requests run in between; a topic that is deleted meanwhile gets no more
-of them. Each request creates its own partitions and is answered for these. It waits while a topic of the same name is
-being created for an earlier request, or while directories of a deleted one have the name (`partition_removal.py`). A
+A few are created in a turn of the loop, and other requests run in between; a topic that is deleted meanwhile gets no
+more of them. Each request creates its own partitions and is answered for these. It waits while a topic of the same name
+is being created for an earlier request, or while directories of a deleted one have the name (`partition_removal.py`). A
 partition whose directory cannot be created (a full disk) is offline until `make_missing` or the next start.
 
 Called by the catalog.
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PARTITIONS_PER_STEP = 1
-"""Partitions that are made before others have their turn: each waits for the disk more than once."""
+"""Partitions that are created before other requests run: each waits for the disk more than once."""
 
 
 class PartitionCreation:
-    """Makes partitions. All calls on the broker's thread.
+    """Creates partitions. All calls on the broker's thread.
 
-    `later(step)` runs a step when others have had their turn; without it all is done at once.
+    `later(step)` runs a step in a later turn of the loop; without it everything is done at once.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class PartitionCreation:
         self._make_partition = make_partition
         self._later = later
         self._missing: set[TopicPartition] = set()
-        """Partitions of the image whose directories could not be made."""
+        """Partitions of the image whose directories could not be created."""
         self._under_way: set[str] = set()
         """Names of the topics of creations that are not answered yet."""
         self._waiting: list[Callable[[], None]] = []
         """Creations of topics of the same names."""
         self.are_elsewhere = False
-        """Whether partitions were made in another directory than the metadata say, until the catalog has seen to it."""
+        """Whether partitions are in another directory than the metadata say, until the catalog has recorded it."""
 
     def create(self, results: list[TopicResult], done: ResultsCallback) -> None:
-        """Make the partitions that synced `results` speak of and that are not there, and their topics.
+        """Create the missing partitions of the synced `results`, and their topics.
 
         `done(results)` once all accept requests; a topic that lacks one of them is reported as unusable.
         """
@@ -87,16 +87,16 @@ class PartitionCreation:
                 self._run_some(steps)
 
     def make_missing(self) -> int:
-        """Make the directories that could not be made before; returns how many partitions came to life."""
+        """Create the directories that could not be created before; returns the number of partitions served now."""
         return sum(self._make(self._topics.by_name[topic], index) for topic, index in sorted(self._missing))
 
     def forget(self, topic: Topic) -> None:
-        """The topic is deleted: nothing of it is missing any more."""
+        """Forget the missing partitions of a deleted topic."""
         for index in range(len(topic.partitions)):
             self._missing.discard(TopicPartition(topic.name, index))
 
     def serve(self, topic: Topic, index: int, log: Log) -> None:
-        """Let requests at a partition, in the leader epoch of the image. Raises OSError when that cannot be stored."""
+        """Serve a partition in the leader epoch of the image. Raises OSError when that cannot be stored."""
         epoch = self._image.topics[topic.name].partitions[index].leader_epoch
         if log.leader_epoch != epoch:
             log.start_leader_epoch(epoch)
@@ -105,7 +105,7 @@ class PartitionCreation:
         topic.partitions[index] = partition
 
     def _wanted(self, results: list[TopicResult]) -> Iterator[TopicPartition]:
-        """The partitions that are about to be made."""
+        """The partitions that will be created."""
         for result in results:
             if result.name is not None and not result.failed:
                 topic = self._topics.by_name.get(result.name)
@@ -113,7 +113,7 @@ class PartitionCreation:
                 yield from (TopicPartition(result.name, index) for index in range(first, result.partitions))
 
     def _run_some(self, steps: Iterator[None]) -> None:
-        """Partitions of one stretch; the next ones when others have had their turn."""
+        """Create the partitions of one step; the next ones in a later turn of the loop."""
         for number, _ in enumerate(steps, 1):
             if number == PARTITIONS_PER_STEP and self._later is not None:
                 self._later(partial(self._run_some, steps))
@@ -150,7 +150,7 @@ class PartitionCreation:
         return result if is_usable else result.as_unusable()
 
     def _make(self, topic: Topic, index: int) -> bool:
-        """Make one partition's directory and serve it; False when the disk does not let us."""
+        """Create one partition's directory and serve it; False when the disk refuses it."""
         state = self._image.topics[topic.name].partitions[index]
         try:
             log = self._log_manager.create_log(

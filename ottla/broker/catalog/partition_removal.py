@@ -1,10 +1,9 @@
-"""Deleted partitions on their way out: no sync of theirs runs any more, the log is closed, the directory renamed, the
-new name on disk.
+"""Removing deleted partitions: their syncs end, the log is closed, the directory renamed, and the new name synced.
 
-Each waits for nothing but a sync that has begun: what is deleted need not reach the disk. Logs are closed and renamed
-one in a turn of the loop; a worker syncs the directories, once for all that were renamed while it was busy. Until the
-last directory of a topic is out of the way, and no worker has work for it in hand (retention, a producer snapshot), no
-topic of that name can be made (`partition_creation.py`).
+Each waits only for a sync that has begun: deleted data need not reach the disk. In a turn of the loop one log is closed
+and renamed; a worker syncs the directories, once for all that were renamed while it was busy. No topic of the same name
+can be created (`partition_creation.py`) until the last directory of the topic is renamed and no worker uses it any more
+(retention, a producer snapshot).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Gone = Callable[["Partition"], None]
 
 
 class _Renamed(NamedTuple):
-    """A directory that has its new name in memory; `settle` brings that to the disk."""
+    """A directory that has its new name in memory; `settle` syncs the name."""
 
     partition: Partition
     settle: Callable[[], None]
@@ -38,7 +37,7 @@ class _Renamed(NamedTuple):
 class PartitionRemoval:
     """Removes partitions. All calls on the broker's thread.
 
-    `later(step)` runs a step when others have had their turn; without it all is done at once.
+    `later(step)` runs a step in a later turn of the loop; without it everything is done at once.
     """
 
     def __init__(
@@ -57,33 +56,33 @@ class PartitionRemoval:
         self._is_planned = False
         self._is_settling = False
         self._under_way: Counter[str] = Counter()
-        """Topics with so many partitions whose directories are in the way."""
+        """For each topic, the number of directories that still have its name."""
         self._waiting: list[Callable[[], None]] = []
-        """Who waits for a topic's name."""
+        """Callbacks that wait for a topic's name."""
         self._has_left_files = False
 
     @property
     def is_settled(self) -> bool:
-        """Whether no directory of a deleted topic is left under its name, as far as is known: none is on its way out,
-        and none was left to the next start.
+        """Whether no directory of a deleted topic is known to be left under its name: none is being removed, and none
+        was left to the next start.
         """
         return not self._under_way and not self._has_left_files and self._log_manager.deletions.are_settled
 
     def is_under_way(self, topic: str) -> bool:
-        """Whether directories of that name are still in the way."""
+        """Whether directories of that name still exist."""
         return topic in self._under_way
 
     def call_after_topic(self, waiter: Callable[[], None]) -> None:
-        """Call `waiter()` once, when the last directory of the next topic, whichever it is, is out of the way."""
+        """Call `waiter()` once, when the last directory of the next topic, whichever it is, is renamed."""
         self._waiting.append(waiter)
 
     def remove(self, partitions: Iterable[Partition], gone: Gone) -> None:
         """Close the logs of partitions that have ended and rename their directories.
 
-        `gone(partition)` for each, once the new name is on disk; or once it is sure that the files stay for the next
-        start to look at, which was said in the log then.
+        `gone(partition)` is called for each, once the new name is on disk, or once the files are left to the next
+        start, which was logged then.
         """
-        was_planned, self._is_planned = self._is_planned, True  # nothing is done before all are told
+        was_planned, self._is_planned = self._is_planned, True  # all partitions end before anything else is done
         for partition in partitions:
             self._under_way[partition.topic] += 1
             self._syncer.retire(partition.log, partial(self._note_quiet, partition, gone))
@@ -91,7 +90,7 @@ class PartitionRemoval:
         self._plan()
 
     def remove_topics(self, topics: Iterable[Topic], done: Callable[[], None]) -> None:
-        """Remove what partitions the topics have, as `remove`; `done()` when all are gone."""
+        """Remove all partitions of the topics, as `remove` does; `done()` when all are removed."""
         topics = list(topics)
         for topic in topics:
             self._remove_unopened(topic)
@@ -109,13 +108,15 @@ class PartitionRemoval:
         self.remove(doomed, gone)
 
     def _remove_unopened(self, topic: Topic) -> None:
-        """What lies under the names of partitions that could not be opened. A start has not, so nobody uses it."""
+        """Remove the directories of partitions that could not be opened; nothing uses them."""
         unopened = [index for index, partition in enumerate(topic.partitions) if partition is None]
         if unopened:
             self._log_manager.delete_unopened(topic.name, topic.id, unopened)
 
     def finish(self) -> None:
-        """Do what is left, at once: the broker stops. After the syncer and the workers have ended; blocks."""
+        """Do all remaining work at once, because the broker stops. After the syncer and the workers have
+        ended; blocks.
+        """
         while self._quiet:
             self._rename_next()
         renamed, self._renamed = self._renamed, []
@@ -158,7 +159,7 @@ class PartitionRemoval:
         self._renamed.append(_Renamed(partition, settle, gone))
 
     def _settle(self) -> None:
-        """Have a worker sync the names; those of the meantime wait for the next time."""
+        """Let a worker sync the names; names that are added meanwhile wait for the next sync."""
         if self._is_settling or not self._renamed:
             return
         renamed, self._renamed = self._renamed, []
@@ -196,7 +197,7 @@ class PartitionRemoval:
 
 
 def _settle(renamed: list[_Renamed]) -> list[tuple[Partition, OSError]]:
-    """Sync the names; which failed. May run in any thread."""
+    """Sync the names; returns those that failed. May run in any thread."""
     failures = []
     for one in renamed:
         try:

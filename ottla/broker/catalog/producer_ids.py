@@ -1,7 +1,7 @@
 """Producer ids, one after another, out of blocks that the catalog has stored.
 
-A block is used up to its end before the next one is asked for; while that one is being synced, who asks waits in line.
-What is left of a block at a restart is lost, as in Kafka: an id is never given twice.
+A block is used up to its end before the next one is requested; while that one is being synced, requests wait in a
+queue. The rest of a block is lost at a restart, as in Kafka: an id is never given out twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ProducerIds:
         self._is_allocating = False
 
     def next(self, done: Callable[[int | None], None]) -> None:
-        """Call `done` with the next id, or with None when the disk did not take a new block."""
+        """Call `done` with the next id, or with None when a new block could not be stored."""
         self._waiting.append(done)
         self._serve()
 

@@ -2,7 +2,7 @@
 
 A change is a plan over the metadata image (`metadata/config_plans.py`, `quota_plans.py`, `feature_plans.py`) that goes
 through the catalog's queue: written, synced, replayed, and only then in effect and answered, so that what counts is
-always what a restart would find. In effect means: the broker's configuration has the new values, every topic whose
+always what a restart would find. "In effect" means: the broker's configuration has the new values, every topic whose
 configuration they reach has a new `TopicConfig`, and so have its logs.
 
 Who may call: the catalog (`load`), API handlers. All on the broker's one thread.
@@ -58,7 +58,7 @@ class Settings:
         self._config = config
 
     def load(self) -> None:
-        """Take what the metadata says of this broker; before the topics are made."""
+        """Apply this broker's configuration from the metadata; before the topics are created."""
         for warning in self._read_broker():
             logger.warning("%s", warning)
 
@@ -135,7 +135,7 @@ class Settings:
     # --- bringing a change into effect -----------------------------------------------------------------------------
 
     def _apply(self, results: Iterable[ConfigResult]) -> None:
-        """Each topic gets its new configuration once, whatever it was that changed."""
+        """Each topic gets its new configuration once, however many keys changed."""
         topics: dict[str, Topic] = {}
         for result in results:
             logger.info("configuration changed: %s", _named(result))
@@ -163,7 +163,7 @@ class Settings:
         try:
             config = TopicConfig.resolve(overrides, self._config)
         except ConfigError as error:
-            # Nothing that went through the plans; the topic goes on with what it had.
+            # The plans let no such change through; the topic keeps its configuration.
             logger.error("the configuration of topic %s cannot be used: %s", topic.name, error)
             return
         topic.overrides, topic.config = dict(overrides), config

@@ -1,8 +1,7 @@
 """A topic as requests see it, and all topics of this broker by name and by id.
 
-Written to by the catalog and by what makes partitions for it (`partition_creation.py`), read by everybody, on the
-broker's one thread. A topic is here once its creation is synced and its first partition's turn has come, and no more
-once its deletion is synced.
+Written by the catalog and by `partition_creation.py`, read by every handler, on the broker's one thread. A topic is
+here from the creation of its first partition (after the sync of its record) until its deletion is synced.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NAMES_TOLD = 5
-"""Topics that a warning names; of more it tells the number."""
+"""The number of topics that a warning names; for more it has only the count."""
 
 
 class Topic:
@@ -44,7 +43,7 @@ class Topic:
         self.is_internal = name in INTERNAL_TOPICS
 
     def close(self, error: KafkaError) -> None:
-        """End every partition; who waits for one gets the error."""
+        """End every partition; requests that wait for one get the error."""
         for partition in self.partitions:
             if partition is not None:
                 partition.close(error)
@@ -92,7 +91,7 @@ class TopicIndex:
         return topic
 
     def say_what_is_not_compacted(self, topics: Iterable[Topic]) -> None:
-        """Warn of those of `topics` whose policy asks for a cleaner that this broker does not run."""
+        """Log a warning for those of `topics` whose policy needs a cleaner that this broker does not run."""
         names = sorted(topic.name for topic in topics if "compact" in topic.config.cleanup_policy)
         if names and not self._config.log_cleaner_enable:
             more = len(names) - NAMES_TOLD

@@ -17,7 +17,7 @@ class NewTopic(NamedTuple):
     """A request to create a topic.
 
     `partitions` and `replication_factor` are -1 for the broker's default. `assignments` are (partition, brokers), as
-    they came, so that one named twice can be refused. A config whose value is None cannot be met.
+    they came, so that one named twice can be refused. A config whose value is None is refused.
     """
 
     name: str

@@ -4,8 +4,8 @@ A change is planned on the image as it is when its turn comes (not when it was a
 synced, replayed, and only then answered. While one waits for the disk the others wait in memory. A change that plans
 no records (a refusal, a look-up) is answered without the disk.
 
-A disk that takes no more refuses this change and leaves the queue working; a failed sync refuses this and every
-later one (the log itself remembers).
+If the disk is full, this change is refused and the queue continues. After a failed sync, this change and every later
+one are refused (the log itself remembers the failure).
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class ChangeQueue:
         return len(self._waiting) + (self._syncing is not None)
 
     def submit(self, plan: Plan, done: Done) -> None:
-        """Run `plan(image)` when it is its turn; `done(None)` once its records are synced and replayed.
+        """Run `plan(image)` in its turn; call `done(None)` once its records are synced and replayed.
 
-        `done(error)` when they are not; then the image is as if the change had never been. A KafkaError that `plan`
-        raises goes to `done`.
+        If that fails, `done(error)` is called, and the image is unchanged. A KafkaError that `plan` raises is passed to
+        `done`.
         """
         if len(self._waiting) >= MAX_WAITING_CHANGES:
             done(KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many metadata changes wait for the disk"))
@@ -60,7 +60,9 @@ class ChangeQueue:
         self._run()
 
     def _run(self) -> None:
-        """Start what can start. Not re-entrant: a callback that submits is served by the loop that called it."""
+        """Start the changes that can start. Not re-entrant: a callback that submits is served by the loop that called
+        it.
+        """
         if self._is_running:
             return
         self._is_running = True

@@ -1,10 +1,10 @@
-"""What a request about configurations comes to: the records that fulfil it, or the refusal.
+"""Plans of configuration changes: the records of a request, or its refusal.
 
-Pure functions of (image, requests, rules). Each resource is judged on its own: all of its changes happen, or none. What
-is checked in which order, the codes and the beginnings of the messages follow Kafka 4.1 (`ConfigAdminManager`,
-`ConfigurationControlManager`), as asked of a running one.
+Pure functions of (image, requests, rules). Each resource is checked by itself: all of its changes happen, or none. The
+order of the checks, the codes and the beginnings of the messages follow Kafka 4.1 (`ConfigAdminManager`,
+`ConfigurationControlManager`), as seen with a running one.
 
-Differences: a key of a broker that nobody knows is refused, where Kafka keeps it for plug-ins; so are keys of a
+Differences: an unknown key of a broker is refused, where Kafka keeps it for plug-ins; so are keys of a
 listener and the listeners themselves, which cannot change here without a restart. The number of groups and client
 metrics subscriptions with a configuration is bounded.
 """
@@ -48,7 +48,7 @@ _CODES = {
     BROKER_RESOURCE: ErrorCode.INVALID_REQUEST,
     CLIENT_METRICS_RESOURCE: ErrorCode.INVALID_CONFIG,
 }
-"""What a wrong value is, by the type of the resource: Kafka tells them apart."""
+"""The error code for a wrong value, by the type of the resource: Kafka uses different ones."""
 _KEYS: dict[int, Mapping[str, Option]] = {
     TOPIC_RESOURCE: ALL_TOPIC_KEYS,
     GROUP_RESOURCE: GroupConfig.by_key,
@@ -60,7 +60,7 @@ _OPERATIONS = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
 
 class ConfigPlan(NamedTuple):
-    """ResultsCallback in the order of the requests, and the records of those that pass."""
+    """Results in the order of the requests, and the records of those that pass."""
 
     results: list[ConfigResult]
     records: list[MetadataRecord]
@@ -105,7 +105,7 @@ def plan_configs(
 
 
 def _check_form(request: ConfigRequest) -> None:
-    """What can be said of a request without looking at anything."""
+    """Check what needs neither the image nor the configuration. Raises KafkaError."""
     if request.resource_type not in _KEYS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {request.resource_type}")
     if len({key for key, _, _ in request.changes}) < len(request.changes):
@@ -119,7 +119,7 @@ def _check_form(request: ConfigRequest) -> None:
 
 
 def _check_name(request: ConfigRequest) -> None:
-    """Whether there can be such a resource."""
+    """Raise KafkaError unless a resource can have this name."""
     name = request.name
     if request.resource_type == TOPIC_RESOURCE:
         if not name:
@@ -157,7 +157,7 @@ def _wanted(request: ConfigRequest, own: Mapping[str, str], config: BrokerConfig
 def _changed_list(
     request: ConfigRequest, key: str, operation: int, value: str, own: Mapping[str, str], config: BrokerConfig
 ) -> str:
-    """The list with the items of `value` behind it, or without them; it begins with what counts at present."""
+    """The list that is in effect at present, with the items of `value` added or removed."""
     option = _KEYS[request.resource_type].get(key)
     if option is None or option.kind is not ConfigType.LIST:
         message = f"Can't {_OPERATIONS[operation]} to key {key} because its type is not LIST."
@@ -179,7 +179,7 @@ def _items(text: str) -> list[str]:
 
 
 def _inherited(request: ConfigRequest, option: Option, config: BrokerConfig) -> str:
-    """What counts for a resource that does not set the key itself."""
+    """The value in effect for a resource that does not set the key itself."""
     if request.resource_type == BROKER_RESOURCE:
         below = config.layers[1:] if request.name else config.layers[2:]
         return option.show(option.effective(merged(below))) or ""
@@ -235,8 +235,10 @@ def _instead(resource_type: int, key: str, wanted: Mapping[str, str]) -> str:
 
 
 def _check_expression(expression: str) -> None:
-    """Refuse what could not be matched with a client later, as Kafka does."""
-    from ottla.broker.runtime.regular_expressions import compile_expression  # with RE2, that no start should wait for
+    """Refuse a pattern that could not be matched with a client later, as Kafka does."""
+    from ottla.broker.runtime.regular_expressions import (
+        compile_expression,
+    )  # imports RE2, for which no start should wait
 
     try:
         compile_expression(expression)

@@ -1,8 +1,8 @@
-"""What a request about levels of features comes to: the records that fulfil it, or the refusal of all of it.
+"""Plans of feature level changes: the records of a request, or the refusal of all of it.
 
-Pure function of (image, requests). Rules and messages follow Kafka 4.1 (`FeatureControlManager`), as asked of a running
-one: a level that is finalized already is no change, a lower one must be asked for as a downgrade, and the metadata
-version does not go back.
+Pure function of (image, requests). Rules and messages follow Kafka 4.1 (`FeatureControlManager`), as seen with a
+running one: a level that is finalized already is not a change, a lower one must be requested as a downgrade, and the
+metadata version does not go back.
 
 Differences: `metadata.version` can be raised only to what this version writes; features of Kafka that are not served
 here (`transaction.version` and others) are unknown.
@@ -29,7 +29,7 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
 class FeatureRequest(NamedTuple):
-    """A request that a feature run at a level from now on; 0 ends it."""
+    """A request to finalize a feature at a level; 0 removes it."""
 
     name: str
     level: int

@@ -1,9 +1,9 @@
 """The features of a cluster: which levels this version can serve, and at which a directory begins.
 
-`metadata.version` is the format of the metadata log. `group.version` 1 is the consumer protocol (KIP-848); clients look
-whether it is finalized before they use it. A level is finalized by a FeatureLevelRecord; a directory that lacks one,
-because an earlier Ottla did not have the feature, gets it at its next start. One that was taken back stays so, and a
-directory whose metadata.version is that of an older Kafka gets none: that Kafka would not start on it any more.
+`metadata.version` is the format of the metadata log. `group.version` 1 is the consumer protocol (KIP-848); clients
+check that it is finalized before they use it. A level is finalized by a FeatureLevelRecord; a directory that lacks one,
+because an earlier Ottla did not have the feature, gets it at its next start. A feature that was removed stays removed,
+and a directory with the metadata.version of an older Kafka gets none: that Kafka could not start on it any more.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Which topics there are *now*, where the metadata tells only of some moment before: the partitions' directories know.
+"""The current topics, read from the partitions' directories, where the metadata that can be read are older.
 
-The topic id stands in each `partition.metadata` (a topic without any gets a new one), the number of partitions follows
+The topic id is in each `partition.metadata` (a topic without any gets a new one), the number of partitions follows
 from their numbers, the leader epoch from their checkpoints.
 
-- a topic of which no directory is left was deleted behind the damage, and is forgotten;
-- a topic that only its directories know gets `retention.ms=-1` and `retention.bytes=-1`, because what it was configured
-  to is lost, and the broker's defaults would delete its records. `__consumer_offsets` is compacted, as ever;
-- producer ids go on far above all that could have been handed out meanwhile.
+- a topic without a directory was deleted after the damage, and is dropped;
+- a topic that is known only by its directories gets `retention.ms=-1` and `retention.bytes=-1`, because what it was
+  configured to is lost, and the broker's defaults would delete its records. `__consumer_offsets` is compacted, as
+  always;
+- producer ids continue far above all that could have been given out meanwhile.
 
 Called by the rebuild of the metadata log only. Changes the image, writes nothing.
 """
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
     from ottla.broker.metadata.salvaged import SalvagedMetadata
 
 PRODUCER_IDS_LEFT_OUT: Final = 1_000_000
-"""Producer ids above the last one that is known: so many may have been handed out behind the damage."""
+"""The distance from the last known producer id: this many may have been given out after the damage."""
 MOST_MADE_UP: Final = 10_000
-"""So many partitions of a topic are made where none was found; a folder may be called `x-2000000000`."""
+"""The most missing partitions of a topic that are created; a directory may be called `x-2000000000`."""
 CONFIGURATION_IS_LOST: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
 def reconcile(salvaged: SalvagedMetadata) -> Iterator[str]:
-    """Make `salvaged.image` say what the directories say; a line for people where it said something else."""
+    """Bring `salvaged.image` in agreement with the directories; yields a line for people for each difference."""
     image = salvaged.image
     ids = salvaged.topic_ids()
     found: dict[str, dict[int, Path]] = {}
@@ -83,7 +84,7 @@ def _add(image: MetadataImage, name: str, topic_id: UUID) -> None:
 
 
 def _within_reason(directories: Mapping[int, Path], known: int) -> tuple[dict[int, Path], list[Path]]:
-    """What is found of a topic, without the partitions that have too many missing ones before them."""
+    """The directories of a topic, without the partitions that have too many missing ones before them."""
     taken: dict[int, Path] = {}
     for number, (index, path) in enumerate(sorted(directories.items())):
         if index >= known and index - number > MOST_MADE_UP:
@@ -117,7 +118,7 @@ def _last_epoch(files: Files, path: Path) -> int:
     try:
         entries = read_leader_epochs(files, path)
     except BrokenFile:
-        return 0  # it was mended before, unless it belongs to another of the directories
+        return 0  # it was repaired before, unless it belongs to another of the directories
     return entries[-1].epoch if entries else 0
 
 

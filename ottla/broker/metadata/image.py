@@ -1,13 +1,13 @@
-"""What the records of `__cluster_metadata-0` add up to.
+"""The metadata image: the state that the records of `__cluster_metadata-0` describe.
 
 Pure: no files, no clock, no loop. `replay(record)` is the only way to change the image, so a running broker and a
-restarted one go the same way. `records()` is the inverse: the shortest list of records that replays to an equal
+restarted one use the same code. `records()` is the inverse: the shortest list of records that replays to an equal
 image, which is what a snapshot holds.
 
 Invariants: a topic's name and id name the same `TopicState`; a partition belongs to a topic that exists; a
 configuration that was set to null is absent. A record that breaks them raises MetadataError: the log is damaged.
 
-Records that Kafka writes and that this broker does not interpret (users, tokens, ...) are carried along in their
+Records that Kafka writes and that this broker does not interpret (users, tokens, ...) are kept in their
 order, so that a snapshot loses nothing. Records inside a metadata transaction (KIP-868; Kafka's controller bootstraps
 with one) take effect at its end.
 """
@@ -52,7 +52,7 @@ GROUP_RESOURCE = 32
 """Resource types of ConfigRecord (Kafka's ConfigResource.Type)."""
 
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
-"""Whom a quota concerns: (type, name) pairs, sorted by type; a name of None is the default of that type."""
+"""The entity of a quota: (type, name) pairs, sorted by type; a name of None is the default of that type."""
 
 
 class MetadataError(Exception):
@@ -87,8 +87,8 @@ class MetadataImage:
     transaction: list[MetadataRecord] | None = None
     """Records of a transaction that has begun and not ended; a snapshot is not taken while there is one."""
     removed_topics: dict[UUID, str] = field(default_factory=dict, compare=False)
-    """Names of topics that were removed behind the snapshot, by id: a crash may have left their directories. The
-    catalog forgets them when these are gone. No part of a snapshot.
+    """Names of topics that were removed after the snapshot, by id: a crash may have left their directories. The
+    catalog removes them when these are gone. Not part of a snapshot.
     """
 
     @property
@@ -216,7 +216,7 @@ def _fence(image: MetadataImage, record: MetadataRecord, broker_id: int, *, fenc
 def _amend_broker(
     image: MetadataImage, old: RegisterBrokerRecord, *, fenced: bool, in_controlled_shutdown: bool, log_dirs: list[UUID]
 ) -> None:
-    """Replace, never change in place: the old record may still stand in a batch that was replayed."""
+    """Replace the record, never change it in place: a batch that was replayed may still refer to it."""
     image.brokers[old.broker_id] = RegisterBrokerRecord(
         broker_id=old.broker_id,
         is_migrating_zk_broker=old.is_migrating_zk_broker,
@@ -233,7 +233,7 @@ def _amend_broker(
 
 def _topic(image: MetadataImage, record: TopicRecord) -> None:
     problem = topic_name_problem(record.name)
-    if problem is not None:  # names are those of folders, too
+    if problem is not None:  # names are also names of directories
         raise MetadataError(f"TopicRecord {record.topic_id}: {problem}")
     if record.name in image.topics or record.topic_id in image.topics_by_id:
         raise MetadataError(f"TopicRecord creates {record.name} ({record.topic_id}), which exists already")
@@ -318,7 +318,7 @@ def _abort_transaction(image: MetadataImage, record: AbortTransactionRecord) -> 
 
 
 def _nothing(image: MetadataImage, record: MetadataRecord) -> None:
-    """NoOpRecord moves the offset, ClearElrRecord speaks of replicas that one node does not have."""
+    """NoOpRecord only moves the offset, ClearElrRecord is about replicas that a single node does not have."""
 
 
 _REPLAY: dict[type[MetadataRecord], Callable[[MetadataImage, Any], None]] = {

@@ -4,16 +4,16 @@ The directory `<metadata.log.dir>/__cluster_metadata-0` holds
 
     00000000000000000000.log .index .timeindex    record batches; the leader epoch field is the raft epoch
     leader-epoch-checkpoint  partition.metadata   as for any partition; the topic id is AAAAAAAAAAAAAAAAAAAAAQ
-    quorum-state                                  who leads in which raft epoch
+    quorum-state                                  the leader and its raft epoch
     00000000000000000000-0000000000.checkpoint    the voters, as `kafka-storage format --standalone` writes them
     <end offset>-<epoch>.checkpoint               snapshots
 
-and beside it lies `bootstrap.checkpoint`. Each run of the broker is a raft epoch of its own; it begins with a control
+and `bootstrap.checkpoint` is beside it. Each run of the broker is a raft epoch of its own; it begins with a control
 batch (LeaderChange), so the first record of a new log has offset 1, as in Kafka.
 
-A change goes `append` → sync → `commit` (replay) or `discard`. `load` replays the newest snapshot and the log behind
-it through the same `MetadataImage.replay`. Only the catalog and its change queue may call; blocking calls are `load`,
-`begin_epoch`, `append_now` and `write_snapshot`. The log itself is opened and closed by the log manager.
+The steps of a change are `append` → sync → `commit` (replay) or `discard`. `load` replays the newest snapshot and the
+log behind it through the same `MetadataImage.replay`. Only the catalog and its change queue may call; blocking calls
+are `load`, `begin_epoch`, `append_now` and `write_snapshot`. The log itself is opened and closed by the log manager.
 """
 
 from __future__ import annotations
@@ -62,14 +62,16 @@ logger = logging.getLogger(__name__)
 METADATA_TOPIC_ID = UUID(int=1)
 """Kafka's Uuid.METADATA_TOPIC_ID."""
 LONG_LOG_SNAPSHOTS = 4
-"""So many times the bytes between snapshots are a long log: it waits for nothing any more."""
+"""A log of this many times the bytes between snapshots takes a snapshot without waiting any longer."""
 SNAPSHOTS_KEPT = 2
-"""The newest, and the one before it for people who want to look at what changed."""
+"""The newest one, and the one before it so that a person can compare them."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalSettings:
-    """Where the metadata lives and who writes it. `voter_endpoints`: (listener name, host, port) of the controller."""
+    """The directory and the node of the metadata log. `voter_endpoints`: (listener name, host, port) of
+    the controller.
+    """
 
     root: Path
     node_id: int
@@ -80,7 +82,7 @@ class JournalSettings:
 
 
 class Snapshot(NamedTuple):
-    """A snapshot on its way to the disk."""
+    """A snapshot that is being written."""
 
     id: SnapshotId
     path: Path
@@ -120,7 +122,7 @@ class Journal:
         return has_no_metadata(self._files, self._settings.root)
 
     def load(self, reading: MetadataReading) -> None:
-        """Take what was read of the directory, found it where it is new, and open the log for appending.
+        """Use what was read of the directory, create the log in a new one, and open it for appending.
 
         Raises MetadataError, one line for people, for a log that cannot be opened where it was read to.
         """
@@ -150,8 +152,8 @@ class Journal:
     def begin_epoch(self) -> None:
         """Start this run's raft epoch: `quorum-state`, then the LeaderChange batch, synced. Raises OSError.
 
-        Where there is no room for another file the old `quorum-state` stays, or the broker could not start for anybody
-        to make room: the log knows its last epoch, here and in Kafka, which goes on from the larger of the two.
+        If there is no room for another file, the old `quorum-state` stays, so that the broker can start and clients can
+        make room. The log contains its last epoch; Ottla and Kafka continue with the larger of the two.
         """
         self.epoch = max(self.image.epoch, self._quorum_epoch) + 1
         state = QuorumState(self._settings.node_id, self.epoch)
@@ -189,7 +191,7 @@ class Journal:
         self.commit()
 
     def commit(self) -> None:
-        """What was appended is synced: replay it."""
+        """Replay what was appended, once it is synced."""
         records, self._appended = self._appended, []
         for record in records:
             self.image.replay(record)
@@ -198,7 +200,7 @@ class Journal:
         self._records_since_snapshot += len(records)
 
     def discard(self) -> None:
-        """What was appended could not be synced: forget it. The log has failed and takes nothing more."""
+        """Drop what was appended and could not be synced. The log has failed and accepts nothing more."""
         self._appended = []
 
     @property
@@ -224,8 +226,8 @@ class Journal:
     def removed_topics(self) -> Mapping[UUID, str]:
         """Ids of the topics whose removal the log knows, with their names where these are known, else empty.
 
-        Reads what is kept of the log before the newest snapshot, too: to be asked by a start that has found a directory
-        whose topic it does not know.
+        Also reads what is kept of the log before the newest snapshot. For a start that has found a directory of an
+        unknown topic.
         """
         removed = dict.fromkeys(_removed_before(self._files, self.directory, self.image.end_offset), "")
         return removed | self.image.removed_topics
@@ -245,12 +247,12 @@ class Journal:
         return Snapshot(snapshot_id, self.directory / snapshot_id.file_name, content)
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
-        """Bring a snapshot to the disk, whole or not at all. Blocks, may run in any thread. Raises OSError."""
+        """Write a snapshot to the disk, completely or not at all. Blocks, may run in any thread. Raises OSError."""
         self._files.write_atomically(snapshot.path, snapshot.content)
 
     def end_snapshot(self, snapshot: Snapshot) -> None:
-        """The snapshot is on disk: drop older ones, and let the log start where the oldest that is kept begins to need
-        it; segments before that go with the log's retention. Raises OSError, KafkaError.
+        """Drop older snapshots once this one is on disk, and move the log start to the offset that the oldest kept one
+        needs; retention deletes the segments before it. Raises OSError, KafkaError.
         """
         self.snapshots_taken += 1
         logger.info("metadata snapshot %s: %d bytes", snapshot.path.name, len(snapshot.content))
@@ -262,7 +264,7 @@ class Journal:
             self.log.delete_records(snapshots[-SNAPSHOTS_KEPT].end_offset)
 
     def _found(self) -> None:
-        """Make what a new directory needs; nothing when all is there."""
+        """Create the files that a new directory needs; nothing if all exist."""
         files = self._files
         if not files.exists(self.directory):
             files.make_directory(self.directory)
@@ -306,7 +308,7 @@ class Journal:
 def bootstrap_records(known: Collection[str] = ()) -> list[MetadataRecord]:
     """What a controller writes into an empty log: the levels of its features, that of metadata.version first.
 
-    Without the features in `known`, which a log that is not empty has already.
+    Without the features in `known`, which a log that is not empty already has.
     """
     return [
         FeatureLevelRecord(name=name, feature_level=level)
@@ -320,7 +322,7 @@ def _removed_before(files: Files, directory: Path, end_offset: int) -> Iterator[
     offsets = segment_offsets(files, directory)
     if not offsets:
         return
-    with contextlib.suppress(MetadataError, OSError):  # what a snapshot has replaced may be damaged
+    with contextlib.suppress(MetadataError, OSError):  # batches that a snapshot has replaced may be damaged
         for header, batch in scan_log(files, directory, offsets[0]):
             if header.base_offset >= end_offset:
                 return

@@ -1,6 +1,6 @@
-"""The steps of a start: where the metadata lies, who registers, which logs are wanted, and what has changed meanwhile.
+"""The steps of a start: finding the metadata, registering, the list of wanted logs, and partition changes.
 
-Called by `Catalog.open` only, in this order, before anything is served; what blocks here blocks nobody.
+Called by `Catalog.open` only, in this order, before anything is served, so these functions may block.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHANGES_PER_START_BATCH = 5_000
-"""Partition changes of a start go in batches of so many."""
+"""The number of partition changes of a start in one batch."""
 DEFAULT_CONTROLLER = ("CONTROLLER", "localhost", 9093)
 """Endpoint of the one voter where no controller listener is configured: Kafka asks for one, nobody connects to it."""
 METADATA_LOG_OVERRIDES = {
@@ -53,9 +53,9 @@ METADATA_LOG_OVERRIDES = {
 
 
 def look_at_metadata(files: Files, config: BrokerConfig, directories: Sequence[LogDirectory]) -> MetadataReading | None:
-    """What the directories hold of metadata, before they are changed; None where none of them has a metadata log.
+    """Read the metadata in the directories before anything is changed; None if none of them has a metadata log.
 
-    Raises MetadataError, StorageError: a start cannot go on from what is there, and has written nothing.
+    Raises MetadataError, StorageError: a start cannot continue with what is there, and has written nothing.
     """
     homes = [one for one in directories if not one.is_offline and files.is_directory(one.path / METADATA_DIRECTORY)]
     if not homes:
@@ -84,7 +84,7 @@ def metadata_home(files: Files, directories: Sequence[LogDirectory]) -> LogDirec
 
 
 def journal_settings(config: BrokerConfig, home: LogDirectory) -> JournalSettings:
-    """What the journal needs to know of the configuration."""
+    """The part of the configuration that the journal needs."""
     controllers = [(one.name, one.host or "localhost", one.port) for one in config.controller_listeners]
     if home.id is None:
         raise MetadataError(f"{home.path} has no directory.id")
@@ -123,9 +123,9 @@ def register(journal: Journal, config: BrokerConfig, directories: Sequence[LogDi
 
 
 def known_features(image: MetadataImage, node_id: int) -> set[str]:
-    """Features whose level is somebody's decision: those that have one, and those that the last run offered.
+    """Features whose level was decided by a client: those that have a level, and those that the last run offered.
 
-    A level of 0 leaves no trace but that: a feature that was offered and has no level was taken back, or never wanted.
+    A level of 0 leaves no other trace: a feature that was offered and has no level was removed, or never finalized.
     """
     last_run = image.brokers.get(node_id)
     offered = set() if last_run is None else {feature.name for feature in last_run.features}
@@ -136,7 +136,7 @@ def known_features(image: MetadataImage, node_id: int) -> set[str]:
 
 
 def warn_about_carried_records(image: MetadataImage) -> None:
-    """Say what a Kafka wrote here that this version keeps as it is, and does not act on."""
+    """Log which records of Kafka this version keeps unchanged and does not act on."""
     kinds = Counter(type(record).__name__ for record in image.carried)
     for kind, count in kinds.items():
         logger.warning("the metadata holds %d %s, which this version keeps and does not act on", count, kind)
@@ -155,8 +155,8 @@ def write_partition_changes(
 ) -> None:
     """New leader epochs after an unclean stop, and directories that are not where the metadata says.
 
-    `new` are partitions whose directory has just been made, because it was not there. They get a new epoch, too: they
-    may have been there, and been seen with records that were never synced. Raises OSError, KafkaError.
+    `new` are partitions whose directory was missing and has just been created. They get a new epoch, too: they may have
+    existed, and consumers may have seen records that were never synced. Raises OSError, KafkaError.
     """
     changes: list[MetadataRecord] = []
     for topic, index, state, home in opened_partitions(journal.image, log_manager):

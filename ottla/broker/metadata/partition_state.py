@@ -1,6 +1,6 @@
 """One partition as the records of `__cluster_metadata-0` describe it, from its record and back (PartitionRegistration).
 
-Pure. A state is never changed in place: who holds one goes on seeing what it saw.
+Pure. A state is immutable.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PartitionState:
 
 
 def partition_state(record: PartitionRecord) -> PartitionState:
-    """What a PartitionRecord says."""
+    """The state that a PartitionRecord describes."""
     return PartitionState(
         replicas=tuple(record.replicas),
         isr=tuple(record.isr),
@@ -62,7 +62,7 @@ def partition_record(topic_id: UUID, index: int, state: PartitionState) -> Parti
 
 
 def changed_state(old: PartitionState, record: PartitionChangeRecord) -> PartitionState:
-    """What a change makes of a partition (PartitionRegistration.merge): a record that names a leader, be it the same,
+    """The state after a change (PartitionRegistration.merge): a record that names a leader, even the same one,
     starts a leader epoch.
     """
     same_leader = record.leader == NO_LEADER_CHANGE

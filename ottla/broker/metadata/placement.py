@@ -1,8 +1,8 @@
-"""Which log directory a partition lives in: chosen for a new one, and told of one that lies elsewhere than was planned.
+"""The log directory of each partition: chosen for a new one, and recorded for one that is elsewhere than planned.
 
-The metadata names a directory for every partition before it is made (KIP-858), so that a missing directory can be told
-from a disk that is away. Where that one takes no writes by then, the partition is made in another, and the metadata
-follows. What is chosen and what is written are functions of the image and of the directories as they are.
+The metadata names a directory for every partition before it is created (KIP-858), so that a missing directory can be
+distinguished from a disk that is offline. If the named one accepts no writes by then, the partition is created in
+another, and the metadata are updated. Both are functions of the image and of the state of the directories.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ottla.storage.directories.manager import LogManager
 
 ChooseDirectory = Callable[[Mapping[UUID, int], Mapping[UUID, int]], UUID]
-"""Names the directory for one more partition, given how many each would have, and how many of these come with this
-request; KafkaError when none can take it."""
+"""Chooses the directory for one more partition, given the number of partitions in each and how many of them this
+request adds; KafkaError when none can take it."""
 
 
 class Placement:
@@ -77,13 +77,13 @@ class Placement:
 
 
 def emptiest_directory(log_manager: LogManager, counts: Mapping[UUID, int], planned: Mapping[UUID, int]) -> UUID:
-    """The directory that takes writes, has inodes for one more than is `planned` there by this request, and has the
+    """The directory that accepts writes, has inodes for one more than this request has `planned` there, and has the
     fewest partitions by `counts`; the first of `log.dirs` among equals.
 
     Raises KafkaError when there is none.
     """
     if not planned:
-        log_manager.look_at_room()  # topics may have taken much since the last look
+        log_manager.look_at_room()  # new topics may have used much since the last check
     online = [one for one in log_manager.directories if one.is_online and one.id is not None]
     if not online:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory takes writes")
@@ -105,7 +105,7 @@ def emptiest_directory(log_manager: LogManager, counts: Mapping[UUID, int], plan
 def opened_partitions(
     image: MetadataImage, log_manager: LogManager
 ) -> Iterator[tuple[TopicState, int, PartitionState, LogDirectory]]:
-    """Each partition of the image that has a log, as (topic, index, state, where its log lies)."""
+    """Each partition of the image that has a log, as (topic, index, state, directory of its log)."""
     for topic in image.topics.values():
         for index, state in topic.partitions.items():
             home = log_manager.directory_of(topic.name, index)
@@ -114,7 +114,7 @@ def opened_partitions(
 
 
 def moved_partitions(image: MetadataImage, log_manager: LogManager, node_id: int) -> list[MetadataRecord]:
-    """What has to be written of partitions that were made in another directory than was planned."""
+    """The records for partitions that were created in another directory than planned."""
     changes = (
         partition_change(topic.id, index, state, node_id=node_id, elect=False, directory_id=home.id)
         for topic, index, state, home in opened_partitions(image, log_manager)

@@ -1,10 +1,10 @@
-"""What a request about topics comes to: the records that fulfil it, or the refusal.
+"""Plans of topic changes: the records of a request, or its refusal.
 
-Pure functions of (image, requests, rules). Each one of a request is judged on its own; the records of those that pass
-go into one batch. Order of the checks and codes follow Kafka's ControllerApis and ReplicationControlManager.
+Pure functions of (image, requests, rules). Each topic of a request is checked by itself; the records of those that pass
+are one batch. Order of the checks and codes follow Kafka's ControllerApis and ReplicationControlManager.
 
-Differences: a replication factor above 1 can never be met by one broker, so it is INVALID_REPLICATION_FACTOR at once,
-or counts as 1 where `ottla.replication.factor.lenient` says so, as `default.replication.factor` always does; and the
+Differences: one broker cannot provide a replication factor above 1, so it is INVALID_REPLICATION_FACTOR at once,
+or counts as 1 with `ottla.replication.factor.lenient`, as `default.replication.factor` always does; and the
 partitions of the broker are bounded.
 """
 
@@ -37,7 +37,7 @@ MAX_CONFIGS_PER_TOPIC = 1_000
 
 @dataclass(slots=True)
 class TopicPlan:
-    """ResultsCallback in the order of the requests, and the records of those that pass."""
+    """Results in the order of the requests, and the records of those that pass."""
 
     results: list[TopicResult] = field(default_factory=list)
     records: list[MetadataRecord] = field(default_factory=list)
@@ -45,7 +45,7 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the plans need to know of this broker."""
+    """The facts about this broker that the plans need."""
 
     config: BrokerConfig
     node_id: int
@@ -58,7 +58,7 @@ class Rules:
 
 
 def plan_topics(image: MetadataImage, requests: Sequence[NewTopic], rules: Rules, *, validate_only: bool) -> TopicPlan:
-    """Create topics. Duplicate names in one request are all refused. Topics that are given the same share a config."""
+    """Create topics. Duplicate names in one request are all refused. Topics with the same settings share a config."""
     plan = TopicPlan()
     names = Counter(request.name for request in requests)
     collisions = {collision_key(name): name for name in image.topics}
@@ -123,7 +123,7 @@ def plan_partitions(
 
 
 def plan_removal(image: MetadataImage, targets: Sequence[str | UUID], rules: Rules) -> TopicPlan:
-    """Delete topics by name or id. One that is named twice, be it once by name and once by id, is refused twice."""
+    """Delete topics by name or id. One that is named twice, even once by name and once by id, is refused twice."""
     plan = TopicPlan()
     found = [_find(image, target) for target in targets]
     times = Counter(topic.id if topic is not None else target for topic, target in zip(found, targets, strict=True))
@@ -144,7 +144,7 @@ def plan_removal(image: MetadataImage, targets: Sequence[str | UUID], rules: Rul
 
 
 def _check_name(image: MetadataImage, request: NewTopic, collisions: Mapping[str, str]) -> None:
-    """Raise KafkaError unless a topic of this name can be made."""
+    """Raise KafkaError unless a topic of this name can be created."""
     if request.name == CLUSTER_METADATA_TOPIC:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{request.name} is the broker's own and not a topic")
     problem = topic_name_problem(request.name)
@@ -207,7 +207,7 @@ def _check_assignments(request: NewTopic, rules: Rules) -> int:
 
 
 def _check_brokers(brokers: Sequence[int], rules: Rules) -> None:
-    """The only assignment that one broker can meet is itself."""
+    """Raise KafkaError unless each assignment is this broker alone."""
     if not brokers:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned to no broker")
     if len(set(brokers)) < len(brokers):
@@ -244,7 +244,7 @@ def _check_configs(request: NewTopic, broker: BrokerConfig) -> tuple[dict[str, s
 
 
 def _check_growth(topic: TopicState, request: NewPartitions, rules: Rules) -> int:
-    """How many partitions are to be added. Raises KafkaError."""
+    """The number of partitions to add. Raises KafkaError."""
     present = len(topic.partitions)
     if request.count == present:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"the topic has {counted(present, 'partition')} already")

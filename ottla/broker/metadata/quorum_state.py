@@ -1,11 +1,11 @@
-"""`quorum-state`: who leads the metadata log in which raft epoch. One line of JSON, replaced as a whole.
+"""`quorum-state`: the leader of the metadata log and its raft epoch. One line of JSON, replaced as a whole.
 
     {"leaderId":1,"leaderEpoch":3,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}
 
 Kafka 4 writes data_version 1 with kraft.version 1 and 0 (with `clusterId`, `appliedOffset`, `currentVoters`) before;
-both are read here, the former is written. Follows Kafka's FileQuorumStateStore, but for a file without a byte in it,
-which Kafka refuses: here it is as good as none, because the log knows its last epoch, and in an epoch that is in this
-file only nothing was written. Only the metadata journal uses it.
+both are read here, the former is written. Follows Kafka's FileQuorumStateStore, except for an empty file, which
+Kafka refuses: here it counts as missing, because the log contains its last epoch, and in an epoch that is only in this
+file nothing was written. Only the metadata journal uses it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class QuorumState:
     leader_epoch: int
 
     def encode(self) -> bytes:
-        """The file's content; in an epoch that has a leader nobody has a vote to remember."""
+        """The file's content; in an epoch with a leader there is no vote to record."""
         fields = {
             "leaderId": self.leader_id,
             "leaderEpoch": self.leader_epoch,

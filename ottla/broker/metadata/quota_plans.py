@@ -1,10 +1,10 @@
-"""What a request about client quotas comes to, and which quotas a filter finds. Kept, and so far not enforced.
+"""Plans of client quota changes, and the quotas that a filter finds. Quotas are stored and not enforced yet.
 
 Pure functions of the image. Rules and messages follow Kafka 4.1 (`ClientQuotaControlManager`, `ClientQuotasImage`), as
-asked of a running one. An entity is a user, a client id, both together, or an address (`ip`); a name of None is the
+seen with a running one. An entity is a user, a client id, both together, or an address (`ip`); a name of None is the
 default of its type.
 
-Differences: the address is not looked up in the DNS, it has to be one; the number of entities with quotas is bounded.
+Differences: the address is not looked up in the DNS; the number of entities with quotas is bounded.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _IP_KEYS: Mapping[str, int | None] = {"connection_creation_rate": _INT_MAX}
 
 
 class QuotaPlan(NamedTuple):
-    """ResultsCallback in the order of the requests, and the records of those that pass."""
+    """Results in the order of the requests, and the records of those that pass."""
 
     results: list[QuotaResult]
     records: list[MetadataRecord]
 
 
 def plan_quotas(image: MetadataImage, requests: Sequence[QuotaRequest], *, validate_only: bool) -> QuotaPlan:
-    """Set and remove quotas. An entity that is named twice, and a key that is, is refused."""
+    """Set and remove quotas. An entity or a key that is named twice is refused."""
     plan = QuotaPlan([], [])
     entities = [tuple(sorted(dict(request.entity).items())) for request in requests]
     times = Counter(entities)
@@ -77,7 +77,7 @@ def plan_quotas(image: MetadataImage, requests: Sequence[QuotaRequest], *, valid
 def find_quotas(
     image: MetadataImage, components: Sequence[tuple[str, int, str | None]], *, is_strict: bool
 ) -> dict[QuotaEntity, Mapping[str, float]]:
-    """The entities that match every component (type, how, name); strictly: and have no further part.
+    """The entities that match every component (type, how, name); with strict: and have no further part.
 
     Raises KafkaError for a filter that makes no sense.
     """
@@ -110,7 +110,7 @@ def _check_component(entity_type: str, how: int, name: str | None) -> None:
 
 
 def _matches(entity: Mapping[str, str | None], wanted: Mapping[str, tuple[int, str | None]], is_strict: bool) -> bool:
-    """No components at all match everything, and strictly nothing."""
+    """An empty filter matches everything; with strict, nothing."""
     if is_strict and entity.keys() != wanted.keys():
         return False
     for entity_type, (how, name) in wanted.items():
@@ -137,7 +137,7 @@ def _keys_of(entity: QuotaEntity) -> Mapping[str, int | None]:
         raise _invalid("Invalid quota entity combination, IP entity should not be combined with User or ClientId")
     address = parts[IP]
     if address is not None:
-        import ipaddress  # two milliseconds of a start, and hardly ever asked for
+        import ipaddress  # costs two milliseconds of a start, and is rarely needed
 
         try:
             ipaddress.ip_address(address)

@@ -1,7 +1,7 @@
-"""The metadata as they lie on the disk, read before anything is written: newest snapshot, and the log behind it.
+"""The metadata on the disk, read before anything is written: the newest snapshot, and the log after it.
 
-A start reads first and takes the directories then, so that what it refuses is as it was: the mark of a clean stop above
-all, without which the next attempt would take damage at the end of the log for a torn write. Reads only.
+A start reads first and takes the directories later, so that a refused directory is unchanged. In particular it keeps
+the mark of a clean stop, without which the next attempt would consider damage at the end of the log a torn write.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ METADATA_DIRECTORY = partition_directory_name(CLUSTER_METADATA_TOPIC, 0)
 
 @dataclass(slots=True)
 class MetadataReading:
-    """What was read. The counts are of what lies behind the snapshot, `quorum_epoch` is that of `quorum-state`; `torn`
-    says where the log ends torn, if it does.
+    """What was read. The counts are of the log after the snapshot, `quorum_epoch` is that of `quorum-state`; `torn`
+    is the place of a torn end, if there is one.
     """
 
     image: MetadataImage = field(default_factory=MetadataImage)
@@ -52,7 +52,7 @@ def has_no_metadata(files: Files, root: Path) -> bool:
 
 
 def read_metadata(files: Files, root: Path, *, was_clean: bool) -> MetadataReading:
-    """Replay what lies in `root`; nothing where it has no metadata log. `was_clean`: it was stopped cleanly.
+    """Replay the metadata in `root`; nothing if it has no metadata log. `was_clean`: it was stopped cleanly.
 
     Raises MetadataError, one line for people, for anything that cannot be read or makes no sense.
     """
@@ -64,7 +64,7 @@ def read_metadata(files: Files, root: Path, *, was_clean: bool) -> MetadataReadi
         _replay_log(files, directory, reading, _load_snapshot(files, directory, reading.image))
         promised_offset = promised_end(files, root)
         if reading.image.end_offset < promised_offset:
-            # Before anything is cut: with fewer topics than there are, their partitions would be set aside.
+            # Before anything is truncated: the partitions of missing topics would become `-stray`.
             raise MetadataError(ends_early(reading.image.end_offset, promised_offset))
         if reading.torn is not None and was_clean:
             raise unfinished_after_a_clean_stop(reading.torn)
@@ -77,7 +77,7 @@ def read_metadata(files: Files, root: Path, *, was_clean: bool) -> MetadataReadi
 
 
 def refused(directory: Path, error: MetadataError) -> MetadataError:
-    """The same, with where it is and what can be done."""
+    """The same error, with the directory and what to do."""
     return MetadataError(
         f"the metadata log {directory} cannot be used: {error};"
         f" `ottla log verify --repair {directory.parent}` can rebuild topics from the partitions' own files"
@@ -85,7 +85,7 @@ def refused(directory: Path, error: MetadataError) -> MetadataError:
 
 
 def unfinished_after_a_clean_stop(torn: str) -> MetadataError:
-    """Nothing is left unfinished by a clean stop; written to as it is, the log would not be read again."""
+    """Refuse a torn end after a clean stop, which leaves none: appended to, the log could not be read again."""
     return MetadataError(f"{torn}, and it was stopped cleanly")
 
 
@@ -103,8 +103,8 @@ def refuse_larger_clusters(image: MetadataImage, node_id: int) -> None:
 
 
 def promised_end(files: Files, root: Path) -> int:
-    """Below which offset the metadata log is known to have been on disk, by the recovery point and the high watermark
-    (which is synced, in this log) in its directory; 0 where nothing says so.
+    """The offset below which the metadata log was on disk, by the recovery point and the high watermark (which is
+    synced, in this log) in its directory; 0 if neither is known.
     """
     promised = 0
     for name in (layout.RECOVERY_POINT_CHECKPOINT_FILE, layout.REPLICATION_OFFSET_CHECKPOINT_FILE):
@@ -115,7 +115,7 @@ def promised_end(files: Files, root: Path) -> int:
 
 
 def ends_early(end_offset: int, promised_offset: int) -> str:
-    """What is wrong with a metadata log of which promised records are gone."""
+    """The problem of a metadata log that has lost acknowledged records."""
     return f"it ends at offset {end_offset}, and offsets below {promised_offset} were on disk"
 
 
@@ -131,7 +131,7 @@ def _load_snapshot(files: Files, directory: Path, image: MetadataImage) -> Snaps
 
 
 def _replay_log(files: Files, directory: Path, reading: MetadataReading, snapshot: SnapshotId) -> None:
-    """Replay what stands behind the snapshot."""
+    """Replay the log after the snapshot."""
     batches = scan_log(files, directory, snapshot.end_offset)
 
     def until_torn() -> Iterator[ScannedBatch]:

@@ -1,11 +1,11 @@
-"""Writing `__cluster_metadata-0` anew offline, where it cannot be read: from what of it can, and from the partitions.
+"""Rebuilding a damaged `__cluster_metadata-0` offline, from what can be read of it and from the partitions.
 
-What is still known is read by `salvaged.py`; which topics there are now is told by the partitions' directories
-(`found_topics.py`). Users, quotas, and other configurations are as at the damage: said, because somebody has to look.
+`salvaged.py` reads what is still readable; `found_topics.py` derives the current topics from the partitions'
+directories. Users, quotas, and other configurations are as before the damage; a line says so, for a person to check.
 
 The new log begins with a snapshot. It is built under another name (`.building`), synced, named `.rebuilt`, and only
-then takes the place of the old one, which becomes `-stray` and is never deleted; a crash in between is finished by the
-next repair. Called by the command line only, through `ottla.storage.tools.repair`, under the directory's lock.
+then replaces the old one, which becomes `-stray` and is never deleted; after a crash in between the next repair
+finishes it. Called by the command line only, through `ottla.storage.tools.repair`, under the directory's lock.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class MetadataRebuild:
     def __init__(
         self, files: Files, root: Path, now_ms: int, others: Sequence[Path] = (), node_id: int | None = None
     ) -> None:
-        """Reads what can be read. `node_id`: the broker's, where nothing in the directories says it. Raises OSError."""
+        """Reads what can be read. `node_id`: the broker's, if no file in the directories has it. Raises OSError."""
         self._files = files
         self._root = root
         self._directory = root / METADATA_DIRECTORY
@@ -73,7 +73,7 @@ class MetadataRebuild:
                 self._salvaged.problem = "its topics stand in the ZooKeeper of an Apache Kafka"
 
     def topic_ids(self) -> Mapping[str, UUID]:
-        """Ids of the topics, as far as anything tells them; none where there is no metadata log and none is missing."""
+        """Ids of the topics, as far as they are known; none if there is no metadata log and none is missing."""
         return self._salvaged.topic_ids() if self._is_here and not self._may_be_elsewhere else {}
 
     @property
@@ -88,7 +88,9 @@ class MetadataRebuild:
         return not has_damage or not (self._was_clean or self._salvaged.has_damage_inside())
 
     def problems(self, has_damage: bool) -> list[Finding]:
-        """What a start would refuse, Ottla's or Kafka's, and no checksum of a batch tells: which file, and why."""
+        """Problems that no checksum of a batch shows and that a start of Ottla or Kafka would refuse: file
+        and reason.
+        """
         if not self._is_here:
             return []
         if self._may_be_elsewhere:
@@ -120,7 +122,7 @@ class MetadataRebuild:
         return found
 
     def interrupted(self) -> list[Mend]:
-        """A rebuilt log that has not taken its place yet; one that was not finished goes."""
+        """Finish the renames of a rebuilt log; remove one that is not complete."""
         mends = []
         if self._files.is_directory(self._root / REBUILT):
             plan = "an earlier repair had written it: it takes the place of the metadata log"
@@ -142,7 +144,7 @@ class MetadataRebuild:
             return small
         reason = self._salvaged.problem or "batches that were on disk are damaged"
         if self._salvaged.problem is None and not self._salvaged.has_damage_inside():
-            self._salvaged.is_complete = False  # its end was lost, and with it whatever came last
+            self._salvaged.is_complete = False  # its end was lost, and the last changes with it
         missing = self._salvaged.missing_directories()
         if missing:
             plan = (
@@ -150,14 +152,14 @@ class MetadataRebuild:
                 " name the others with --also"
             )
             return [Mend(self._directory, plan, lambda: [plan])]
-        bootstrap = [mend for mend in small if mend.path.name == BOOTSTRAP_FILE]  # the other one comes with the log
+        bootstrap = [mend for mend in small if mend.path.name == BOOTSTRAP_FILE]  # the other one is part of the log
         if self._shape is not None:
             return [*bootstrap, self._making(reason)]
         plan = f"written anew from what can be read of it and from the partitions' directories ({reason})"
         return [*bootstrap, Mend(self._directory, plan, self._rebuild)]
 
     def _making(self, reason: str) -> Mend:
-        """Topics of partitions' directories alone: not for a program to decide."""
+        """Topics that exist only as directories: a person has to decide about them."""
         found = Counter(one.topic for one, _ in self._salvaged.partition_directories())
         topics = ", ".join(sorted(found)[:MAX_NAMES_IN_A_LINE]) + (", ..." if len(found) > MAX_NAMES_IN_A_LINE else "")
         count = counted(found.total(), "partition")
@@ -222,7 +224,7 @@ class MetadataRebuild:
         return lines
 
     def _write_properties(self) -> list[str]:
-        """A directory without them would be taken for a new one by the next start, with nothing in it to recover."""
+        """Write the files without which the next start would consider the directory new, and recover nothing."""
         files, root = self._files, self._root
         if files.exists(root / layout.META_PROPERTIES_FILE):
             return []
@@ -231,7 +233,7 @@ class MetadataRebuild:
         return [f"{layout.META_PROPERTIES_FILE} is written: node.id {node_id}, and a new cluster.id"]
 
     def _finish_deletions(self) -> Iterator[str]:
-        """What a crash left of topics whose removal can still be read is no topic."""
+        """Ignore directories that a crash left of topics whose removal can still be read."""
         removed = self._salvaged.image.removed_topics
         for one, path in list(self._salvaged.partition_directories()):
             if one.topic not in self._salvaged.image.topics and is_deleted(self._files, path, one.topic, removed):
@@ -256,7 +258,7 @@ class MetadataRebuild:
                 yield f"{path.name}/{layout.PARTITION_METADATA_FILE}: written, topic id {uuid_to_text(topic.id)}"
 
     def _build(self, end_offset: int, epoch: int) -> None:
-        """The new directory, whole and synced, under the name that says so."""
+        """Write the new directory completely, sync it, and rename it to `.rebuilt`."""
         files, salvaged, building = self._files, self._salvaged, self._root / BUILDING
         if files.is_directory(building):
             remove_tree(files, building)

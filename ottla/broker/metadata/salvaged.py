@@ -1,7 +1,7 @@
-"""What is left of a broker's metadata whose log may be damaged: what can be read of it, and what lies beside it tells.
+"""What can be salvaged of a broker's metadata whose log may be damaged: its readable part, and the files beside it.
 
-What can be read is the newest sound snapshot and the log behind it up to the damage: how things stood at some moment.
-Beside it lie the partitions' directories, the checkpoints and `meta.properties`. Nothing is written here.
+The readable part is the newest sound snapshot and the log after it up to the damage: the state at some earlier moment.
+Beside it are the partitions' directories, the checkpoints and `meta.properties`. Nothing is written here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, walk
 
 class SalvagedMetadata:
     """See the module's text. `roots` are the log directories, the one with the metadata log first; `given_node_id` is
-    the broker's where nothing in them says it.
+    the broker's if no file in them has it.
     """
 
     def __init__(self, files: Files, roots: Sequence[Path], given_node_id: int | None = None) -> None:
@@ -43,7 +43,7 @@ class SalvagedMetadata:
         self.problem: str | None = None
         """Why a start refuses the log."""
         self.is_complete = False
-        """Whether every change that was written is in the image all the same."""
+        """Whether every change that was written is in the image nevertheless."""
         self._directory = roots[0] / METADATA_DIRECTORY
         self._promised_offset = 0
 
@@ -102,7 +102,7 @@ class SalvagedMetadata:
                     yield parsed.topic_partition, root / name
 
     def topic_ids(self) -> Mapping[str, UUID]:
-        """The metadata's; where that says nothing, what most of a topic's directories say."""
+        """By the metadata; for other topics, the id in most of the topic's directories."""
         ids = {} if self.problem and not self.is_complete else {t.name: t.id for t in self.image.topics.values()}
         ids[layout.CLUSTER_METADATA_TOPIC] = METADATA_TOPIC_ID
         said: dict[str, Counter[UUID]] = {}
@@ -124,12 +124,12 @@ class SalvagedMetadata:
         return ids
 
     def missing_directories(self) -> int:
-        """How many directories the broker had, where that is more than were named."""
+        """The number of the broker's directories, if it is larger than the number of named ones."""
         known = max((len(broker.log_dirs) for broker in self.image.brokers.values()), default=1)
         return known if known > len(self.roots) and not self.is_complete else 0
 
     def has_damage_inside(self) -> bool:
-        """Damage below the newest snapshot, which a start does not read and recovery would cut the log at."""
+        """Damage below the newest snapshot, which a start does not read, and where recovery would truncate the log."""
         bases = segment_offsets(self.files, self._directory)
         snapshots = list_snapshots(self.files, self._directory)
         for base_offset in bases:
@@ -149,7 +149,7 @@ class SalvagedMetadata:
         return False
 
     def node_id(self) -> int:
-        """By the directory's `meta.properties`; where that says nothing, by the metadata; then as was given, else 1."""
+        """By the directory's `meta.properties`; else by the metadata; else as given; else 1."""
         try:
             properties = read_meta_properties(self.files, self.roots[0])
         except BrokenFile:
@@ -159,7 +159,7 @@ class SalvagedMetadata:
         return next(iter(self.image.brokers), 1 if self.given_node_id is None else self.given_node_id)
 
     def directory_id(self, root: Path) -> UUID:
-        """By its `meta.properties`; zero where that says nothing."""
+        """By its `meta.properties`; zero if that has none."""
         try:
             properties = read_meta_properties(self.files, root)
         except BrokenFile:
@@ -167,7 +167,7 @@ class SalvagedMetadata:
         return UUID(int=0) if properties is None or properties.directory_id is None else properties.directory_id
 
     def highest(self) -> tuple[int, int]:
-        """(offset behind, raft epoch of) the last of the old log that anything tells of."""
+        """(end offset, raft epoch) of the old log, as far as any file shows them."""
         end_offset, epoch = max(self.image.end_offset, self._promised_offset), self.image.epoch
         one = TopicPartition(layout.CLUSTER_METADATA_TOPIC, 0)
         for name in (layout.RECOVERY_POINT_CHECKPOINT_FILE, layout.REPLICATION_OFFSET_CHECKPOINT_FILE):
@@ -192,6 +192,6 @@ class SalvagedMetadata:
                 file.close()
         for snapshot in list_snapshots(self.files, self._directory):
             end_offset, epoch = max(end_offset, snapshot.end_offset), max(epoch, snapshot.epoch)
-        with contextlib.suppress(MetadataError):  # it is written anew
+        with contextlib.suppress(MetadataError):  # it is rewritten
             epoch = max(epoch, load_quorum_state(self.files, self._directory).leader_epoch)
         return end_offset, epoch

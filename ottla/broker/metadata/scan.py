@@ -1,8 +1,8 @@
-"""Reading the metadata log's own files, and telling a torn end from damage.
+"""Reading the metadata log's own files, and distinguishing a torn end from damage.
 
 At most one batch of this log is ever unsynced (see `ottla.broker.catalog.catalog`). A crash can leave one bad batch
-at the very end: it was never answered, and it is ignored here and cut when the log is opened. A bad batch with a sound
-one anywhere behind it is damage to something that was acknowledged: MetadataError, and the broker does not start.
+at the very end: it was never acknowledged, so it is ignored here and truncated when the log is opened. A bad batch with
+a sound one anywhere after it is damage to acknowledged data: MetadataError, and the broker does not start.
 
 Reads only; memory is bounded by the largest batch.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.storage.files.files import File, Files
 
 MAX_BATCH_BYTES = 256 * 1024 * 1024
-"""A length field above it is damage: Kafka's controller writes at most 8 MiB, our largest request far less."""
+"""A length field above it is damage: Kafka's controller writes at most 8 MiB, Ottla far less."""
 _SEARCH_STEP_BYTES = 4 * 1024 * 1024
 _PLAUSIBLE = re.compile(rb"(?=\x00\x00.{14}\x02)", re.DOTALL)
 """A base offset below 2^48 and, 16 bytes on, magic 2."""
@@ -43,10 +43,10 @@ def segment_offsets(files: Files, directory: Path) -> list[int]:
 
 
 def scan_log(files: Files, directory: Path, from_offset: int) -> Generator[ScannedBatch, None, str | None]:
-    """Every sound batch that ends behind `from_offset`, in order; ends at a torn end, and returns where that is.
+    """Every sound batch that ends after `from_offset`, in order; stops at a torn end, and returns its position.
 
-    Raises MetadataError for damage: a bad batch with sound ones behind it, a gap between batches, or a log that
-    begins behind `from_offset`. Raises OSError when a file cannot be read.
+    Raises MetadataError for damage: a bad batch with sound ones after it, a gap between batches, or a log that
+    begins after `from_offset`. Raises OSError when a file cannot be read.
     """
     offsets = segment_offsets(files, directory)
     first = max((index for index, offset in enumerate(offsets) if offset <= from_offset), default=None)
@@ -74,7 +74,7 @@ def scan_log(files: Files, directory: Path, from_offset: int) -> Generator[Scann
 
 
 def _scan_segment(file: File, base_offset: int) -> Iterator[ScannedBatch | str]:
-    """Sound batches, and a text for the place where reading failed; behind it the search for more goes on."""
+    """Sound batches, and a text for each place where reading failed; the search continues after it."""
     size = file.size()
     position = 0
     lowest_offset = base_offset
@@ -94,7 +94,7 @@ def _scan_segment(file: File, base_offset: int) -> Iterator[ScannedBatch | str]:
 
 
 def _read_batch(file: File, position: int, size: int, lowest_offset: int) -> ScannedBatch:
-    """The batch at `position`. Raises CorruptBatch when it is not whole and sound."""
+    """The batch at `position`. Raises CorruptBatch when it is incomplete or damaged."""
     if size - position < HEADER_BYTES:
         raise CorruptBatch(f"{size - position} bytes remain and a batch begins with {HEADER_BYTES}")
     header = parse_header(file.pread(HEADER_BYTES, position))

@@ -1,15 +1,15 @@
-"""Snapshots of the metadata: what the log up to an offset adds up to, so that a start need not read all of it.
+"""Snapshots of the metadata: the image at an offset, so that a start need not read the whole log.
 
 `__cluster_metadata-0/<end offset, 20 digits>-<raft epoch, 10 digits>.checkpoint` holds the image of all records below
 the end offset; the epoch is that of the last of them. The file is a list of batches with offsets of their own from 0:
 a control batch (SnapshotHeader, and KRaftVersion with Voters where the quorum has them), data batches, and a control
-batch with the SnapshotFooter; a file without the footer was not finished and is an error here, because it is written
-under another name and renamed when whole.
+batch with the SnapshotFooter; a file without the footer is incomplete, which is an error, because a snapshot is
+written under another name and renamed when it is complete.
 
 Worked example: `00000000000000004711-0000000003.checkpoint` replaces the records 0 to 4710, the last of epoch 3.
 
-`bootstrap.checkpoint`, in the log directory itself, has the same form and holds what a controller that finds an empty
-log writes into it: the feature levels. `00000000000000000000-0000000000.checkpoint` holds the voters before the first
+`bootstrap.checkpoint`, in the log directory itself, has the same format and contains what a controller writes into an
+empty log: the feature levels. `00000000000000000000-0000000000.checkpoint` holds the voters before the first
 election. Follows Kafka's Snapshots, RecordsSnapshotWriter and BootstrapDirectory.
 """
 
@@ -42,7 +42,7 @@ _NAME = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint")
 
 
 class SnapshotId(NamedTuple):
-    """What a snapshot stands for: everything below `end_offset`, whose last record is of raft epoch `epoch`."""
+    """The extent of a snapshot: everything below `end_offset`, whose last record is of raft epoch `epoch`."""
 
     end_offset: int
     epoch: int
@@ -84,7 +84,7 @@ def encode_snapshot(
 
 
 def decode_snapshot(content: bytes, name: str) -> list[MetadataRecord]:
-    """The metadata records of a snapshot file. Raises MetadataError (which says `name`) when it is not whole."""
+    """The metadata records of a snapshot file. Raises MetadataError (with `name`) when it is incomplete."""
     view = memoryview(content)
     records: list[MetadataRecord] = []
     kinds: list[ControlType | None] = []

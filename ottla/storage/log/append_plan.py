@@ -1,8 +1,7 @@
-"""What one append call is going to write: a run of batches per segment, worked out in memory before anything is
-touched.
+"""The plan of one append call: a run of batches per segment, computed in memory before anything is written.
 
-A plan starts from the active segment and rolls as it goes, by Kafka's rule (LogSegment.shouldRoll). Until the log
-has written all of it, nothing of it is visible anywhere; a failed write just drops the plan. Called by `log.py` only.
+A plan starts from the active segment and rolls by Kafka's rule (LogSegment.shouldRoll). Until the log has written all
+of it, nothing of it is visible anywhere; after a failed write the plan is dropped. Called by `log.py` only.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ NO_TIMESTAMP: Final = -1
 
 
 PlannedBatch = tuple[memoryview | bytearray | bytes, int, int, int, int]
-"""A batch that is going to be stored: its bytes, how many, first and last offset, largest timestamp in ms."""
+"""A batch to be stored: its bytes, how many, first and last offset, largest timestamp in ms."""
 
 
 class RollLimits:
@@ -32,24 +31,24 @@ class RollLimits:
         self.segment_bytes = config.segment_bytes
         self.segment_ms = config.segment_ms
         self.jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
-        # Room for one entry of either kind at least; Kafka takes 4 bytes for none and would roll with every batch.
+        # At least one entry of either kind fits; Kafka computes none for 4 bytes and would roll with every batch.
         self.max_index_bytes = max(config.segment_index_bytes, 12)
         self.index_interval_bytes = config.index_interval_bytes
 
 
 class SegmentRun:
-    """Batches that go behind one another into one segment.
+    """Batches that are written one after another into one segment.
 
-    The run of the active segment is kept from call to call, since it knows all that the next one asks: publishing it
-    makes it empty again, with `start` at the segment's end. One whose call failed is dropped.
+    The run of the active segment is kept from call to call, since it has everything that the next call needs:
+    publishing it makes it empty again, with `start` at the segment's end. After a failed call it is dropped.
 
     Attributes:
-        segment: None until the log has made it (a run behind a roll).
+        segment: None until the log has created it (a run after a roll).
         start: position of the first byte that the run writes; `size_bytes` is where it ends.
         index_offsets, index_positions, index_firsts: columns of the offset index's new entries (`append_run` there).
         time_entries: (timestamp, offset) of the time index's.
         free_slots: entries that both indexes still take.
-        producers: what the run makes of the producers, to be published with it.
+        producers: the producers' new state, to be published with the run.
     """
 
     __slots__ = (
@@ -108,14 +107,14 @@ class SegmentRun:
         self._set_roll_time()
 
     def _set_roll_time(self) -> None:
-        """Records count from the first batch's timestamp; where that has none, the clock from the segment's making."""
+        """The segment's age counts from the first batch's timestamp; without one, from the segment's creation."""
         first_ms = self.first_timestamp_ms
         self.roll_at_ms = (first_ms if first_ms >= 0 else self.since_ms) + self.roll_after_ms
 
     def add_all(self, batches: Sequence[PlannedBatch], added_bytes: int, newest_ms: int, now_ms: int) -> bool:
-        """Put all batches behind the others, `added_bytes` in all; False, and nothing done, where `add` has to see.
+        """Append all batches to the run, `added_bytes` in all; False, and nothing done, where `add` has to decide.
 
-        That is at the beginning of a segment and near its end. What each batch would be asked is asked once of all:
+        That is at the beginning of a segment and near its end. The checks of `add` are made once for all batches:
         offsets, positions and the number of index entries only grow, and `newest_ms` is the largest of their
         timestamps. (Batches of 16 KB five at a time: a tenth of the append, measured against `add` for each.)
         """
@@ -153,7 +152,7 @@ class SegmentRun:
         return True
 
     def add(self, batch: PlannedBatch, now_ms: int) -> bool:
-        """Put a batch behind the others; False, and nothing done, when it belongs into a new segment.
+        """Append a batch to the run; False, and nothing done, when it belongs into a new segment.
 
         The first batch of a segment always fits.
         """
@@ -188,8 +187,8 @@ class SegmentRun:
         return True
 
     def publish(self, segment: Segment) -> None:
-        """Let the segment show what was written. Raises OSError when an index file takes no more; the segment shows
-        it all the same.
+        """Publish in the segment what was written. Raises OSError when an index file cannot be written; the batches are
+        published nevertheless.
         """
         self.start = segment.size_bytes = self.size_bytes
         self.buffers.clear()
@@ -205,10 +204,10 @@ class SegmentRun:
                 try:
                     for timestamp_ms, offset in self.time_entries:
                         segment.time_index.maybe_append(timestamp_ms, offset)
-                except CorruptIndex:  # entries that were found on disk are not of this log
+                except CorruptIndex:  # entries that were found on disk are not from this process
                     segment.rebuild_indexes(seal=False)
                 self.time_entries.clear()
-            if self.free_slots <= 0:  # counted down by `add`, which takes an entry of each kind for granted
+            if self.free_slots <= 0:  # counted down by `add`, which assumes an entry of each kind
                 segment.count_free_slots()
                 self.free_slots = min(segment.free_slots)
             if unwritten >= INDEX_ENTRIES_BEHIND:
@@ -216,7 +215,7 @@ class SegmentRun:
 
 
 def plan_runs(run: SegmentRun, batches: Sequence[PlannedBatch], now_ms: int) -> list[SegmentRun]:
-    """Batches one by one behind `run`, the active segment's, and into new segments where one is full."""
+    """Add batches one by one to `run`, the active segment's, and to new segments where one is full."""
     runs = [run]
     for batch in batches:
         if not run.add(batch, now_ms):
@@ -227,7 +226,7 @@ def plan_runs(run: SegmentRun, batches: Sequence[PlannedBatch], now_ms: int) -> 
 
 
 def plan_producers(runs: Sequence[SegmentRun], known: ProducerStates, now_ms: int) -> None:
-    """What each of some runs makes of the producers: a snapshot that is written between two tells the first's."""
+    """The producers' state after each of some runs: a snapshot between two runs has that of the first."""
     changed: dict[int, ProducerEntry] = {}
     for run in runs:
         of_run: list[ProducerEntry] = []

@@ -1,8 +1,8 @@
-"""The leader epochs that batches name, but for those that a flipped bit made: no checksum covers that field.
+"""The leader epochs in the batches, without those that a flipped bit made: no checksum covers that field.
 
-Epochs never go back from batch to batch. Where they do, one side is damaged, and it is taken to be the one with fewer
-batches in a row: a bit that flips is in one batch. A wrong epoch in the very last batch looks like a new one, unless a
-checkpoint that can be read says which there are: an epoch is in it before any batch of it is promised.
+Epochs never decrease from batch to batch. Where they do, one side is damaged: the one with fewer batches in a row,
+because a flipped bit changes one batch. A wrong epoch in the very last batch looks like a new one, unless a readable
+checkpoint lists the epochs: an epoch is in it before any batch of the epoch is acknowledged.
 
     1 1 1 9 1 1 3 3    ->    epoch 1 from the first batch on, epoch 3 from the seventh; 9 is damage
 """
@@ -24,13 +24,13 @@ class _Run:
 
 
 class EpochRuns:
-    """Tell it the batches of a log in order (`note`), then ask for the `entries` that its checkpoint should have."""
+    """Collects the batches of a log in order (`note`); `entries` are those that its checkpoint should have."""
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
 
     def note(self, header: BatchHeader) -> None:
-        """The next batch; one without an epoch (negative) says nothing."""
+        """Add the next batch; one without an epoch (negative) is ignored."""
         epoch = header.partition_leader_epoch
         if self._runs and self._runs[-1].epoch == epoch:
             self._runs[-1].batches += 1
@@ -38,7 +38,9 @@ class EpochRuns:
             self._runs.append(_Run(epoch, header.base_offset))
 
     def entries(self, known: Collection[int] = ()) -> list[EpochEntry]:
-        """Which epoch begins where. `known`: the epochs of a checkpoint that can be read; empty when there is none."""
+        """The first offset of each epoch. `known`: the epochs of a checkpoint that can be read; empty when there is
+        none.
+        """
         kept: list[_Run] = []
         for run in self._runs:
             if known and run.epoch not in known and run.batches == 1:

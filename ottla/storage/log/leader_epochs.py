@@ -1,9 +1,9 @@
-"""Which leader epoch wrote which offsets of a log: the checkpoint's entries in memory, and the questions asked of them.
+"""The leader epochs of a log's offsets: the checkpoint's entries in memory, and look-ups in them.
 
-Invariant: epochs and start offsets both grow from entry to entry. What truncation changes is on disk when it
-returns (the file is replaced and synced). A new epoch (`note`) waits in memory for the first group sync of its
-records, which writes it (sync.py): until then nobody can have been promised any of them, and below the recovery point
-it is on disk. So a start that gives 2,000 partitions a new epoch writes none of their files. Kafka's
+Invariant: epochs and start offsets both grow from entry to entry. Changes by truncation are on disk when the
+method returns (the file is replaced and synced). A new epoch (`note`) stays in memory until the first group sync of its
+records, which writes it (sync.py): none of its records is acknowledged before that, and below the recovery point it is
+on disk. So a start that gives 2,000 partitions a new epoch writes none of their files. Kafka's
 LeaderEpochFileCache, KIP-101 and KIP-320.
 """
 
@@ -32,7 +32,7 @@ class LeaderEpochs:
         self._entries = self._written = entries
         self._guard = threading.Lock()
         self.latest = _latest(entries)
-        """The newest epoch, -1 when there is none. Each append asks for it."""
+        """The newest epoch, -1 when there is none. Used by each append."""
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -41,10 +41,10 @@ class LeaderEpochs:
 
     @property
     def first_unwritten_offset(self) -> int | None:
-        """Where the first epoch begins that the file lacks; None when it lacks none."""
+        """The start offset of the first epoch that the file lacks; None when it lacks none."""
         if self._entries is self._written:
             return None
-        # By epoch: where the log start has moved meanwhile, the first one begins elsewhere and is no other for it.
+        # Compared by epoch: if the log start has moved meanwhile, the first one begins elsewhere and is still the same.
         known = {entry.epoch for entry in self._written}
         return next((entry.start_offset for entry in self._entries if entry.epoch not in known), None)
 
@@ -79,16 +79,16 @@ class LeaderEpochs:
         self._replace([*kept, EpochEntry(epoch, start_offset)])
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget epochs that begin at `end_offset` or later. Raises OSError."""
+        """Remove epochs that begin at `end_offset` or later. Raises OSError."""
         kept = [entry for entry in self._entries if entry.start_offset < end_offset]
         if len(kept) != len(self._entries):
             self._replace(kept)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Let the epochs begin at `start_offset`: the one that covers it begins there.
+        """Remove epochs before `start_offset`: the one that covers it begins there.
 
-        In memory: what the file says of offsets before the log start harms nobody and goes with the next write, and
-        DeleteRecords of 2,000 partitions would wait for as many syncs.
+        In memory only: entries for offsets before the log start are harmless and disappear with the next write, and
+        DeleteRecords of 2,000 partitions would otherwise wait for as many syncs.
         """
         entries = _begun_at(self._entries, start_offset)
         is_written = self._entries is self._written

@@ -6,10 +6,10 @@ Invariants:
   back.
 - Nothing is staged: an append is planned in memory (append_plan.py), written, and only then published. A failed write
   leaves segment list, lengths, indexes and producers as they were.
-- A failed sync, EIO, or a failed way back ends writing for good; reading goes on.
+- A failed sync, EIO, or a failed restore ends writing for good; reading continues.
 
 One owner (a thread) calls everything; only `SyncTicket.run` and `LogSlice.read_blocking` may run elsewhere. Time is
-passed in. Made by `recovery.open_log`. Follows Kafka's UnifiedLog and LocalLog.
+passed in. Created by `recovery.open_log`. Follows Kafka's UnifiedLog and LocalLog.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogClosed(RuntimeError):
-    """The log was closed in good order."""
+    """The error of a log that was closed."""
 
 
 class Log(LogState):
@@ -49,7 +49,7 @@ class Log(LogState):
         """Store a turn's batches; one result per entry, in order. An OSError becomes KAFKA_STORAGE_ERROR in each
         result.
 
-        Base offset and leader epoch are written into the entries' own bytes. A refused entry does not hold up the
+        Base offset and leader epoch are written into the entries' own bytes. A refused entry does not affect the
         others.
         """
         results, batches, stamp_ms = self.append_batches(entries, now_ms)
@@ -58,8 +58,8 @@ class Log(LogState):
     def append_batches(
         self, entries: Sequence[AppendEntry | tuple[memoryview, int]], now_ms: int
     ) -> tuple[list[AppendResult] | None, Sequence[PlannedBatch], int]:
-        """`append` without an object for what nearly always happens: results None, the batches of all entries, which
-        are stored, and the stamp that they got, -1 for none.
+        """`append` without result objects in the common case: results None, the batches of all entries, which are
+        stored, and the log append time that they got, -1 for none.
         """
         health = self._health
         if (
@@ -102,7 +102,7 @@ class Log(LogState):
         return results, batches, stamp_ms
 
     def append_internal(self, batch: bytes | bytearray, now_ms: int) -> AppendResult:
-        """Store one batch of the broker's own as it is: control batches allowed, leader epoch and offsets already in
+        """Store one batch of the broker itself unchanged: control batches allowed, leader epoch and offsets already in
         it.
 
         Raises:
@@ -142,7 +142,7 @@ class Log(LogState):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem))
 
     def _run_of_active(self, now_ms: int) -> SegmentRun:
-        """The plan for the active segment: the one of the last call, unless something went wrong or changed since."""
+        """The plan for the active segment: that of the last call, unless that failed or something changed since."""
         run = self._active_run
         if run is None or run.segment is None or run.segment.size_bytes != run.size_bytes:
             active = self.segment_list.active
@@ -150,7 +150,7 @@ class Log(LogState):
         return run
 
     def _write(self, runs: Sequence[SegmentRun], next_offset: int, now_ms: int) -> OSError | None:
-        """Write all runs and publish them, or restore what was and say why."""
+        """Write all runs and publish them, or restore the former state and return the error."""
         created: list[int] = []
         try:
             for run in runs:
@@ -167,7 +167,7 @@ class Log(LogState):
         return None
 
     def _write_to_active(self, run: SegmentRun, next_offset: int, now_ms: int) -> OSError | None:
-        """`_write` for what nearly all appends are: one run, behind the active segment, by one `pwritev`.
+        """`_write` in the common case: one run, at the end of the active segment, by one `pwritev`.
 
         (A twentieth of the broker's own time for batches of 16 KB five at a time, measured.)
         """
@@ -196,10 +196,10 @@ class Log(LogState):
         return None
 
     def _take_back(self, error: OSError, made: Sequence[Segment], created: Sequence[int]) -> None:
-        """A write failed: the segment list and the lengths become what they were before the call."""
+        """Restore the segment list and the lengths from before the call, after a failed write."""
         self._active_run = None
         if created:
-            # Until it is synced a crash may bring the name back, and cut off all that is appended past it.
+            # Until the removal is synced a crash may bring the name back, and cut off all that is appended after it.
             self.unsynced.name_changed()
         undo_error = undo_write(self.files, self.directory, self.segment_list.active, made, created)
         self._write_failed(error)
@@ -260,12 +260,12 @@ class Log(LogState):
 
         Args:
             at_least_one: the first batch comes even if it is larger than `max_bytes` (KIP-74).
-            allow_map: False where our own code will read the bytes (TLS, decoding).
-            is_checked: False where the caller checks each batch itself, and goes on behind one that is not sound.
-            most_copied_bytes: what is longer, and not mapped, is left to a thread though it may be hot.
+            allow_map: False if Ottla's own code will read the bytes (TLS, decoding).
+            is_checked: False if the caller checks each batch itself, and continues after a damaged one.
+            most_copied_bytes: a longer read that is not mapped is left to a thread even if it is hot.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE outside log start and log end; CORRUPT_MESSAGE for damage on the way.
+            KafkaError: OFFSET_OUT_OF_RANGE outside log start and log end; CORRUPT_MESSAGE for damage.
             OSError: the disk failed.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
@@ -325,8 +325,8 @@ class Log(LogState):
     # -- the log start
 
     def delete_records(self, before_offset: int) -> int:
-        """Let the log begin at `before_offset` (-1: the high watermark); the new log start offset. Bytes go with
-        retention.
+        """Move the log start to `before_offset` (-1: the high watermark); returns the new log start offset. Retention
+        removes the bytes.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE beyond the high watermark; KAFKA_STORAGE_ERROR.
@@ -343,13 +343,13 @@ class Log(LogState):
 
     @cached_property
     def retention(self) -> LogRetention:
-        """What lets segments go."""
+        """The retention of this log."""
         return LogRetention(self, self.roll)
 
     # -- the end
 
     def close(self) -> None:
-        """Bring everything to the disk, write the producer snapshot, close the files. After it nothing needs recovery.
+        """Sync everything, write the producer snapshot, close the files. Then a start needs no recovery.
 
         Raises:
             RuntimeError: a sync is running, or a producer snapshot is being written.
@@ -379,13 +379,13 @@ class Log(LogState):
             self.abandon()
 
     def call_when_quiet(self, callback: Callable[[], None]) -> None:
-        """Call back when no thread has work for this log in hand, beside syncs, at once if none has: until then files
-        may be made under the path that a log had which was closed.
+        """Call back when no thread works for this log, except for syncs; at once if none does. Until then files may be
+        created under the path of a log that was closed.
         """
         self.retention.call_after(partial(self.producer_snapshots.call_after, callback))
 
     def abandon(self) -> None:
-        """Close the files and write nothing more: for a directory that is offline, and for deletion."""
+        """Close the files and write nothing more; for an offline directory, and for deletion."""
         if self.error is None:
             self.error = LogClosed(f"{self.name} is closed")
         self.unsynced.abandon()

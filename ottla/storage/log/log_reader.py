@@ -1,5 +1,4 @@
-"""Reading a log: floor in the segment list, floor in the sparse index, scan forward by headers, and then a view of
-the bytes.
+"""Reading a log: floor in the segment list, floor in the sparse index, a scan by headers, and then a view of the bytes.
 
 A consumer that reads on finds its place by a hint (the offset behind the last slice, its position, and up to where the
 segment is known to be sound) without any of that. What may be cold is never waited for here, nor is what nobody has
@@ -23,15 +22,15 @@ from ottla.storage.segment.slice import EMPTY_SLICE, LogSlice
 from ottla.storage.segment.sound_reading import read_sound
 
 MAX_HINTS: Final = 128
-"""Consumers of one partition that may read at different places at once and still skip the index. So many are kept, and
-so many older ones: letting go of all old ones at times is cheaper than of the oldest one at each read."""
+"""Consumers of one partition that may read at different places at once and still skip the index. This many hints are
+kept, and as many older ones: dropping all old ones at times is cheaper than dropping the oldest at each read."""
 SMALLEST_MAP_BYTES: Final = 64 * 1024
-"""From here on sending from the map is cheaper than a copy."""
+"""The size from which sending from the map is cheaper than a copy."""
 ANY_BYTES: Final = sys.maxsize
 
 
 class End(NamedTuple):
-    """Where a read must stop: `offset`, which is byte `position` of the segment at `base_offset`."""
+    """The end of a read: `offset`, which is byte `position` of the segment at `base_offset`."""
 
     offset: int
     base_offset: int
@@ -53,8 +52,8 @@ class _Stretch(NamedTuple):
 class LogReader:
     """Reads one log; owns nothing but its hints.
 
-    The log keeps `high_watermark` true: where what may be seen ends, as the fields of an `End`. (A plain tuple, since
-    each append leaves one, and few are looked at.)
+    The log updates `high_watermark`: the end of what is visible, as the fields of an `End`. (A plain tuple, since each
+    append creates one, and few are used.)
     """
 
     __slots__ = (
@@ -73,14 +72,14 @@ class LogReader:
         self.high_watermark: tuple[int, int, int] = high_watermark
         self._hints: dict[int, tuple[Segment, int, int]] = {}
         self._older_hints: dict[int, tuple[Segment, int, int]] = {}
-        # The newest hint by itself: one reader alone asks for it next, and a dict costs both to look at and to change.
+        # The newest hint by itself: a single reader uses it next, and a dict costs more to look up and to change.
         self._next_offset = -1
         self._next_segment: Segment | None = None
         self._next_position = 0
         self._next_sound_end = 0
 
     def forget_hints(self) -> None:
-        """Segments were cut or deleted, or the log starts later: hints are never looked at twice."""
+        """Drop all hints: segments were truncated or deleted, or the log start has moved."""
         self._next_offset, self._next_segment = -1, None
         self._hints.clear()
         self._older_hints.clear()
@@ -133,11 +132,11 @@ class LogReader:
     def read_on(
         self, offset: int, max_bytes: int, end_offset: int, allow_map: bool, at_least_one: bool = True
     ) -> memoryview | None:
-        """`read` for who goes on where an earlier read ended, when the bytes are in memory and `end_offset` is the
-        high watermark; None: `read` knows.
+        """`read` for a reader that continues where an earlier read ended, when the bytes are in memory and `end_offset`
+        is the high watermark; None if `read` has to do it.
 
-        The first batch comes even if it is larger than `max_bytes` when asked for (KIP-74); of small ones up to a
-        quarter less may come than `max_bytes` would allow, because one header is looked at and no more.
+        On request the first batch is returned even if it is larger than `max_bytes` (KIP-74). Of small batches up to
+        a quarter less than `max_bytes` may be returned, because only one header is read.
 
         Raises OSError: the disk failed.
         """
@@ -183,15 +182,15 @@ class LogReader:
         return view
 
     def _hint(self, offset: int) -> tuple[Segment | None, int, int]:
-        """Segment and position at which an earlier read ended with `offset`, if one is remembered, and up to where
-        it was sound then.
+        """Segment and position at which an earlier read ended with `offset`, if there is a hint, and the end of the
+        verified range.
         """
         if offset == self._next_offset:
             return self._next_segment, self._next_position, self._next_sound_end
         return self._hints.get(offset) or self._older_hints.get(offset) or (None, 0, 0)
 
     def _keep_next(self) -> None:
-        """Another reader asks: let the newest hint be one of many."""
+        """Move the newest hint to the others, because another reader asks."""
         if self._next_segment is not None:
             if len(self._hints) >= MAX_HINTS:
                 self._older_hints, self._hints = self._hints, {}
@@ -221,7 +220,7 @@ def _find(
     *,
     blocking: bool,
 ) -> _Stretch | None:
-    """Where the bytes lie, going on to the next segment at the end of one; None when there are none before `end`."""
+    """The place of the bytes, in the next segment at the end of one; None when there are none before `end`."""
     try:
         while slot < len(segments):
             segment = segments[slot]
@@ -244,7 +243,7 @@ def _find(
 
 
 def _limit(segment: Segment, next_base: int | None, end: End | int, read: Reader) -> tuple[int, int]:
-    """(byte at which to stop in this segment, offset that stands there)."""
+    """(byte at which to stop in this segment, offset at that byte)."""
     end_offset = _end_offset(end)
     if next_base is not None and next_base <= end_offset:
         return segment.size_bytes, next_base
@@ -268,7 +267,7 @@ def _cut(
     at_least_one: bool,
     read: Reader,
 ) -> _Stretch | None:
-    """At most `max_bytes` in whole batches; the first one even if it is larger (KIP-74) when asked for."""
+    """At most `max_bytes` in whole batches; on request the first one even if it is larger (KIP-74)."""
     if limit - position <= max_bytes:
         return _Stretch(segment, position, limit, end_offset, next_base)
     stop, next_offset = whole_batches(segment, position, position + max_bytes, limit, read)
@@ -295,7 +294,7 @@ def _slice(stretch: _Stretch, allow_map: bool, is_checked: bool, most_copied_byt
 
 
 def _load(stretch: _Stretch, is_checked: bool) -> bytes:
-    """In a worker: the bytes, up to the first batch that is not sound if they are to be checked."""
+    """Read the bytes, in a worker; if they are to be checked, up to the first damaged batch."""
     segment, position, end, _, next_base = stretch
     if is_checked:
         return read_sound(segment, position, end, next_base, segment.size_bytes)

@@ -1,9 +1,10 @@
-"""Retention at work on one log: what goes is renamed segment by segment, and unlinked later.
+"""Retention of one log: segments are renamed one by one, and unlinked later.
 
-`retention.py` says which segments may go. Here is the order in which they do, which a crash may cut anywhere: first
-what their batches told of producers is on disk elsewhere, then the name of the segment that stays, then readers see
-the new start, then one segment after the other is renamed, each rename synced before the next. Appends and reads go on
-between the steps. Made by the log that it belongs to; its owner's thread calls everything but what `steps` yields.
+`retention.py` decides which segments may be deleted. This file has the order of the steps, after any of which a crash
+is harmless: the state of the producers in their batches is on disk elsewhere; the name of the segment that stays is
+synced; readers see the new start; then one segment after the other is renamed, each rename synced before the next.
+Appends and reads continue between the steps. Created by its log, whose owner's thread calls everything except what
+`steps` yields.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ class LogRetention:
     """See the module.
 
     Attributes:
-        due_unlinks: files of segments that are gone, and when they may be unlinked; the cleaner adds its own.
-        is_running: whether steps are under way.
+        due_unlinks: files of deleted segments, and when they may be unlinked; the cleaner adds its own.
+        is_running: whether steps are running.
     """
 
     def __init__(self, log: LogState, roll: Callable[[int], object]) -> None:
-        """`roll` begins a new segment at the time that it is given; it raises KafkaError."""
+        """`roll(now_ms)` begins a new segment; it raises KafkaError."""
         self._log = log
         self._roll = roll
         self.due_unlinks: list[DueUnlink] = []
@@ -44,7 +45,9 @@ class LogRetention:
         self._after: list[Callable[[], None]] = []
 
     def apply(self, now_ms: int) -> list[Segment]:
-        """Delete whole segments by time, size and log start; those that were renamed to `.deleted`, oldest first."""
+        """Delete whole segments by time, size and log start; returns those that were renamed to `.deleted`, oldest
+        first.
+        """
         steps = self.steps(now_ms)
         try:
             work = next(steps)
@@ -68,13 +71,13 @@ class LogRetention:
         stamped_ms: Callable[[int], int] = int,
         monotonic_ms: int | None = None,
     ) -> Generator[Callable[[], None], None, list[Segment]]:
-        """The same one segment at a time: what is yielded is to be run, in any thread, before it goes on; there it
-        calls `pause` now and then. `deletion_ms`: by which time segments are too old, `stamped_ms`: when a
-        record was made, by its stamp (clock_trust.py); `monotonic_ms`: from when on their files wait. Both times are
-        `now_ms` where nothing else is given.
+        """The same, one segment at a time: the caller runs each yielded function, in any thread, before the next step;
+        the function calls `pause` from time to time. `deletion_ms`: the time by which segments are too old;
+        `stamped_ms`: the time of a record by its timestamp (clock_trust.py); `monotonic_ms`: the time from which their
+        files wait. The times default to `now_ms`.
 
-        Throw in the OSError with which it failed. Appends and reads go on between the steps; while it is not through
-        another one deletes nothing.
+        If the function fails, throw its OSError into the generator. Appends and reads continue between the steps.
+        Until the steps end, another call deletes nothing.
         """
         log = self._log
         if not log.takes_writes or self.is_running:
@@ -89,8 +92,8 @@ class LogRetention:
                 before = yield from keep_producers(log, before, pause)
                 if log.error is not None:
                     return gone  # it was closed meanwhile
-                # The segment that stays may be new: were its name lost, and not that of the last one that goes, the log
-                # would end where it once began.
+                # The segment that stays may be new: if its name were lost, and not that of the last deleted one, the
+                # log would end where it once began.
                 yield from self._names_synced()
             if log.config is not config:
                 before = min(before, self._first_to_stay(now_ms, old_ms, stamped_ms))  # more may have to be kept now
@@ -99,19 +102,19 @@ class LogRetention:
                     break  # cleaned, or closed, since the step before, or its directory failed
                 self._drop(segment, waits_from_ms)
                 gone.append(segment)
-                # One by one: of several renames a crash may keep any, and a gap would cut off all that follows it.
+                # One by one: a crash may keep any of several renames, and a gap would cut off everything after it.
                 yield from self._names_synced()
         except (OSError, KafkaError) as error:
             logger.warning("%s: retention stopped: %s", log.name, error)
         except GeneratorExit:
-            self._after.clear()  # the broker has stopped: nobody is told, and nothing is made in its place
+            self._after.clear()  # the broker has stopped: no callback, and nothing is created instead
             raise
         finally:
             self._ended()
         return gone
 
     def _first_to_stay(self, now_ms: int, deletion_ms: int, stamped_ms: Callable[[int], int]) -> int:
-        """Base offset of the first segment that is not to go; the log is rolled for it where all are."""
+        """Base offset of the first segment that stays; the log is rolled for it if all are to be deleted."""
         log = self._log
         segments = log.segment_list.to_list()
         try:
@@ -131,11 +134,11 @@ class LogRetention:
             try:
                 self._roll(now_ms)
             except KafkaError:
-                count -= 1  # a full disk takes no new segment: the others make room for it
+                count -= 1  # no room for a new segment: deleting the others makes room for it
         return log.segment_list[count].base_offset
 
     def _start_behind(self, before: int) -> list[Segment]:
-        """Let the log start behind the segments that end at `before` at most, which are to go. Raises KafkaError."""
+        """Move the log start behind the segments up to `before`, which will be deleted. Raises KafkaError."""
         log = self._log
         segments = log.segment_list.to_list()
         count = sum(following.base_offset <= before for following in segments[1:])
@@ -146,10 +149,10 @@ class LogRetention:
         return segments[:count]
 
     def take_due_files(self, now_ms: int) -> list[Path]:
-        """Files of deleted segments whose `file.delete.delay.ms` has passed, by the clock that their deletion was given
-        (in a broker the monotonic one); the caller unlinks them, in any thread.
+        """Files of deleted segments whose `file.delete.delay.ms` has passed, by the clock that the deletion used (in a
+        broker the monotonic one); the caller unlinks them, in any thread.
 
-        Those that a sync has in hand wait for the next time. What is not unlinked is found by the next start.
+        Files that a sync is using wait for the next call. The next start finds files that were not unlinked.
         """
         log = self._log
         if not log.takes_writes:
@@ -158,7 +161,7 @@ class LogRetention:
         in_hand = () if ticket is None else ticket.segments()
         latest_ms = now_ms + log.config.file_delete_delay_ms
         if any(item.due_ms > latest_ms for item in self.due_unlinks):
-            # The delay was made shorter, or the time that is given goes back: nothing keeps its room for a year.
+            # The delay was shortened, or the time went back: no file waits for a year.
             self.due_unlinks = [item._replace(due_ms=min(item.due_ms, latest_ms)) for item in self.due_unlinks]
         due = [item for item in self.due_unlinks if item.due_ms <= now_ms and item.segment not in in_hand]
         if not due:
@@ -170,7 +173,7 @@ class LogRetention:
         return [path for item in due for path in item.paths]
 
     def unlink_due(self, now_ms: int) -> int:
-        """Unlink what `take_due_files` tells; how many files. Raises OSError."""
+        """Unlink what `take_due_files` returns; returns the number of files. Raises OSError."""
         return unlink_files(self._log.files, self.take_due_files(now_ms))
 
     def _names_synced(self) -> Generator[Callable[[], None], None, None]:
@@ -199,8 +202,8 @@ class LogRetention:
         self.due_unlinks.append(DueUnlink(waits_from_ms + log.config.file_delete_delay_ms, paths, segment))
 
     def call_after(self, callback: Callable[[], None]) -> None:
-        """Call back when no steps are under way, at once if none are: of a log that was closed, they end with the one
-        that a thread has in hand, and until then may write under the path that the log had.
+        """Call back when no steps are running, at once if none are. After the log is closed they end with the step that
+        a thread is running, which may still write under the log's former path.
         """
         if self.is_running:
             self._after.append(callback)

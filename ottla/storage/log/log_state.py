@@ -1,4 +1,4 @@
-"""What a log is between calls: offsets, segments, epochs, producers, and what syncs and failures make of them.
+"""The state of a log between calls: offsets, segments, epochs, producers, and their changes by syncs and failures.
 
 `Log` adds what is done with it. Kept apart because everything that ends writing, and everything that a sync may
 advance, is decided here and nowhere else.
@@ -41,15 +41,15 @@ class LogState:
         log_start_offset: first offset that may be read.
         log_end_offset: offset that the next record gets.
         synced_offset: everything below it is on disk.
-        recovery_point: from where a start without the clean marker has to look.
-        high_watermark: what consumers see ends here: the synced offset with `ottla.acks.all=sync`, else the log end
+        recovery_point: the offset from which a start without the clean marker has to check.
+        high_watermark: the end of what consumers see: the synced offset with `ottla.acks.all=sync`, else the log end
             (docs/decisions/acknowledged-means-synced.md).
         leader_epoch: written into each batch; set by `start_leader_epoch`.
         size_bytes: of all `.log` files.
         recovery: what opening found.
-        producer_snapshots: those on their way to the disk.
+        producer_snapshots: those that are being written.
         transactions: those that Apache Kafka aborted, or left open, in this directory.
-        on_roll: called in the middle of an append that begins a new segment; its owner may want the old one synced.
+        on_roll: called in the middle of an append that begins a new segment; its owner may sync the old one.
         error: why the log no longer writes, or None.
     """
 
@@ -88,7 +88,7 @@ class LogState:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.synced_offset = log_end_offset
-        # Where the epochs that recovery found in batches could not be written, the next start looks for them again.
+        # If the epochs that recovery found in batches could not be written, the next start searches for them again.
         unwritten = epochs.first_unwritten_offset
         self.recovery_point = log_end_offset if unwritten is None else min(log_end_offset, unwritten)
         self.high_watermark = log_end_offset
@@ -129,7 +129,7 @@ class LogState:
 
     @property
     def takes_writes(self) -> bool:
-        """Whether anything may be changed on its disk: neither it nor another log of its directory has failed."""
+        """Whether its disk may be written: neither this nor another log of the directory has failed."""
         return self.error is None and not self._health.is_offline
 
     @property
@@ -140,7 +140,9 @@ class LogState:
     # -- writing
 
     def flush_indexes(self) -> None:
-        """Bring the active segment's index files up to date: they are written behind. For a chore."""
+        """Write the pending entries of the active segment's indexes, which are written behind. For a
+        background task.
+        """
         if self.takes_writes:
             try:
                 self.segment_list.active.flush_indexes()
@@ -158,7 +160,7 @@ class LogState:
         return None
 
     def _begin_append(self) -> BaseException | None:
-        """As `_begin_write`, for records, which make the log larger: a volume with little room takes none."""
+        """As `_begin_write`, for records, which make the log larger: a volume with little room refuses them."""
         if self._health.room_bytes <= 0:
             refusal = self._health.refusal(of_clients=self._is_of_clients)
             if refusal is not None:
@@ -179,7 +181,7 @@ class LogState:
         )
 
     def _seal(self, segment: Segment) -> None:
-        """Complete the indexes of a segment that was rolled; what fails now is tried again with the next sync."""
+        """Complete the indexes of a segment that was rolled; after a failure the next sync tries again."""
         if not segment.is_sealed:
             try:
                 segment.seal()
@@ -191,16 +193,18 @@ class LogState:
         return self.producer_snapshots.begin(self.synced_offset, pause) if self.takes_writes else None
 
     def end_snapshot(self, write: SnapshotWrite) -> None:
-        """Take note of a producer snapshot that was written, or was not: then a start has more to replay."""
+        """Record that a producer snapshot was written, or was not: then a start has more to replay."""
         self.producer_snapshots.end(write)
         if write.error is not None and not write.is_abandoned:
             self._derived_file_failed(write.error)
 
     def _write_last_snapshot(self) -> None:
-        """Have the producers on disk as of the log end, where all of it is. Raises OSError unless the disk is full."""
+        """Write a producer snapshot of the log end, when the whole log is on disk. Raises OSError unless the disk is
+        full.
+        """
         snapshots = self.producer_snapshots
         if snapshots.writing is not None:
-            self.end_snapshot(snapshots.writing)  # the broker stops: nobody was told of its end any more
+            self.end_snapshot(snapshots.writing)  # the broker stops: its end was not reported any more
         snapshots.take(self.log_end_offset, self.producers)
         write = self.begin_snapshot()
         if write is not None:
@@ -217,8 +221,8 @@ class LogState:
             self.fail(error)
 
     def _derived_file_failed(self, error: OSError) -> None:
-        """An index or snapshot could not be written: the records are safe, the file is written again or rebuilt
-        later.
+        """Log that an index or snapshot could not be written: the records are safe, the file is written again or
+        rebuilt later.
         """
         logger.log(level_of(error, logging.WARNING), "%s: %s", self.name, error)
         if is_full(error):
@@ -229,7 +233,7 @@ class LogState:
     # -- syncing
 
     def begin_sync(self) -> SyncTicket | None:
-        """What a sync has to cover now, or None when all is on disk already, or the log has failed.
+        """A ticket for what a sync has to cover now; None when everything is on disk, or the log has failed.
 
         Raises:
             RuntimeError: the last ticket was neither ended, postponed nor failed.
@@ -244,21 +248,23 @@ class LogState:
     def end_sync(self, ticket: SyncTicket) -> None:
         """Publish a ticket that ran: synced offset, recovery point and, in `sync`, the high watermark."""
         if ticket is not self.unsynced.ticket:
-            return  # the log failed in the meantime: nothing more is believed
+            return  # the log failed in the meantime: nothing more counts as synced
         # It never goes back to the base of a segment that was rolled meanwhile: a start looks at that one's indexes
-        # from anywhere inside of it, and what the cleaner was told to be below stays below.
+        # from anywhere inside it, and offsets that the cleaner found below the recovery point stay below it.
         self.recovery_point = max(self.recovery_point, self.unsynced.end(ticket))
         self.synced_offset = ticket.end.offset
         if self._is_synced_before_shown:
             self._raise_high_watermark(ticket.end)
 
     def postpone_sync(self, ticket: SyncTicket) -> None:
-        """Take back a ticket that met NotOpened: nothing of it counts, and the next one covers it all."""
+        """Withdraw a ticket that met NotOpened: nothing of it counts, and the next one covers all of it."""
         if ticket is self.unsynced.ticket:
             self.unsynced.postpone(ticket)
 
     def fail(self, error: BaseException) -> None:
-        """A sync or a write failed for good: nothing is written or synced from now on, the directory is told."""
+        """A sync or a write failed for good: nothing is written or synced from now on, and the directory
+        goes offline.
+        """
         if self.error is not None:
             return
         self.error = error
@@ -274,7 +280,7 @@ class LogState:
     # -- leader epochs
 
     def start_leader_epoch(self, epoch: int) -> None:
-        """Lead with `epoch` from the log end on; `leader-epoch-checkpoint` has it with the first sync of a record."""
+        """Begin `epoch` at the log end; `leader-epoch-checkpoint` gets it with the first sync of a record."""
         self.leader_epoch = max(self.leader_epoch, epoch)
         self.epochs.note(self.leader_epoch, self.log_end_offset)
 
@@ -289,7 +295,7 @@ class LogState:
     # -- segments change
 
     def put_in_place(self, old: Sequence[Segment], new: Segment) -> None:
-        """The cleaner wrote `new` for neighbours below the high watermark (segment_swap.py)."""
+        """Replace neighbouring segments below the high watermark by the cleaner's `new` (segment_swap.py)."""
         self.segment_list.replace(old, new)
         for segment in old:
             segment.is_deleted = True
@@ -302,14 +308,14 @@ class LogState:
             self.reader.high_watermark = End(place.offset, new.base_offset, new.size_bytes)
 
     def move_start(self, offset: int) -> None:
-        """Begin at `offset`, unless the log begins later already."""
+        """Move the log start to `offset`, unless it is later already."""
         if offset > self.log_start_offset:
             self.epochs.truncate_from_start(offset)
             self.log_start_offset = offset
-            self.reader.forget_hints()  # none may name an offset before it
+            self.reader.forget_hints()  # no other offset may be before it
 
     def forget_segment(self, segment: Segment) -> None:
-        """A segment was taken out of the list."""
+        """Update the state after a segment was removed from the list."""
         self._active_run = None
         self.unsynced.segment_gone(segment)
         self.reader.forget_hints()

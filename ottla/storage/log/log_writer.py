@@ -1,4 +1,4 @@
-"""Putting a planned run into its file, and taking a failed append back. Called by `log.py` only."""
+"""Writing a planned run into its file, and undoing a failed append. Called by `log.py` only."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ottla.storage.log.append_plan import SegmentRun
 from ottla.storage.segment.segment import Segment
 
 MAX_WRITE_BYTES: Final = 1 << 30
-"""Of one call; Linux stops short at 2 GiB - 4 KiB, which would look like a full disk."""
+"""The limit of one call; Linux writes at most 2 GiB - 4 KiB, and a short write would look like a full disk."""
 
 
 def write_run(file: File, run: SegmentRun) -> None:
-    """Write a run's buffers where they belong: one `pwritev` per IOV_MAX buffers.
+    """Write a run's buffers to their place: one `pwritev` per IOV_MAX buffers.
 
     Raises:
-        OSError: also for a short write, as ENOSPC, which the next attempt would say.
+        OSError: also for a short write, as ENOSPC, which the next attempt would raise.
     """
     buffers = run.buffers
     length = run.size_bytes - run.start
@@ -46,15 +46,15 @@ def write_run(file: File, run: SegmentRun) -> None:
 
 
 def short_write(file: File) -> OSError:
-    """What a write that took less than it was given means: the next attempt would say so."""
+    """The error of a short write: the one that the next attempt would raise."""
     return OSError(errno.ENOSPC, "fewer bytes were written than given", str(file.path))
 
 
 def undo_write(
     files: Files, directory: Path, active: Segment, made: Sequence[Segment], created: Sequence[int]
 ) -> OSError | None:
-    """Cut the active segment to its published length and unlink segments that the failed call made; None when all is
-    as before.
+    """Truncate the active segment to its published length and unlink segments that the failed call created; None when
+    everything is as before.
 
     Args:
         made: segments that were opened; `created` are the base offsets under which there may be files.

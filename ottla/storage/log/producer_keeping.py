@@ -1,10 +1,10 @@
-"""Before segments go, what their batches told of producers must be on disk elsewhere: in a snapshot.
+"""Before segments are deleted, the producers' state from their batches must be on disk elsewhere: in a snapshot.
 
-A start learns who wrote what from the newest sound snapshot and the batches behind it. A roll takes a snapshot, which a
-worker writes soon (producer_snapshots.py); until then only the batches stand for it. Were their segments deleted first,
-a power cut in between would leave an older snapshot, or none: a producer could not go on, or what it repeats would be
-stored twice. So retention asks here first. Called on the log owner's thread; what is yielded is to be run in any
-thread.
+A start restores the producers from the newest sound snapshot and the batches after it. A roll takes a snapshot, which a
+worker writes soon (producer_snapshots.py); until then only the batches have this state. If their segments were deleted
+first, a power cut in between would leave an older snapshot, or none: a producer could not continue, or its repeated
+batches would be stored twice. So retention asks here first. Called on the log owner's thread; the caller runs each
+yielded function in any thread.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ logger = logging.getLogger(__name__)
 
 
 def keep_producers(log: LogState, offset: int, pause: Pause) -> Generator[Callable[[], None], None, int]:
-    """Have a snapshot on disk that speaks up to `offset` at least; up to which offset segments may go then.
+    """Write a snapshot that covers at least `offset`; returns the offset up to which segments may be deleted then.
 
-    Less than `offset` where one is being written, or has to wait for a sync: the next attempt finds it. On a full disk,
-    which takes no snapshot, segments go all the same: they are what makes room.
+    Less than `offset` if a snapshot is being written, or waits for a sync: the next attempt finds it. On a full disk,
+    where no snapshot can be written, segments are deleted nevertheless, because that makes room.
 
-    Raises OSError: the disk failed, and so has the log; or the process lacks descriptors or memory: another time.
+    Raises OSError: the disk failed, and so has the log; or the process lacks descriptors or memory, and may try later.
     """
     snapshots = log.producer_snapshots
     if not len(log.producers) or snapshots.synced_offset >= offset:
@@ -37,7 +37,7 @@ def keep_producers(log: LogState, offset: int, pause: Pause) -> Generator[Callab
         return min(offset, snapshots.synced_offset)
     limit = log.synced_offset
     if not any(offset <= at <= limit for at in snapshots.waiting_offsets) and log.is_shown_synced:
-        # None was taken, or it could not be written. What it would speak of must be on disk, too.
+        # None was taken, or it could not be written. The log that it covers must be on disk, too.
         limit = log.log_end_offset
         snapshots.take(limit, log.producers)
     write = snapshots.begin(limit, pause)

@@ -1,4 +1,4 @@
-"""What opening a log found: for the start-up summary, the metrics, and one log line per oddity."""
+"""The findings of opening a log: for the start-up summary, the metrics, and one log line for each."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class RecoveryReport:
 
     Attributes:
         was_clean: the clean-shutdown marker was there, so nothing was scanned.
-        scanned_bytes, scanned_segments: what was looked at after an unclean stop.
-        rebuilt_indexes: segments whose indexes were missing or damaged and made anew.
+        scanned_bytes, scanned_segments: what was checked after an unclean stop.
+        rebuilt_indexes: segments whose indexes were missing or damaged and were rebuilt.
         truncated_bytes: of torn tails.
         kept_aside: names of `.corrupt-<ms>` files.
-        has_unsynced_names: names of files may not be durable yet; the log's first sync sees to them.
-        lost_below_high_watermark: records are gone that were promised.
-        gap: offset where the log ended before what it had reached, and where it goes on: in a new leader epoch.
+        has_unsynced_names: names of files may not be durable yet; the log's first sync covers them.
+        lost_below_high_watermark: acknowledged records are lost.
+        gap: the offset where the log ended early, and the one where it continues, in a new leader epoch.
     """
 
     was_clean: bool = True

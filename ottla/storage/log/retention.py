@@ -1,9 +1,9 @@
-"""What may go from the start of a log: whole segments, by time, by size, and those below the log start offset.
+"""What retention may delete: whole segments at the start of a log, by time, by size, and below the log start offset.
 
-Kafka's rules (UnifiedLog.deleteOldSegments): segments go in order, oldest first, up to the first that must stay;
-none that holds records at or above the high watermark; the active one too when it is too old or too much, after a
-roll. A segment's age is that of its newest record, the file's where there are no timestamps. Deleted segments are
-renamed to `.deleted` at once and unlinked `file.delete.delay.ms` later, so that reads under way end in peace. Called
+Kafka's rules (UnifiedLog.deleteOldSegments): segments are deleted in order, oldest first, up to the first that must
+stay; none with records at or above the high watermark; the active one too, after a roll, when it is too old or the log
+too large. A segment's age is that of its newest record, or of the file if there are no timestamps. Deleted segments are
+renamed to `.deleted` at once and unlinked `file.delete.delay.ms` later, so that running reads can finish. Called
 by the log.
 """
 
@@ -33,7 +33,7 @@ class DueUnlink(NamedTuple):
 
 
 def rename_deleted(files: Files, directory: Path, segment: Segment) -> list[Path]:
-    """Rename a segment's files, and the producer snapshot at its base, to `.deleted`; what is to be unlinked later.
+    """Rename a segment's files, and the producer snapshot at its base, to `.deleted`; returns what to unlink later.
 
     Raises:
         OSError: the `.log` could not be renamed, and nothing was.
@@ -50,14 +50,14 @@ def rename_deleted(files: Files, directory: Path, segment: Segment) -> list[Path
         try:
             renamed.append(rename_away(files, path))
         except OSError as error:
-            # Without its `.log` it says nothing, and a start would remove it.
+            # Without its `.log` it is useless, and a start would remove it.
             logger.warning("%s is left as it is until it is unlinked: %s", path, error)
             renamed.append(path)
     return renamed
 
 
 def rename_away(files: Files, path: Path) -> Path:
-    """Rename a file to `.deleted`; its new path. Raises OSError."""
+    """Rename a file to `.deleted`; returns its new path. Raises OSError."""
     target = path.with_name(path.name + layout.DELETED_SUFFIX)
     number = 1
     while files.exists(target):
@@ -69,7 +69,7 @@ def rename_away(files: Files, path: Path) -> Path:
 
 
 def unlink_files(files: Files, paths: Iterable[Path]) -> int:
-    """Unlink those that are still there; how many. In any thread. Raises OSError after it has tried all of them."""
+    """Unlink those that still exist; returns their number. In any thread. Raises OSError after trying all of them."""
     count = 0
     failure: OSError | None = None
     for path in paths:
@@ -95,9 +95,10 @@ def deletable(
     now_ms: int,
     stamped_ms: Callable[[int], int] = int,
 ) -> int:
-    """How many segments, from the oldest on, may be deleted now; all of them means that the log must roll first.
+    """The number of segments, from the oldest on, that may be deleted now; all of them means that the log must roll
+    first.
 
-    `stamped_ms`: when a record was made, by its stamp (clock_trust.py).
+    `stamped_ms`: the time of a record by its timestamp (clock_trust.py).
     """
     candidates = _below_high_watermark(segments, high_watermark, log_end_offset)
     count = _below_log_start(segments, log_start_offset)
@@ -111,7 +112,7 @@ def deletable(
 
 
 def _below_high_watermark(segments: Sequence[Segment], high_watermark: int, log_end_offset: int) -> int:
-    """How many hold nothing at or above the high watermark; an empty active segment always stays."""
+    """The number of segments below the high watermark; an empty active segment always stays."""
     count = 0
     for slot, segment in enumerate(segments):
         is_active = slot + 1 == len(segments)
@@ -147,7 +148,7 @@ def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int, stampe
 def _proven_timestamp_ms(segment: Segment) -> int:
     """`retention_timestamp_ms` by a batch: a flipped bit in the time index must not make a segment old. Raises OSError.
 
-    Where the batch that the index names has another timestamp both indexes are made anew.
+    If the batch that the index names has another timestamp, both indexes are rebuilt.
     """
     newest_ms, offset = segment.largest_timestamp()
     if newest_ms < 0:

@@ -1,7 +1,7 @@
-"""Batches that cannot be stored as they came: what the topic's configuration asks beyond a look at the header.
+"""Batches that cannot be stored unchanged, because the topic's configuration needs more than the header.
 
-`message.timestamp.type=LogAppendTime` patches two header fields and the checksum in place. A compacted topic must
-see the keys, `ottla.validate.records` all records, another `compression.type` packs them again: these decode, bounded
+`message.timestamp.type=LogAppendTime` patches two header fields and the checksum in place. A compacted topic needs
+the keys, `ottla.validate.records` all records, another `compression.type` compresses them again: these decode, bounded
 by `ottla.batch.max.decompressed.bytes`. Pure; called by the log's append for topics whose rules are not plain.
 """
 
@@ -29,14 +29,14 @@ _CRC_POSITION: Final = 17
 _MAX_TIMESTAMP_POSITION: Final = 35
 MAX_TIMESTAMP_MS: Final = (1 << 63) - 1
 MAX_RECORD_ERRORS: Final = 1000
-"""Of one batch in one answer; the refusal says how many more there are."""
+"""The most record errors of one batch in a response; the message has the number of the others."""
 
 
 def rewrite(records: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int) -> tuple[memoryview, BatchHeader]:
     """The bytes to store and their header. `records` is patched in place where that is enough.
 
     Raises:
-        Refused: records that do not decode, lack their key, or bear a stamp out of range; nothing was changed then.
+        Refused: records that do not decode, lack a key, or have a timestamp out of range; nothing was changed then.
     """
     repacks = rules.target is not None and rules.target != header.codec
     if rules.is_compacted or rules.validates_records or repacks:
@@ -78,7 +78,7 @@ def _check_records(decoded: Sequence[Record], rules: BatchRules, now_ms: int) ->
     oldest_ms = min((record.timestamp for record in decoded), default=0)
     newest_ms = max((record.timestamp for record in decoded), default=0)
     if oldest_ms < -MAX_TIMESTAMP_MS - 1 or newest_ms > MAX_TIMESTAMP_MS or newest_ms - oldest_ms > MAX_TIMESTAMP_MS:
-        # Deltas can say so; the batch that the records would be packed into cannot.
+        # Deltas can express it; the new batch for the records cannot.
         raise Refused(ErrorCode.INVALID_TIMESTAMP, f"the records' timestamps reach from {oldest_ms} to {newest_ms}")
     if errors:
         code = ErrorCode.INVALID_TIMESTAMP if stamps else ErrorCode.INVALID_RECORD
@@ -87,7 +87,7 @@ def _check_records(decoded: Sequence[Record], rules: BatchRules, now_ms: int) ->
 
 
 def _correct_max_timestamp(records: memoryview, header: BatchHeader, newest_ms: int) -> None:
-    """Set right what a careless client wrote, as Kafka does: look-ups by time rest on it."""
+    """Correct the largest timestamp of a careless client, as Kafka does: look-ups by time depend on it."""
     if newest_ms != header.max_timestamp:
         struct.pack_into(">q", records, _MAX_TIMESTAMP_POSITION, newest_ms)
         struct.pack_into(">I", records, _CRC_POSITION, compute_crc(records))

@@ -1,8 +1,8 @@
-"""Where segments begin, and when they were last written: how ListOffsets 0 looks for offsets by time.
+"""Offsets by time for ListOffsets 0: the base offsets of segments, by the time of their last write.
 
-Clients before Kafka 0.10.1 had no time index to ask. Each segment offers its base offset, stamped with the time its
-file was last written, and the log's end offers itself, stamped with now; the answer are those not later than the time
-that was asked for, newest first. Kafka's UnifiedLog.legacyFetchOffsetsBefore.
+Before Kafka 0.10.1 there was no time index. The candidates are each segment's base offset, with the time of the last
+write to its file, and the log end, with the current time. The response has those not later than the requested time,
+newest first. Kafka's UnifiedLog.legacyFetchOffsetsBefore.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 `Log.begin_sync` takes a ticket on the owner's thread, `SyncTicket.run` blocks in any thread while appends go on,
 `Log.end_sync` publishes on the owner's thread. A ticket covers every byte below its end: the `.log` files with unsynced
 bytes (several after a roll), what a roll finished (both indexes), a new leader epoch, the directory if names were added
-or taken back, and what a new partition consists of besides (`founding`). The active segment's indexes are not covered:
-recovery makes them anew. A failed sync is never tried again: the kernel may have marked the lost pages clean
-(docs/decisions/a-failed-sync-is-final.md). One that did not begin, for want of a descriptor, is no failed one:
-`Log.postpone_sync` takes the ticket back, and the next one covers it.
+or removed, and the other files of a new partition (`founding`). The active segment's indexes are not covered: recovery
+rebuilds them. A failed sync is never tried again: the kernel may have marked the lost pages clean
+(docs/decisions/a-failed-sync-is-final.md). A sync that could not begin, for want of a descriptor, does not count as
+failed: `Log.postpone_sync` withdraws the ticket, and the next one covers it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SyncTicket:
     """A sync to be run once.
 
     Attributes:
-        end: the place up to which everything is on disk after `Log.end_sync`.
+        end: everything up to this place is on disk after `Log.end_sync`.
     """
 
     __slots__ = ("_steps", "directory_changes", "dirty", "end", "finished", "is_abandoned")
@@ -48,25 +48,25 @@ class SyncTicket:
         self.finished = finished
         self.directory_changes = directory_changes
         self.is_abandoned = False
-        """The log is gone (its topic was deleted): what is left to do does not matter, nor whether it works."""
+        """Cancel: the topic was deleted, so neither the remaining work nor its result matters."""
         self._steps = steps
 
     @property
     def end_offset(self) -> int:
-        """Everything below it is covered."""
+        """The offset below which everything is covered."""
         return self.end.offset
 
     def segments(self) -> set[Segment]:
-        """Those whose files it has in hand."""
+        """The segments whose files it uses."""
         return {*(segment for segment, _, _ in self.dirty), *self.finished}
 
     def run(self) -> None:
         """Block until everything that the ticket covers is on disk. May run in any thread, beside appends.
 
         Raises:
-            NotOpened: something could not be opened and was not synced; the caller hands the ticket to
+            NotOpened: a file could not be opened and was not synced; the caller passes the ticket to
                 `Log.postpone_sync`.
-            OSError: the sync failed; the caller hands it to `Log.fail`.
+            OSError: the sync failed; the caller passes it to `Log.fail`.
         """
         for step in self._steps:
             try:
@@ -78,7 +78,7 @@ class SyncTicket:
 
 
 class UnsyncedState:
-    """What of one log is not on disk yet, besides the bytes that its segments count themselves. Owned by the log."""
+    """What is not on disk yet of one log, besides the bytes that its segments count themselves. Owned by the log."""
 
     __slots__ = (
         "_directory",
@@ -103,16 +103,16 @@ class UnsyncedState:
         self._names_error: OSError | None = None
         self._unfinished: list[Segment] = []
         self.founding: Callable[[], None] | None = None
-        """Brings to the disk that the partition is there at all; part of the first ticket."""
+        """Syncs the existence of the partition itself; part of the first ticket."""
         self.ticket: SyncTicket | None = None
 
     def name_changed(self) -> None:
-        """A file was made in the log's directory, or unlinked by a failed append."""
+        """Note that a file was created in the log's directory, or unlinked by a failed append."""
         self._directory_changes += 1
 
     def sync_names(self) -> None:
-        """Bring the names in the log's directory to the disk; any thread may. Raises OSError, and from then on: who
-        tried again, in another thread, would not be told of what the first sync lost.
+        """Sync the names in the log's directory; any thread may call. Raises OSError, and again in every later call: a
+        second sync, in another thread, would not report what the first one lost.
         """
         if self._names_error is not None:
             raise OSError(self._names_error.errno, self._names_error.strerror, str(self._directory))
@@ -124,8 +124,8 @@ class UnsyncedState:
             raise
 
     def sync_first_name(self) -> None:
-        """To be called before another segment is made. Without the name of the first a start would take the second for
-        the beginning of the log, as if retention had deleted what was lost. Raises OSError.
+        """Sync the first segment's name, before another segment is created. Without it a start would consider the
+        second segment the beginning of the log, as if retention had deleted the first. Raises OSError.
         """
         if self._is_first_name_unsynced:
             if not self._directory_synced:
@@ -133,16 +133,17 @@ class UnsyncedState:
             self._is_first_name_unsynced = False
 
     def rolled(self, segment: Segment) -> None:
-        """A segment takes no more records; the recovery point stays before it until its indexes are on disk, too."""
+        """Note that a segment is complete; the recovery point stays before it until its indexes are on disk, too."""
         self._unfinished.append(segment)
 
     def segment_gone(self, segment: Segment) -> None:
-        """A segment was deleted: nothing of it matters any more."""
+        """Forget a deleted segment."""
         if segment in self._unfinished:
             self._unfinished.remove(segment)
 
     def begin(self, segments: SegmentList, end: End, seal: Callable[[Segment], None]) -> SyncTicket | None:
-        """A ticket for all that is not on disk, None when there is nothing. `seal` tries again to complete the indexes.
+        """A ticket for everything that is not on disk, None when there is nothing. `seal` retries to complete the
+        indexes.
 
         Raises:
             RuntimeError: the last ticket was neither ended nor failed; two could end in the wrong order.
@@ -175,7 +176,7 @@ class UnsyncedState:
         return self.ticket
 
     def end(self, ticket: SyncTicket) -> int:
-        """Take note of a ticket that ran; the recovery point that follows from it."""
+        """Record a ticket that ran; returns the new recovery point."""
         self.ticket = None
         self.founding = None  # it was in this ticket if not in one before
         for segment, size_bytes, cuts in ticket.dirty:
@@ -189,12 +190,12 @@ class UnsyncedState:
         return min([ticket.end.offset, *holding])
 
     def postpone(self, ticket: SyncTicket) -> None:
-        """Take back a ticket that met NotOpened. What of it was synced is synced once more with the next one."""
+        """Withdraw a ticket that met NotOpened. The next ticket syncs all of it again."""
         self.ticket = None
 
     def _write_epochs(self) -> None:
-        """The records are on disk already, and a start finds their epoch in them: a full disk may keep the file as it
-        is, and the recovery point before them, until the next ticket.
+        """Write the leader epochs. The records are on disk already, and a start finds their epoch in them: on a full
+        disk the file stays unchanged, and the recovery point before them, until the next ticket.
         """
         try:
             self._epochs.write()
@@ -204,7 +205,7 @@ class UnsyncedState:
             logger.warning("%s: the leader epochs are written later: %s", self._directory, error)
 
     def abandon(self) -> None:
-        """The log is closed: a sync that runs may find its files gone."""
+        """Note that the log is closed: a running sync may find its files missing."""
         if self.ticket is not None:
             self.ticket.is_abandoned = True
             self.ticket = None
