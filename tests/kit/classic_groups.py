@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any
 
+from ottla.broker.coordination.effects import CoordinatorRecord, Effects, Now
 from ottla.broker.groups.classic import ClassicGroup
-from ottla.broker.groups.effects import Caller, Effects, GroupRecord, Now
+from ottla.broker.groups.group import Caller
 from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.api.heartbeat import HeartbeatRequest
 from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse
@@ -35,7 +36,7 @@ class ClassicTable:
         ids = count(1)
         self.group = ClassicGroup("g", self.settings, new_id=lambda: f"id{next(ids)}")
         self.now_ms = 1_000.0
-        self.records: list[GroupRecord] = []
+        self.records: list[CoordinatorRecord] = []
         self.answers: dict[int, Any] = {}
         self._next_waiter = count(1)
 

@@ -8,8 +8,9 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
+from ottla.broker.coordination.effects import CoordinatorRecord, Effects, Now
 from ottla.broker.groups.consumer import ConsumerGroup
-from ottla.broker.groups.effects import Caller, Effects, GroupRecord, Now
+from ottla.broker.groups.group import Caller
 from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -79,7 +80,7 @@ def join_request(member_id: str, topics: Iterable[str] | None = None, **fields: 
     )
 
 
-def through_the_wire(record: GroupRecord) -> GroupRecord:
+def through_the_wire(record: CoordinatorRecord) -> CoordinatorRecord:
     """A record as it comes back from the log."""
     key, value = record
     return decode_group_record(encode_group_key(key), None if value is None else encode_group_value(value))
@@ -92,7 +93,7 @@ class GroupUnderTest:
     topics: FakeTopics
     settings: GroupSettings = field(default_factory=GroupSettings)
     monotonic_ms: float = 0
-    records: list[GroupRecord] = field(default_factory=list)
+    records: list[CoordinatorRecord] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.group = self.new_group()

@@ -16,7 +16,7 @@ from unittest.mock import patch
 PLACES = (
     "uuid.uuid4",
     "ottla.broker.groups.classic_rebalance.uuid4",
-    "ottla.broker.groups.home.uuid4",
+    "ottla.broker.groups.coordinator.uuid4",
     "ottla.broker.metadata.found_topics.uuid4",
 )
 

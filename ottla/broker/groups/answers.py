@@ -6,9 +6,10 @@ on is durable in all of them. Codes are those of Kafka's `GroupCoordinatorServic
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from ottla.broker.catalog.descriptions import GROUP_OPERATIONS, NOT_ASKED
+from ottla.broker.coordination.writes import JointAnswer
 from ottla.broker.groups.classic import ClassicGroup
 from ottla.broker.groups.consumer import ConsumerGroup
 from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
@@ -18,58 +19,30 @@ from ottla.protocol.api.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.home import GroupHome
-    from ottla.broker.groups.shard import Shard
+    from ottla.broker.coordination.shard_map import ShardMap
+    from ottla.broker.groups.shard import GroupShard
     from ottla.broker.peer import RequestContext
     from ottla.broker.runtime.pending import Pending
-
-R = TypeVar("R")
 
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 DEAD = "Dead"
 
 
-class Parts(Generic[R]):
-    """Completes an answer when everything that it rests on is durable; `all_expected()` after the last `settled`."""
-
-    def __init__(self, pending: Pending[R], response: R) -> None:
-        self._pending = pending
-        self._response = response
-        self._missing = 1
-
-    def rest_on(self, shard: Shard, group_id: str | None) -> None:
-        """Wait for what was written of a group, or of all groups of the shard."""
-        self._missing += 1
-        shard.when_durable(group_id, self.settled)
-
-    def settled(self, error: KafkaError | None) -> None:
-        """One part is durable; an error of a part fails the answer."""
-        if error is not None:
-            self._pending.fail(error)
-        self._missing -= 1
-        if self._missing == 0:
-            self._pending.complete(self._response)
-
-    def all_expected(self) -> None:
-        """Every part is waited for."""
-        self.settled(None)
-
-
-def list_groups(home: GroupHome, request: ListGroupsRequest, pending: Pending[ListGroupsResponse]) -> None:
+def list_groups(shards: ShardMap[GroupShard], request: ListGroupsRequest, pending: Pending[ListGroupsResponse]) -> None:
     """The groups of all shards; COORDINATOR_LOAD_IN_PROGRESS while one loads.
 
     Filters do not mind case, and those of states no blanks around them, as in Kafka.
     """
     try:
-        shards = home.shards()
+        ready = shards.all_ready()
     except KafkaError as refusal:
         pending.fail(refusal)
         return
     states = {state.lower().strip() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     response = ListGroupsResponse(groups=[])
-    parts = Parts(pending, response)
-    for shard in shards:
+    answer = JointAnswer(pending, response)
+    for shard in ready:
         for group in shard.groups.values():
             state = group.state
             if (states and state.lower() not in states) or (types and group.type.value not in types):
@@ -82,30 +55,33 @@ def list_groups(home: GroupHome, request: ListGroupsRequest, pending: Pending[Li
                     group_type=group.type.value,
                 )
             )
-        parts.rest_on(shard, None)
-    parts.all_expected()
+        answer.rest_on(shard, None)
+    answer.seal()
 
 
 def describe_groups(
-    home: GroupHome, request: DescribeGroupsRequest, context: RequestContext, pending: Pending[DescribeGroupsResponse]
+    shards: ShardMap[GroupShard],
+    request: DescribeGroupsRequest,
+    context: RequestContext,
+    pending: Pending[DescribeGroupsResponse],
 ) -> None:
     """Groups of the classic protocol; any other is as if it did not exist."""
     response = DescribeGroupsResponse(groups=[])
-    parts = Parts(pending, response)
+    answer = JointAnswer(pending, response)
     for group_id in request.groups:
         try:
-            shard = home.ready_shard(group_id)
+            shard = shards.ready(group_id)
             described = _describe(shard, group_id)
-            parts.rest_on(shard, group_id)
+            answer.rest_on(shard, group_id)
         except KafkaError as refusal:
             described = _undescribed(group_id, refusal, context.api_version)
         if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
             described.authorized_operations = GROUP_OPERATIONS
         response.groups.append(described)
-    parts.all_expected()
+    answer.seal()
 
 
-def _describe(shard: Shard, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
+def _describe(shard: GroupShard, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
     group = shard.groups.get(group_id)
     if isinstance(group, ClassicGroup):
         return group.describe()
@@ -116,10 +92,10 @@ def _describe(shard: Shard, group_id: str) -> DescribeGroupsResponse.DescribedGr
 def _undescribed(group_id: str, refusal: KafkaError, version: int) -> DescribeGroupsResponse.DescribedGroup:
     """Before version 6 a group that does not exist is Dead, and no error."""
     is_missing = refusal.code is ErrorCode.GROUP_ID_NOT_FOUND
-    is_told = version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
+    is_reported = version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
     return DescribeGroupsResponse.DescribedGroup(
-        error_code=refusal.code if is_told or not is_missing else ErrorCode.NONE,
-        error_message=refusal.message if is_told and is_missing else None,
+        error_code=refusal.code if is_reported or not is_missing else ErrorCode.NONE,
+        error_message=refusal.message if is_reported and is_missing else None,
         group_id=group_id,
         group_state=DEAD if is_missing else "",
         protocol_type="",
@@ -129,23 +105,23 @@ def _undescribed(group_id: str, refusal: KafkaError, version: int) -> DescribeGr
 
 
 def describe_consumer_groups(
-    home: GroupHome, request: ConsumerGroupDescribeRequest, pending: Pending[ConsumerGroupDescribeResponse]
+    shards: ShardMap[GroupShard], request: ConsumerGroupDescribeRequest, pending: Pending[ConsumerGroupDescribeResponse]
 ) -> None:
     """Groups of the consumer protocol; any other is GROUP_ID_NOT_FOUND."""
     response = ConsumerGroupDescribeResponse(groups=[])
-    parts = Parts(pending, response)
+    answer = JointAnswer(pending, response)
     for group_id in request.group_ids:
         try:
             if not group_id:
                 raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-            shard = home.ready_shard(group_id)
+            shard = shards.ready(group_id)
             group = shard.groups.get(group_id)
             if not isinstance(group, ConsumerGroup):
                 reason = "not found" if group is None else "is not a consumer group"
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
             described = group.describe()
             described.authorized_operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-            parts.rest_on(shard, group_id)
+            answer.rest_on(shard, group_id)
         except KafkaError as refusal:
             described = ConsumerGroupDescribeResponse.DescribedGroup(
                 error_code=refusal.code,
@@ -158,20 +134,22 @@ def describe_consumer_groups(
                 members=[],
             )
         response.groups.append(described)
-    parts.all_expected()
+    answer.seal()
 
 
-def delete_groups(home: GroupHome, request: DeleteGroupsRequest, pending: Pending[DeleteGroupsResponse]) -> None:
+def delete_groups(
+    shards: ShardMap[GroupShard], request: DeleteGroupsRequest, pending: Pending[DeleteGroupsResponse]
+) -> None:
     """Remove groups, each for itself; the answer says that they stay removed."""
     response = DeleteGroupsResponse(results=[])
-    parts = Parts(pending, response)
+    answer = JointAnswer(pending, response)
     for group_id in dict.fromkeys(request.groups_names):
         result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id)
         response.results.append(result)
         try:
-            shard = home.ready_shard(group_id)
+            shard = shards.ready(group_id)
             shard.delete_group(group_id)
-            parts.rest_on(shard, group_id)
+            answer.rest_on(shard, group_id)
         except KafkaError as refusal:
             result.error_code = refusal.code
-    parts.all_expected()
+    answer.seal()

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.coordination.effects import Effects, Now, Waiter
 from ottla.broker.groups.classic_answers import NO_MEMBER_ID, Leaver, LeaveResult, leavers, left
 from ottla.broker.groups.classic_member import ClassicMember, ProtocolMetadata, Wait
 from ottla.broker.groups.classic_rebalance import Awaited, RebalancingGroup, Step, random_id
 from ottla.broker.groups.classic_stored import LOG, NEVER_IDLE_MS, ClassicState
-from ottla.broker.groups.effects import Caller, Effects, Now, Waiter
+from ottla.broker.groups.group import Caller
 from ottla.protocol.api.heartbeat import HeartbeatResponse
 from ottla.protocol.api.join_group import join_refused
 from ottla.protocol.api.leave_group import LeaveGroupResponse

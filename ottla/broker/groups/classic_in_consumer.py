@@ -32,8 +32,9 @@ from ottla.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from ottla.protocol.stored.group import ConsumerGroupMemberMetadataValue
 
 if TYPE_CHECKING:
+    from ottla.broker.coordination.effects import Effects, Now, Waiter
     from ottla.broker.groups.consumer import ConsumerGroup
-    from ottla.broker.groups.effects import Caller, Effects, Now, Waiter
+    from ottla.broker.groups.group import Caller
     from ottla.broker.groups.partitions import Partitions
     from ottla.broker.groups.topics import TopicView
     from ottla.protocol.api.leave_group import LeaveGroupRequest

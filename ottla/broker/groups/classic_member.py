@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ottla.broker.groups.effects import Waiter
+from ottla.broker.coordination.effects import Waiter
 
 NO_BYTES = b""
 

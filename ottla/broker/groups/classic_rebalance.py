@@ -23,11 +23,11 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
+from ottla.broker.coordination.deadlines import Deadlines
+from ottla.broker.coordination.effects import Effects, Now
 from ottla.broker.groups.classic_answers import NO_MEMBER_ID
 from ottla.broker.groups.classic_member import NO_BYTES, ClassicMember, Wait
 from ottla.broker.groups.classic_stored import LOG, ClassicState, StoredClassicGroup
-from ottla.broker.groups.deadlines import Deadlines
-from ottla.broker.groups.effects import Effects, Now
 from ottla.broker.groups.settings import NEVER_EVICT
 from ottla.protocol.api.join_group import JoinGroupResponse, join_refused
 from ottla.protocol.api.sync_group import SyncGroupResponse, sync_refused

@@ -24,7 +24,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.group import GroupMetadataKey, GroupMetadataValue, encode_group_value
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.effects import Effects, GroupRecord, Now
+    from ottla.broker.coordination.effects import CoordinatorRecord, Effects, Now
     from ottla.broker.groups.settings import GroupSettings
     from ottla.protocol.message import Struct
 
@@ -228,7 +228,7 @@ class StoredClassicGroup(Group):
             return self.roster.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self._subscribed_topics
 
-    def tombstones(self) -> list[GroupRecord]:
+    def tombstones(self) -> list[CoordinatorRecord]:
         """The one record that removes the group."""
         return [(GroupMetadataKey(group=self.group_id), None)]
 

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.coordination.effects import CoordinatorRecord, Effects, Now, Waiter
 from ottla.broker.groups import classic_in_consumer, consumer_heartbeats
 from ottla.broker.groups.consumer_checks import check_offset_epoch
 from ottla.broker.groups.consumer_description import describe_group
@@ -30,8 +31,7 @@ from ottla.broker.groups.consumer_member import (
 from ottla.broker.groups.consumer_records import group_tombstones, member_record
 from ottla.broker.groups.consumer_state import ConsumerState
 from ottla.broker.groups.consumer_step import ConsumerStep, TopicWatch
-from ottla.broker.groups.effects import Caller, Effects, GroupRecord, Now, Waiter
-from ottla.broker.groups.group import Group, GroupType
+from ottla.broker.groups.group import Caller, Group, GroupType
 from ottla.broker.groups.heartbeat_validation import check_heartbeat
 from ottla.broker.groups.member_timers import Limit, MemberTimers
 from ottla.broker.groups.target_assignment import preferred_assignor
@@ -221,7 +221,7 @@ class ConsumerGroup(Group):
         """By name, or by a regular expression as it was last matched."""
         return self.durable.subscriptions.includes(topic)
 
-    def tombstones(self) -> list[GroupRecord]:
+    def tombstones(self) -> list[CoordinatorRecord]:
         """All records of the group, removed."""
         return group_tombstones(self.durable)
 

@@ -27,8 +27,9 @@ from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRe
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from ottla.broker.coordination.effects import Effects, Now, Waiter
     from ottla.broker.groups.consumer import ConsumerGroup
-    from ottla.broker.groups.effects import Caller, Effects, Now, Waiter
+    from ottla.broker.groups.group import Caller
 
 
 def answer(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ottla.broker.coordination.effects import CoordinatorRecord
 from ottla.broker.groups.consumer_member import ConsumerMember
 from ottla.broker.groups.consumer_state import ConsumerState
-from ottla.broker.groups.effects import GroupRecord
 from ottla.broker.groups.partitions import Partitions, in_order
 from ottla.broker.groups.subscriptions import ResolvedExpression
 from ottla.protocol.stored.group import (
@@ -22,23 +22,23 @@ from ottla.protocol.stored.group import (
 )
 
 
-def member_record(group_id: str, member: ConsumerMember) -> GroupRecord:
+def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
     """What a member is and subscribes to."""
     return _member_key(group_id, member.member_id), member.metadata_value()
 
 
-def current_assignment_record(group_id: str, member: ConsumerMember) -> GroupRecord:
+def current_assignment_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
     """What a member owns."""
     return _current_key(group_id, member.member_id), member.current_assignment_value()
 
 
-def epoch_record(group_id: str, group_epoch: int, metadata_hash: int) -> GroupRecord:
+def epoch_record(group_id: str, group_epoch: int, metadata_hash: int) -> CoordinatorRecord:
     """The epoch of the group, and its topics' hash."""
     value = ConsumerGroupMetadataValue(epoch=group_epoch, metadata_hash=metadata_hash)
     return ConsumerGroupMetadataKey(group_id=group_id), value
 
 
-def target_record(group_id: str, member_id: str, partitions: Partitions) -> GroupRecord:
+def target_record(group_id: str, member_id: str, partitions: Partitions) -> CoordinatorRecord:
     """What a member is to own."""
     return _target_key(group_id, member_id), ConsumerGroupTargetAssignmentMemberValue(
         topic_partitions=[
@@ -48,30 +48,30 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Grou
     )
 
 
-def assignment_epoch_record(group_id: str, assignment_epoch: int) -> GroupRecord:
+def assignment_epoch_record(group_id: str, assignment_epoch: int) -> CoordinatorRecord:
     """The epoch that the target is of."""
     value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=assignment_epoch)
     return ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value
 
 
-def expression_record(group_id: str, expression: str, resolved: ResolvedExpression) -> GroupRecord:
+def expression_record(group_id: str, expression: str, resolved: ResolvedExpression) -> CoordinatorRecord:
     """The topics that an expression matches."""
     return _expression_key(group_id, expression), ConsumerGroupRegularExpressionValue(
         topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
     )
 
 
-def expression_tombstone(group_id: str, expression: str) -> GroupRecord:
+def expression_tombstone(group_id: str, expression: str) -> CoordinatorRecord:
     """Nobody subscribes to the expression any more."""
     return _expression_key(group_id, expression), None
 
 
-def partition_metadata_tombstone(group_id: str) -> GroupRecord:
+def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
     """Takes away what Kafka before 4.1 wrote about topics."""
     return ConsumerGroupPartitionMetadataKey(group_id=group_id), None
 
 
-def member_tombstones(group_id: str, member_id: str) -> list[GroupRecord]:
+def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
     """A member goes; in the order in which Kafka's replay insists."""
     return [
         (_current_key(group_id, member_id), None),
@@ -80,7 +80,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[GroupRecord]:
     ]
 
 
-def group_tombstones(state: ConsumerState) -> list[GroupRecord]:
+def group_tombstones(state: ConsumerState) -> list[CoordinatorRecord]:
     """The whole group goes; in the order in which Kafka's replay insists."""
     group_id = state.group_id
     members = list(state.members)

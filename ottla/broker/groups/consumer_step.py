@@ -18,6 +18,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ottla.broker.coordination.effects import CoordinatorRecord, Effects, Now
 from ottla.broker.groups.consumer_member import JOINING_EPOCH, ConsumerMember
 from ottla.broker.groups.consumer_records import (
     assignment_epoch_record,
@@ -30,7 +31,6 @@ from ottla.broker.groups.consumer_records import (
     partition_metadata_tombstone,
     target_record,
 )
-from ottla.broker.groups.effects import Effects, GroupRecord, Now
 from ottla.broker.groups.metadata_hash import hash_of_topic, hash_of_topics
 from ottla.broker.groups.partitions import NO_PARTITIONS, count
 from ottla.broker.groups.reconciliation import next_step
@@ -85,7 +85,7 @@ class ConsumerStep:
         self._watch = watch
         self._now = now
 
-    def write(self, record: GroupRecord) -> None:
+    def write(self, record: CoordinatorRecord) -> None:
         """Ask for a record, and replay it."""
         self.effects.records.append(record)
         self._state.replay(*record)

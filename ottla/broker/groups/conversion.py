@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ottla.broker.coordination.effects import Effects, Now
 from ottla.broker.groups.classic import ClassicGroup
 from ottla.broker.groups.classic_in_consumer import ClassicMetadata, assignment_bytes, partitions_by_id
 from ottla.broker.groups.classic_member import ClassicMember, ProtocolMetadata
@@ -28,7 +29,6 @@ from ottla.broker.groups.consumer_records import (
     member_record,
     target_record,
 )
-from ottla.broker.groups.effects import Effects, Now
 from ottla.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     ConsumerProtocolAssignment,

@@ -1,11 +1,8 @@
-"""The group coordinator of this broker: what API handlers call, and what the node tells it.
+"""The group coordinator of this broker: what API handlers and the node call.
 
-    handler -> coordinator -> shard -> machine -> effects -> append -> reply
-
-`__consumer_offsets` is made on first need; each of its partitions is a shard (`shard.py`) that holds the groups whose
-id hashes to it. A request waits for nothing here but the making of the topic: a shard that is loading or cannot be used
-refuses at once, with Kafka's code. Every method that takes a request returns a `Pending`; a refusal of the whole
-request is a failed one, which the dispatcher turns into the API's own error response.
+Each partition of `__consumer_offsets` is a shard (`shard.py`) that holds the groups whose id hashes to it; the way to
+it is the runtime's (`coordination/runtime.py`). Every method that takes a request returns a `Pending`; a refusal of the
+whole request is a failed one, which the dispatcher turns into the API's own error response.
 
 All calls on the broker's one thread.
 """
@@ -16,19 +13,22 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
+from uuid import uuid4
 
+from ottla.broker.coordination.runtime import CoordinatorRuntime
 from ottla.broker.groups import answers
-from ottla.broker.groups.effects import Caller
 from ottla.broker.groups.fetched_offsets import fetch_offsets
+from ottla.broker.groups.group import Caller
 from ottla.broker.groups.heartbeat_validation import check_heartbeat
-from ottla.broker.groups.home import GroupHome
+from ottla.broker.groups.offsets_topic import groups_definition
+from ottla.broker.groups.settings import GroupServices, GroupSettings
+from ottla.broker.groups.topics import CatalogTopics
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.heartbeat import HeartbeatResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.settings import GroupSettings
-    from ottla.broker.groups.shard import Shard
+    from ottla.broker.groups.shard import GroupShard
     from ottla.broker.peer import Peer, RequestContext
     from ottla.broker.services import Services
     from ottla.protocol.api.consumer_group_describe import (
@@ -59,35 +59,31 @@ class GroupCoordinator:
     """All groups of one broker."""
 
     def __init__(self, services: Services, *, new_id: Callable[[], str] | None = None) -> None:
-        self.home = GroupHome(services, new_id=new_id)
+        config = services.config
+        self.settings = GroupSettings.of(config, services.catalog.settings.group_configs)
+        of_groups = GroupServices(
+            settings=self.settings,
+            topics=CatalogTopics(services.catalog),
+            counters=services.metrics.groups,
+            new_id=new_id or (lambda: str(uuid4())),
+        )
+        self._runtime = CoordinatorRuntime(services, groups_definition(config, of_groups))
+        self.shards = self._runtime.shards
+        """The groups themselves, by the partitions of `__consumer_offsets`."""
         self._groups_of: dict[Peer, set[str]] = {}
         """The groups whose members came by a connection."""
 
-    @property
-    def settings(self) -> GroupSettings:
-        """What the configuration says of groups."""
-        return self.home.settings
-
     def open(self) -> None:
-        """Load the groups: the first piece now, what is more in steps. After the catalog is open."""
-        self.home.open()
+        """As `CoordinatorRuntime.open`."""
+        self._runtime.open()
 
     def close(self) -> None:
-        """Do nothing more by itself. What is gathered is the turn's to append."""
-        self.home.close()
+        """As `CoordinatorRuntime.close`."""
+        self._runtime.close()
 
     def prepare(self, group_id: str, done: Callable[[KafkaError | None], None]) -> None:
-        """Make `__consumer_offsets` if it is not there; then None, or why the group has no coordinator now.
-
-        COORDINATOR_NOT_AVAILABLE, as clients expect of FindCoordinator; a shard that is loading is no hindrance.
-        """
-
-        def made(error: KafkaError | None) -> None:
-            if error is None and not self.home.is_available(group_id):
-                error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the partition of the group is offline")
-            done(error)
-
-        self.home.make(made)
+        """As `CoordinatorRuntime.prepare`: for FindCoordinator."""
+        self._runtime.prepare(group_id, done)
 
     # --- members -----------------------------------------------------------------------------------------------------
 
@@ -111,7 +107,7 @@ class GroupCoordinator:
         """A member of the classic protocol is alive. While the group loads it is simply believed, as in Kafka."""
         pending: Pending[HeartbeatResponse] = Pending()
         version = context.api_version
-        if self.home.is_loading(request.group_id):
+        if self.shards.is_loading(request.group_id):
             pending.complete(HeartbeatResponse())
             return pending
         return self._run_member(
@@ -122,7 +118,7 @@ class GroupCoordinator:
         """Members leave, or are removed by an administrator."""
         pending: Pending[LeaveGroupResponse] = Pending()
         version = context.api_version
-        return self._run(
+        return self._runtime.run(
             request.group_id, pending, lambda shard: shard.leave(request, version, _caller(context), pending)
         )
 
@@ -149,13 +145,15 @@ class GroupCoordinator:
     def commit_offsets(self, request: OffsetCommitRequest, context: RequestContext) -> Pending[OffsetCommitResponse]:
         """Keep offsets of partitions that exist; the answer says that they survive a crash."""
         pending: Pending[OffsetCommitResponse] = Pending()
-        return self._run(
+        return self._runtime.run(
             request.group_id, pending, lambda shard: shard.commit_offsets(request, context.api_version, pending)
         )
 
     def fetch_offsets(self, request: OffsetFetchRequest, context: RequestContext) -> Pending[OffsetFetchResponse]:
         """The committed offsets of one group, or of several (version 8 and later)."""
-        return self._when_made(lambda pending: fetch_offsets(self.home, request, context.api_version, pending))
+        return self._runtime.when_made(
+            lambda pending: fetch_offsets(self.shards, request, context.api_version, pending)
+        )
 
     def delete_offsets(self, request: OffsetDeleteRequest, context: RequestContext) -> Pending[OffsetDeleteResponse]:
         """Forget committed offsets of partitions that exist."""
@@ -163,109 +161,80 @@ class GroupCoordinator:
         if not request.group_id:
             pending.fail(KafkaError(ErrorCode.INVALID_GROUP_ID))
             return pending
-        return self._run(request.group_id, pending, lambda shard: shard.delete_offsets(request, pending))
+        return self._runtime.run(request.group_id, pending, lambda shard: shard.delete_offsets(request, pending))
 
     # --- administration ----------------------------------------------------------------------------------------------
 
     def list_groups(self, request: ListGroupsRequest, context: RequestContext) -> Pending[ListGroupsResponse]:
         """All groups, or those in some states and of some types. Makes no topic."""
         pending: Pending[ListGroupsResponse] = Pending()
-        answers.list_groups(self.home, request, pending)
+        answers.list_groups(self.shards, request, pending)
         return pending
 
     def describe_groups(
         self, request: DescribeGroupsRequest, context: RequestContext
     ) -> Pending[DescribeGroupsResponse]:
         """Groups of the classic protocol with their members."""
-        return self._when_made(lambda pending: answers.describe_groups(self.home, request, context, pending))
+        return self._runtime.when_made(lambda pending: answers.describe_groups(self.shards, request, context, pending))
 
     def describe_consumer_groups(
         self, request: ConsumerGroupDescribeRequest, context: RequestContext
     ) -> Pending[ConsumerGroupDescribeResponse]:
         """Groups of the consumer protocol with their members."""
-        return self._when_made(lambda pending: answers.describe_consumer_groups(self.home, request, pending))
+        return self._runtime.when_made(lambda pending: answers.describe_consumer_groups(self.shards, request, pending))
 
     def delete_groups(self, request: DeleteGroupsRequest, context: RequestContext) -> Pending[DeleteGroupsResponse]:
         """Remove groups without members, and their offsets."""
-        return self._when_made(lambda pending: answers.delete_groups(self.home, request, pending))
+        return self._runtime.when_made(lambda pending: answers.delete_groups(self.shards, request, pending))
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
     def on_disconnect(self, peer: Peer) -> None:
         """A connection by which members came has ended."""
         for group_id in sorted(self._groups_of.pop(peer, ())):
-            shard = self.home.shard(group_id)
+            shard = self.shards.get(group_id)
             if shard is not None:
                 shard.on_disconnect(group_id, peer)
 
     def on_topics_changed(self, deleted: Collection[str]) -> None:
         """The catalog's topics are other ones now; `deleted` are gone."""
-        self.home.on_topics_changed(deleted)
+        self._runtime.on_topics_changed(deleted)
 
     def expire_some(self) -> bool:
         """A step of the chore that removes old offsets and groups; whether it left some over."""
-        return self.home.expire_some()
+        return self._runtime.expire_some()
 
     # --- figures -----------------------------------------------------------------------------------------------------
 
     def count_by_state(self) -> Counter[tuple[str, str]]:
         """How many groups there are, by (type, state)."""
         return Counter(
-            (group.type.value, group.state) for shard in self.home.usable_shards() for group in shard.groups.values()
+            (group.type.value, group.state) for shard in self.shards.active() for group in shard.groups.values()
         )
 
     @property
     def offset_count(self) -> int:
         """How many offsets are committed."""
-        return sum(shard.offsets.count for shard in self.home.usable_shards())
+        return sum(shard.offsets.count for shard in self.shards.active())
 
     @property
     def loads_under_way(self) -> int:
         """How many partitions are being loaded."""
-        return self.home.loads_under_way
+        return self.shards.loads_under_way
 
     # --- below -------------------------------------------------------------------------------------------------------
 
-    def _run(self, group_id: str, pending: Pending[P], step: Callable[[Shard], None]) -> Pending[P]:
-        """Run `step` on the group's shard, once there is one."""
-
-        def run(error: KafkaError | None) -> None:
-            if pending.done:
-                return  # the client went away while the topic was made
-            try:
-                if error is not None:
-                    raise error
-                step(self.home.ready_shard(group_id))
-            except KafkaError as refusal:
-                pending.fail(refusal)
-
-        self.home.make(run)
-        return pending
-
-    def _when_made(self, answer: Callable[[Pending[P]], None]) -> Pending[P]:
-        """Answer about groups once the topic is there."""
-        pending: Pending[P] = Pending()
-
-        def run(error: KafkaError | None) -> None:
-            if error is not None:
-                pending.fail(error)
-            else:
-                answer(pending)
-
-        self.home.make(run)
-        return pending
-
     def _run_member(
-        self, group_id: str, pending: Pending[P], context: RequestContext, step: Callable[[Shard, Caller], None]
+        self, group_id: str, pending: Pending[P], context: RequestContext, step: Callable[[GroupShard, Caller], None]
     ) -> Pending[P]:
-        """As `_run`, for what a member sends: the end of its connection will matter to the group."""
+        """As `CoordinatorRuntime.run`, for what a member sends: the end of its connection will matter to the group."""
 
-        def run(shard: Shard) -> None:
+        def run(shard: GroupShard) -> None:
             step(shard, _caller(context))
             if group_id in shard.groups:
                 self._remember(context.connection, group_id)
 
-        return self._run(group_id, pending, run)
+        return self._runtime.run(group_id, pending, run)
 
     def _remember(self, peer: Peer, group_id: str) -> None:
         groups = self._groups_of.get(peer)
@@ -279,7 +248,7 @@ class GroupCoordinator:
             groups.intersection_update([each for each in groups if self._is_there(each)])
 
     def _is_there(self, group_id: str) -> bool:
-        shard = self.home.shard(group_id)
+        shard = self.shards.get(group_id)
         return shard is None or group_id in shard.groups
 
 

@@ -1,7 +1,7 @@
 """OffsetFetch: the committed offsets of groups, in the shape that the version asks in.
 
 A partition without a committed offset is -1 without an error, and so is every partition of a group that does not exist:
-clients take any error there as fatal. What concerns a whole group is told once per group from version 8 on, once for
+clients take any error there as fatal. An error of a whole group is returned once per group from version 8 on, once for
 the request from version 2 on, and before that for each partition. There are no transactions, so every offset that is
 durable is stable.
 """
@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.groups.answers import Parts
+from ottla.broker.coordination.writes import JointAnswer
 from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.home import GroupHome
+    from ottla.broker.coordination.shard_map import ShardMap
     from ottla.broker.groups.offsets import CommittedOffset, Partitions
+    from ottla.broker.groups.shard import GroupShard
     from ottla.broker.runtime.pending import Pending
 
 FIRST_VERSION_WITH_GROUPS = 8
@@ -30,24 +31,26 @@ _Found = list[tuple[str, list[tuple[int, "CommittedOffset | None"]]]]
 
 
 def fetch_offsets(
-    home: GroupHome, request: OffsetFetchRequest, version: int, pending: Pending[OffsetFetchResponse]
+    shards: ShardMap[GroupShard], request: OffsetFetchRequest, version: int, pending: Pending[OffsetFetchResponse]
 ) -> None:
     """Answer for one group, or for each of several."""
     response = OffsetFetchResponse()
-    parts = Parts(pending, response)
+    joint = JointAnswer(pending, response)
     if version >= FIRST_VERSION_WITH_GROUPS:
-        response.groups = [_answer_group(home, asked, parts) for asked in request.groups]
+        response.groups = [_answer_group(shards, asked, joint) for asked in request.groups]
     else:
-        _answer_single(home, request, version, response, parts)
-    parts.all_expected()
+        _answer_single(shards, request, version, response, joint)
+    joint.seal()
 
 
 def _answer_group(
-    home: GroupHome, asked: OffsetFetchRequest.OffsetFetchRequestGroup, parts: Parts[OffsetFetchResponse]
+    shards: ShardMap[GroupShard],
+    asked: OffsetFetchRequest.OffsetFetchRequestGroup,
+    joint: JointAnswer[OffsetFetchResponse],
 ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
     answer = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=asked.group_id, topics=[])
     try:
-        found = _look_up(home, asked.group_id, asked.member_id, asked.member_epoch, asked.topics, parts)
+        found = _look_up(shards, asked.group_id, asked.member_id, asked.member_epoch, asked.topics, joint)
     except KafkaError as refusal:
         answer.error_code = refusal.code
         return answer
@@ -70,16 +73,16 @@ def _answer_group(
 
 
 def _answer_single(
-    home: GroupHome,
+    shards: ShardMap[GroupShard],
     request: OffsetFetchRequest,
     version: int,
     response: OffsetFetchResponse,
-    parts: Parts[OffsetFetchResponse],
+    joint: JointAnswer[OffsetFetchResponse],
 ) -> None:
     code = ErrorCode.NONE
     found: _Found = []
     try:
-        found = _look_up(home, request.group_id, None, NO_LEADER_EPOCH, request.topics, parts)
+        found = _look_up(shards, request.group_id, None, NO_LEADER_EPOCH, request.topics, joint)
     except KafkaError as refusal:
         code = refusal.code
         if version < FIRST_VERSION_WITH_CODE:
@@ -104,22 +107,22 @@ def _answer_single(
 
 
 def _look_up(
-    home: GroupHome,
+    shards: ShardMap[GroupShard],
     group_id: str,
     member_id: str | None,
     member_epoch: int,
     topics: _Asked | None,
-    parts: Parts[OffsetFetchResponse],
+    joint: JointAnswer[OffsetFetchResponse],
 ) -> _Found:
     """What is asked for, or everything where `topics` is None. Raises KafkaError for the whole group."""
-    shard = home.ready_shard(group_id)
+    shard = shards.ready(group_id)
     group = shard.groups.get(group_id)
     if group is None:
         found = _select(topics, {})
     else:
         group.check_fetch_offsets(member_id, member_epoch)
         found = _select(topics, shard.offsets.of(group_id))
-    parts.rest_on(shard, group_id)
+    joint.rest_on(shard, group_id)
     return found
 
 

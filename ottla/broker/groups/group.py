@@ -9,12 +9,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.groups.effects import Effects, GroupRecord, Now
+from ottla.broker.coordination.effects import CoordinatorRecord, Effects, Now
 
 if TYPE_CHECKING:
     from ottla.protocol.message import Struct
+
+
+class Caller(NamedTuple):
+    """The sender of a request: client id and host as they are shown in descriptions, and the connection it came by.
+
+    `connection` is compared by identity only; the same object comes with `on_disconnect` when it ends.
+    """
+
+    client_id: str
+    client_host: str
+    connection: object
 
 
 class GroupType(Enum):
@@ -104,7 +115,7 @@ class Group(ABC):
         """Whether offsets of `topic` may neither expire nor be deleted, because members use it."""
 
     @abstractmethod
-    def tombstones(self) -> list[GroupRecord]:
+    def tombstones(self) -> list[CoordinatorRecord]:
         """The records that remove this group, without its offsets."""
 
     @abstractmethod

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.coordination.effects import Effects, Now
 from ottla.broker.groups import conversion
 from ottla.broker.groups.classic import ClassicGroup
 from ottla.broker.groups.consumer import ConsumerGroup
-from ottla.broker.groups.effects import Effects, Now
 from ottla.broker.groups.group import Group, GroupType
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.group import ConsumerGroupMetadataKey, GroupMetadataKey
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.services import GroupServices
+    from ottla.broker.groups.settings import GroupServices
     from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from ottla.protocol.api.join_group import JoinGroupRequest
     from ottla.protocol.message import Struct

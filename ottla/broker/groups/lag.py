@@ -21,7 +21,7 @@ CommittedPlace = tuple[str, str, int]
 
 def committed_places(groups: GroupCoordinator, most: int) -> list[CommittedPlace]:
     """At most `most` places: first of groups that have members, then of the others, as they come."""
-    shards, places = groups.home.usable_shards(), list[CommittedPlace]()
+    shards, places = groups.shards.active(), list[CommittedPlace]()
     for wants_empty in (False, True):
         for shard in shards:
             for group_id in shard.offsets.groups():
@@ -40,7 +40,7 @@ def lag_of(groups: GroupCoordinator, catalog: Catalog, place: CommittedPlace) ->
     no commit any more, or the partition is gone or offline.
     """
     group_id, topic, index = place
-    shard, partition = groups.home.shard(group_id), catalog.partition(topic, index)
+    shard, partition = groups.shards.get(group_id), catalog.partition(topic, index)
     committed = None if shard is None else shard.offsets.get(group_id, topic, index)
     if committed is None or partition is None:
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 
-from ottla.broker.groups.deadlines import Deadlines
+from ottla.broker.coordination.deadlines import Deadlines
 
 
 class Limit(StrEnum):

@@ -18,7 +18,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.stored.group import OffsetCommitKey, OffsetCommitValue
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.effects import GroupRecord
+    from ottla.broker.coordination.effects import CoordinatorRecord
     from ottla.protocol.api.offset_commit import OffsetCommitRequest
     from ottla.protocol.api.offset_delete import OffsetDeleteRequest
 
@@ -95,7 +95,7 @@ class Offsets:
 
     def plan_commit(
         self, request: OffsetCommitRequest, *, now_ms: int, metadata_max_bytes: int, exists: Callable[[str], bool]
-    ) -> tuple[list[GroupRecord], OffsetCommitResponse]:
+    ) -> tuple[list[CoordinatorRecord], OffsetCommitResponse]:
         """The records of a commit that may be made, and its answer; an offset whose text is too long is left out, and
         so are those of topics that do not exist any more: one may go while the commit waits for `__consumer_offsets`.
 
@@ -104,7 +104,7 @@ class Offsets:
         each offset a commit time. A retention beyond the end of time is for ever; in Kafka the sum overflows, and the
         offset expires at once.
         """
-        records: list[GroupRecord] = []
+        records: list[CoordinatorRecord] = []
         response = OffsetCommitResponse(topics=[])
         retention_ms = request.retention_time_ms
         expire_timestamp_ms = (
@@ -140,12 +140,12 @@ class Offsets:
 
     def plan_delete(
         self, request: OffsetDeleteRequest, is_subscribed: Callable[[str], bool]
-    ) -> tuple[list[GroupRecord], OffsetDeleteResponse]:
+    ) -> tuple[list[CoordinatorRecord], OffsetDeleteResponse]:
         """The tombstones of a deletion, and its answer; topics in use are GROUP_SUBSCRIBED_TO_TOPIC.
 
         To delete what is not there is no error.
         """
-        records: list[GroupRecord] = []
+        records: list[CoordinatorRecord] = []
         response = OffsetDeleteResponse(topics=[])
         for topic in request.topics:
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed(topic.name) else ErrorCode.NONE
@@ -162,7 +162,7 @@ class Offsets:
 
     # --- going away --------------------------------------------------------------------------------------------------
 
-    def tombstones(self, group_id: str) -> list[GroupRecord]:
+    def tombstones(self, group_id: str) -> list[CoordinatorRecord]:
         """The records that remove all offsets of a group."""
         return [
             (offset_key(group_id, topic, index), None)
@@ -170,7 +170,7 @@ class Offsets:
             for index in partitions
         ]
 
-    def tombstones_of_topics(self, group_id: str, topics: Collection[str]) -> list[GroupRecord]:
+    def tombstones_of_topics(self, group_id: str, topics: Collection[str]) -> list[CoordinatorRecord]:
         """The records that remove a group's offsets of deleted topics."""
         of_group = self._by_group.get(group_id)
         if of_group is None:
@@ -190,14 +190,14 @@ class Offsets:
         is_subscribed: Callable[[str], bool],
         now_ms: int,
         retention_ms: int,
-    ) -> tuple[list[GroupRecord], bool]:
+    ) -> tuple[list[CoordinatorRecord], bool]:
         """The tombstones of a group's expired offsets, and whether nothing is left then.
 
         Offsets of topics that members use never expire. The others do `retention_ms` after the group began to be idle,
         or, where `idle_since_ms` is None, after each was committed; one that was committed with a retention of its own
         when that has passed.
         """
-        records: list[GroupRecord] = []
+        records: list[CoordinatorRecord] = []
         kept = 0
         for topic, partitions in self.of(group_id).items():
             if is_subscribed(topic):
@@ -221,7 +221,7 @@ def offset_key(group_id: str, topic: str, partition: int) -> OffsetCommitKey:
     return OffsetCommitKey(group=group_id, topic=topic, partition=partition)
 
 
-def most_bytes(records: Iterable[GroupRecord]) -> int:
+def most_bytes(records: Iterable[CoordinatorRecord]) -> int:
     """What the records of offsets take at most, without looking at how long their texts are in UTF-8."""
     size_bytes = 0
     for key, value in records:

@@ -1,7 +1,7 @@
-"""What group machines may know of the configuration: plain numbers, taken from the broker's keys once.
+"""What groups may know of their broker: its settings as plain numbers, its topics, its counters.
 
-Machines get this instead of the whole configuration, so that a test makes one in a line and nobody looks a key up by
-name on the way of a heartbeat. A group may set its own session timeout and heartbeat interval for the consumer protocol
+Machines get `GroupSettings` instead of the whole configuration, so that a test makes one in a line and no heartbeat
+looks a key up by name. A group may set its own session timeout and heartbeat interval for the consumer protocol
 (`consumer.session.timeout.ms`, `consumer.heartbeat.interval.ms` of a GROUP resource); they count within the broker's
 bounds, as Kafka's `GroupConfigManager` has it.
 """
@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ottla.broker.groups.topics import TopicView
+    from ottla.broker.runtime.metrics import GroupCounters
     from ottla.config.broker import BrokerConfig
 
 MS_PER_MINUTE = 60_000
@@ -52,7 +54,7 @@ class GroupSettings:
     evict_on_disconnect_ms: int = NEVER_EVICT
     """How long after its connection ended a member is removed; -1 waits for the session timeout, as Kafka does."""
     record_max_bytes: int = 1 << 20
-    """The largest record that the log of the groups takes; the shell sets it by the topic's configuration."""
+    """The largest record that the log of the groups takes; the shard sets it by the topic's configuration."""
     group_configs: GroupConfigs = field(default=_no_group_configs)
 
     @classmethod
@@ -97,6 +99,17 @@ class GroupSettings:
             self.consumer_min_heartbeat_interval_ms,
             self.consumer_max_heartbeat_interval_ms,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupServices:
+    """What all shards of a broker share. `new_id` makes the random part of a member's id; a simulation passes one that
+    repeats itself."""
+
+    settings: GroupSettings
+    topics: TopicView
+    counters: GroupCounters
+    new_id: Callable[[], str]
 
 
 def _bounded(own: str | None, default_ms: int, min_ms: int, max_ms: int) -> int:

@@ -1,31 +1,25 @@
-"""The groups of one partition of `__consumer_offsets`: runs their steps, and writes what these ask for.
+"""The groups of one partition of `__consumer_offsets`: what each request, timer and change of topics does to them.
 
     request, timer, disconnection, change of topics -> step of a machine -> effects -> one batch -> replies
 
-Durable state changes only by replaying records: a machine has replayed what it asks to be written, and a load replays
-the same from the log. Hence a record that the log does not take leaves the memory ahead of the disk: the shard is then
-dead (`on_dead` is called once), everybody who waits gets NOT_COORDINATOR, and a new shard loads what is in the log.
-
-A reply leaves when the newest records of its group are durable, at once where none are under way.
-
-Which machine serves a group, and what a group turns into after a step: `group_table.py`. Their time: `group_timer.py`.
+The way from the effects on is the runtime's (`coordination/shard.py`). Which machine serves a group, and what a group
+turns into after a step: `group_table.py`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.coordination.effects import Effects
+from ottla.broker.coordination.shard import CoordinatorShard
+from ottla.broker.coordination.writes import release
 from ottla.broker.groups.classic import NEVER_IDLE_MS, ClassicGroup
 from ottla.broker.groups.consumer import ConsumerGroup
-from ottla.broker.groups.effects import Effects, Now
 from ottla.broker.groups.group import Group, GroupType
-from ottla.broker.groups.group_log import GroupLog
 from ottla.broker.groups.group_table import GroupTable
-from ottla.broker.groups.group_timer import GroupTimer
 from ottla.broker.groups.offsets import Offsets, most_bytes
-from ottla.broker.groups.writes import Settled, release
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.group import (
     ConsumerGroupMetadataKey,
@@ -34,11 +28,13 @@ from ottla.protocol.stored.group import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from ottla.storage.tools.counted import counted
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.effects import Caller, GroupRecord, Reply, Waiter
-    from ottla.broker.groups.services import GroupServices
-    from ottla.broker.partitions.partition import Partition
+    from ottla.broker.coordination.effects import CoordinatorRecord, Now, Reply, Waiter
+    from ottla.broker.coordination.shard import ShardContext
+    from ottla.broker.groups.group import Caller
+    from ottla.broker.groups.settings import GroupServices
     from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from ottla.protocol.api.heartbeat import HeartbeatRequest
     from ottla.protocol.api.join_group import JoinGroupRequest
@@ -53,21 +49,20 @@ logger = logging.getLogger(__name__)
 GROUPS_PER_STEP = 100
 """Groups that one step of a start or of the expiry looks at: a millisecond of work."""
 FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCHS = 9
+SMALLEST_RECORD_BYTES = 64
+"""A group's record without its names: the key's version, numbers, empty lists."""
 
 
-class Shard:
+class GroupShard(CoordinatorShard):
     """One partition's groups, from the end of their load until the partition goes or its disk fails."""
 
-    def __init__(self, partition: Partition, services: GroupServices, on_dead: Callable[[Shard], None]) -> None:
-        self.partition = partition
+    def __init__(self, context: ShardContext, services: GroupServices) -> None:
+        super().__init__(context)
         self._table = GroupTable(services)
         self.groups = self._table.by_id
         self.offsets = Offsets()
-        self.is_dead = False
         self._services = services
-        self._on_dead = on_dead
-        self._log = GroupLog(partition, services, self.die)
-        self._timer = GroupTimer(services.timers, services.clock, self._on_due)
+        self._clock_trust = context.services.clock_trust
         self._beginning: Iterator[Group] | None = None
         self._expiry: Iterator[str] | None = None
         self._forgetting: dict[object, Collection[str]] = {}
@@ -89,7 +84,7 @@ class Shard:
         """Everything is replayed: sessions begin, in some groups at a time; whether groups are left over."""
         if self._beginning is None:
             self._beginning = iter(list(self.groups.values()))
-        now = self._begin()
+        now = self._begin_step()
         for _ in range(GROUPS_PER_STEP):
             group = next(self._beginning, None)
             if group is None:
@@ -103,27 +98,27 @@ class Shard:
 
     def join(self, request: JoinGroupRequest, version: int, caller: Caller, waiter: Waiter) -> None:
         """JoinGroup. Raises KafkaError."""
-        self._log.check_name(request.group_id, request.protocol_type)
-        now = self._begin()
+        self._check_name(request.group_id, request.protocol_type)
+        now = self._begin_step()
         group, effects = self._table.for_join(request)
         step = group.join(request, version, caller, waiter, now)
         self._run(group, effects, step, now)
 
     def sync(self, request: SyncGroupRequest, version: int, caller: Caller, waiter: Waiter) -> None:
         """SyncGroup."""
-        now = self._begin()
+        now = self._begin_step()
         group = self._table.for_member(request.group_id)
         self._finish(group, group.sync(request, version, caller, waiter, now), now)
 
     def heartbeat(self, request: HeartbeatRequest, version: int, caller: Caller, waiter: Waiter) -> None:
         """Heartbeat."""
-        now = self._now()
+        now = self.now()
         group = self._table.for_member(request.group_id)
         self._finish(group, group.heartbeat(request, version, caller, waiter, now), now)
 
     def leave(self, request: LeaveGroupRequest, version: int, caller: Caller, waiter: Waiter) -> None:
         """LeaveGroup."""
-        now = self._now()
+        now = self.now()
         group = self._table.for_member(request.group_id)
         self._finish(group, group.leave(request, version, caller, waiter, now), now)
 
@@ -131,8 +126,8 @@ class Shard:
         self, request: ConsumerGroupHeartbeatRequest, version: int, caller: Caller, waiter: Waiter
     ) -> None:
         """ConsumerGroupHeartbeat. Raises KafkaError."""
-        self._log.check_name(request.group_id)
-        now = self._begin()
+        self._check_name(request.group_id)
+        now = self._begin_step()
         group, effects = self._table.for_consumer_heartbeat(request, now)
         step = group.consumer_heartbeat(request, version, caller, waiter, now)
         self._run(group, effects, step, now)
@@ -158,7 +153,7 @@ class Shard:
     def commit_offsets(self, request: OffsetCommitRequest, version: int, waiter: Waiter) -> None:
         """OffsetCommit for topics that exist. Raises KafkaError."""
         group_id = request.group_id
-        now = self._now()
+        now = self.now()
         group = self.groups.get(group_id)
         if group is None:
             if request.generation_id_or_member_epoch >= 0:
@@ -176,7 +171,7 @@ class Shard:
             metadata_max_bytes=services.settings.offset_metadata_max_bytes,
             exists=services.topics.exists,
         )
-        self._log.check_records(records, most_bytes(records), in_one_batch=True)
+        self.log.check_records(records, most_bytes(records), in_one_batch=True)
         if records:
             self._table.put(group)
             self._replay_offsets(records)
@@ -189,28 +184,28 @@ class Shard:
         if group.type is GroupType.CLASSIC and not group.is_empty and group.protocol_type != "consumer":
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         records, response = self.offsets.plan_delete(request, group.is_subscribed_to)
-        self._log.check_records(records, most_bytes(records), in_one_batch=True)
+        self.log.check_records(records, most_bytes(records), in_one_batch=True)
         self._replay_offsets(records)
         self._services.counters.offset_deletions += len(records)
-        self._finish(group, Effects(records, [(waiter, response)]), self._now())
+        self._finish(group, Effects(records, [(waiter, response)]), self.now())
 
     def delete_group(self, group_id: str) -> None:
         """Remove a group and its offsets. Raises KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = self._table.find(group_id)
         group.check_delete()
         tombstones = self.offsets.tombstones(group_id)
-        self._log.check_name(group_id)
-        self._log.check_records(tombstones, most_bytes(tombstones), in_one_batch=False)
+        self._check_name(group_id)
+        self.log.check_records(tombstones, most_bytes(tombstones), in_one_batch=False)
         self._services.counters.offset_deletions += len(tombstones)
         self._remove(group, tombstones)
 
-    def _remove(self, group: Group, offset_tombstones: list[GroupRecord]) -> None:
+    def _remove(self, group: Group, offset_tombstones: list[CoordinatorRecord]) -> None:
         self._replay_offsets(offset_tombstones)
         del self.groups[group.group_id]
-        self._timer.forget(group.group_id)
-        self._write(group.group_id, [*offset_tombstones, *group.tombstones()])
+        self.timer.plan(group.group_id, None)
+        self.write(group.group_id, [*offset_tombstones, *group.tombstones()])
 
-    def _replay_offsets(self, records: Sequence[GroupRecord]) -> None:
+    def _replay_offsets(self, records: Sequence[CoordinatorRecord]) -> None:
         for key, value in records:
             assert isinstance(key, OffsetCommitKey)
             assert value is None or isinstance(value, OffsetCommitValue)
@@ -222,12 +217,12 @@ class Shard:
         """A connection by which members of the group came has ended."""
         group = self.groups.get(group_id)
         if group is not None:
-            now = self._now()
+            now = self.now()
             self._finish(group, group.on_disconnect(connection, now), now)
 
     def on_topics_changed(self, deleted: Collection[str]) -> None:
         """Topics came, grew or went: groups that are assigned by the broker look again, offsets of the deleted go."""
-        now = self._now()
+        now = self.now()
         if deleted:
             for group_id in list(self.offsets.groups()):
                 self._forget_topics(group_id, deleted)
@@ -250,7 +245,7 @@ class Shard:
             self._forgetting[write := object()] = deleted
             self._replay_offsets(records)
             self._services.counters.offset_deletions += len(records)
-            self._write(group_id, records)
+            self.write(group_id, records)
             self._end_forgetting(group_id, write)
 
     def _end_forgetting(self, group_id: str, write: object) -> None:
@@ -261,7 +256,7 @@ class Shard:
                 self._end_forgetting(group_id, write)
 
         if not self.is_dead:
-            self._log.when_durable(group_id, settled)
+            self.log.when_durable(group_id, settled)
 
     @property
     def deleted_topics(self) -> set[str]:
@@ -272,7 +267,7 @@ class Shard:
         """Remove what is too old in some groups, and groups that nothing is left of; whether groups are left over."""
         if self._expiry is None:
             self._expiry = iter(list(self.groups))
-        deletion_ms = self._services.clock_trust.deletion_ms()
+        deletion_ms = self._clock_trust.deletion_ms()
         for _ in range(GROUPS_PER_STEP):
             group_id = next(self._expiry, None)
             if group_id is None:
@@ -297,7 +292,7 @@ class Shard:
             retention_ms=self._services.settings.offsets_retention_ms,
         )
         try:
-            self._log.check_records(records, most_bytes(records), in_one_batch=False)
+            self.log.check_records(records, most_bytes(records), in_one_batch=False)
         except KafkaError as error:
             logger.error("group %r: its offsets cannot expire: %s", group_id, error.message)
             return
@@ -307,12 +302,13 @@ class Shard:
             self._remove(group, records)
         elif records:
             self._replay_offsets(records)
-            self._write(group_id, records)
+            self.write(group_id, records)
 
-    def _on_due(self, group_id: str) -> None:
-        group = self.groups.get(group_id)
+    def on_due(self, key: str) -> None:
+        """A group's `next_deadline_ms` has come."""
+        group = self.groups.get(key)
         if group is not None:
-            now = self._now()
+            now = self.now()
             self._finish(group, group.on_deadline(now), now)
 
     # --- effects -----------------------------------------------------------------------------------------------------
@@ -321,21 +317,12 @@ class Shard:
         """Write the records of a step, let its replies go when they may, and note when the group is due again."""
         group = self._table.after_step(group, effects, now)
         if effects.records:
-            self._write(group.group_id, effects.records, effects.replies)
-        elif effects.replies:
-            self.when_durable(group.group_id, release(effects.replies))
+            self._count_rebalances(effects.records)
+        self.finish(group.group_id, effects)
         if not self.is_dead and self.groups.get(group.group_id) is group:
-            self._timer.plan(group)
+            self.timer.plan(group.group_id, group.next_deadline_ms)
 
-    def when_durable(self, group_id: str | None, settled: Settled) -> None:
-        """As `GroupLog.when_durable`."""
-        self._log.when_durable(group_id, settled)
-
-    def _write(self, group_id: str, records: Sequence[GroupRecord], replies: Sequence[Reply] = ()) -> None:
-        self._count_rebalances(records)
-        self._log.write(group_id, records, replies)
-
-    def _count_rebalances(self, records: Sequence[GroupRecord]) -> None:
+    def _count_rebalances(self, records: Sequence[CoordinatorRecord]) -> None:
         """Rebalances leave a record each: a generation that has its assignment, an epoch of the group."""
         counters = self._services.counters
         for key, value in records:
@@ -344,27 +331,32 @@ class Shard:
             elif isinstance(key, ConsumerGroupMetadataKey):
                 counters.consumer_rebalances += value is not None
 
-    def die(self, error: BaseException) -> None:
-        """Give everything up: everybody who waits gets NOT_COORDINATOR. Nothing of the log changes."""
-        if self.is_dead:
-            return
-        self.is_dead = True
-        logger.error("%s: its groups are unloaded: %s", self.partition.log.name, error)
-        self._timer.close()
-        self._log.close(KafkaError(ErrorCode.NOT_COORDINATOR, str(error)))
-        for group in list(self.groups.values()):
-            release(group.on_unload().replies)(None)
+    def on_unload(self) -> list[Reply]:
+        """The replies of members that wait for others: NOT_COORDINATOR."""
+        replies = [reply for group in list(self.groups.values()) for reply in group.on_unload().replies]
         self.groups.clear()
-        self._on_dead(self)
+        return replies
 
-    # --- time --------------------------------------------------------------------------------------------------------
+    def summary(self) -> str:
+        """For the log: how many groups and committed offsets there are."""
+        return f"{counted(len(self.groups), 'group')} and {counted(self.offsets.count, 'committed offset')}"
 
-    def _now(self) -> Now:
-        # Not the wall clock: what a wrong one has stamped would expire at once when it is right again, or never.
-        services = self._services
-        return Now(services.clock.monotonic_ms(), services.clock_trust.estimate_ms())
-
-    def _begin(self) -> Now:
+    def _begin_step(self) -> Now:
         """The time, for a step that may write what members brought: they are held to what the log takes now."""
-        self._services.settings.record_max_bytes = self._log.record_max_bytes
-        return self._now()
+        self._services.settings.record_max_bytes = self.log.record_max_bytes
+        return self.now()
+
+    def _check_name(self, group_id: str, more: str = "") -> None:
+        """Refuse a group whose smallest record, with `more` text in it, the log would not take.
+
+        Raises KafkaError UNKNOWN_SERVER_ERROR, as Kafka answers for records that are too large.
+        """
+        room_bytes = self.log.record_max_bytes - SMALLEST_RECORD_BYTES
+        if 3 * (len(group_id) + len(more)) <= room_bytes:
+            return
+        size_bytes = len(group_id.encode()) + len(more.encode())
+        if size_bytes > room_bytes:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"the group's id and protocol type have {size_bytes} bytes, its log takes records of {room_bytes}",
+            )

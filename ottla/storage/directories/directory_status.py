@@ -84,8 +84,8 @@ class DirectoryStatus:
         return not self.is_offline and self._no_room_error is None
 
     @property
-    def takes_groups(self) -> bool:
-        """Whether the records of groups may be written: they go on below the reserve for a while."""
+    def takes_coordinator_records(self) -> bool:
+        """Whether the records of coordinators (of groups) may be written: they go on below the reserve for a while."""
         return self.has_taken_all and self.room.level is not RoomLevel.SCARCE
 
     # -- errors

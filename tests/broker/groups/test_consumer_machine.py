@@ -17,9 +17,9 @@ from kit.consumer_groups import (
     snapshot,
 )
 
+from ottla.broker.coordination.effects import Effects
 from ottla.broker.groups import consumer_step
 from ottla.broker.groups.consumer_member import MemberState
-from ottla.broker.groups.effects import Effects
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.regular_expressions import MAX_LENGTH
 from ottla.protocol.errors import ErrorCode, KafkaError

@@ -25,7 +25,8 @@ from hypothesis.stateful import (
 )
 from kit.consumer_groups import GROUP, FakeTopics, GroupUnderTest, Member, heartbeat, owned_structs, snapshot
 
-from ottla.broker.groups.effects import Caller, Effects
+from ottla.broker.coordination.effects import Effects
+from ottla.broker.groups.group import Caller
 from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from ottla.protocol.api.heartbeat import HeartbeatRequest

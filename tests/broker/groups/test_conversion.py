@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from kit.consumer_groups import GROUP, FakeTopics, GroupUnderTest, Member, heartbeat, join_request, settle
 
+from ottla.broker.coordination.effects import Effects, Now
 from ottla.broker.groups.classic import ClassicGroup
 from ottla.broker.groups.consumer import ConsumerGroup
 from ottla.broker.groups.conversion import downgrade, upgrade
-from ottla.broker.groups.effects import Caller, Effects, Now
+from ottla.broker.groups.group import Caller
 from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.api.heartbeat import HeartbeatRequest
 from ottla.protocol.api.join_group import JoinGroupRequest

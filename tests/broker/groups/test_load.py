@@ -32,8 +32,10 @@ from kit.group_requests import (
 from kit.nodes import DATA, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 
-from ottla.broker.groups.home import LOAD_AT_START_BYTES, RELOAD_INTERVAL_MS, java_hash
-from ottla.broker.groups.shard_load import STEP_BYTES
+from ottla.broker.coordination.definition import java_hash
+from ottla.broker.coordination.loader import STEP_BYTES
+from ottla.broker.coordination.runtime import LOAD_AT_START_BYTES
+from ottla.broker.coordination.shard_map import RELOAD_INTERVAL_MS
 from ottla.broker.node import Node
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.api.list_groups import ListGroupsRequest
@@ -311,7 +313,7 @@ def large_log() -> tuple[bytes, int]:
 def test_while_a_large_log_is_loaded_requests_are_told_so_and_heartbeats_believed() -> None:
     data, rounds = large_log()
     node, _, clock = node_on(data, settle=False)
-    assert node.services.groups.get().home.loads_under_way == 1
+    assert node.services.groups.get().shards.loads_under_way == 1
     assert code_of(begin(node, commit_request("g1", {0: 1}), COMMIT_VERSION)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert code_of(begin(node, join_request("g1"), JOIN_VERSION)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert code_of(begin(node, ListGroupsRequest(), 5)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -320,7 +322,7 @@ def test_while_a_large_log_is_loaded_requests_are_told_so_and_heartbeats_believe
     beat = HeartbeatRequest(group_id="g1", generation_id=1, member_id="m")
     assert settled(node, begin(node, beat, HEARTBEAT_VERSION), HeartbeatResponse).error_code == ErrorCode.NONE
     pass_time(node, clock, 100, step_ms=1)
-    assert node.services.groups.get().home.loads_under_way == 0
+    assert node.services.groups.get().shards.loads_under_way == 0
     assert {committed(node, f"g{group}") for group in range(40)} == {rounds - 1}
 
 

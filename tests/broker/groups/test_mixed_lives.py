@@ -18,7 +18,7 @@ from kit.simulated_files import SimulatedFiles
 from ottla.broker.groups.classic import ClassicGroup
 from ottla.broker.groups.consumer import ConsumerGroup
 from ottla.broker.groups.group import Group, GroupType
-from ottla.broker.groups.shard import Shard
+from ottla.broker.groups.shard import GroupShard
 from ottla.broker.node import Node
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -160,13 +160,13 @@ def start(files: SimulatedFiles | None = None, clock: ManualClock | None = None)
     )
 
 
-def shard_of(node: Node) -> Shard:
+def shard_of(node: Node) -> GroupShard:
     """The only one: one partition holds all groups here."""
-    (shard,) = node.services.groups.get().home.usable_shards()
+    (shard,) = node.services.groups.get().shards.active()
     return shard
 
 
-def durable(group: Group, shard: Shard) -> tuple[object, ...]:
+def durable(group: Group, shard: GroupShard) -> tuple[object, ...]:
     """All of a group that a restart must not change."""
     offsets = shard.offsets.of(group.group_id)
     if isinstance(group, ConsumerGroup):
@@ -179,7 +179,7 @@ def durable(group: Group, shard: Shard) -> tuple[object, ...]:
     return offsets, group.generation_id, members
 
 
-def check_owners(shard: Shard) -> None:
+def check_owners(shard: GroupShard) -> None:
     for group in shard.groups.values():
         if not isinstance(group, ConsumerGroup):
             continue

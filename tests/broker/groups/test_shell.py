@@ -37,9 +37,9 @@ from kit.group_requests import (
 from kit.nodes import ask, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 
+from ottla.broker.coordination.records import RecordTooLarge
+from ottla.broker.coordination.shard_map import RELOAD_INTERVAL_MS
 from ottla.broker.groups import coordinator
-from ottla.broker.groups.home import RELOAD_INTERVAL_MS
-from ottla.broker.groups.log_records import RecordTooLarge
 from ottla.broker.groups.shard import GROUPS_PER_STEP
 from ottla.broker.metadata.image import GROUP_RESOURCE
 from ottla.broker.node import Node
@@ -266,7 +266,7 @@ def test_a_group_whose_removal_cannot_be_written_is_not_said_to_be_deleted(
         raise RecordTooLarge("too large")
 
     with monkeypatch.context() as patched:
-        patched.setattr("ottla.broker.groups.group_log.encode_batches", refuse)
+        patched.setattr("ottla.broker.coordination.shard_log.encode_batches", refuse)
         pending = begin(node, delete_groups_request("warm"), 2)
         node.settle()
     assert code_of(pending) is ErrorCode.NOT_COORDINATOR
@@ -381,7 +381,7 @@ def test_a_topic_that_is_deleted_and_made_again_while_its_groups_are_unloaded_ha
         assert code_of(refused) is ErrorCode.NOT_COORDINATOR
     ask(node, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 5)
     make_topic(node, "t")
-    assert not node.services.groups.get().home.usable_shards()
+    assert not node.services.groups.get().shards.active()
     assert not node.services.groups.get().loads_under_way
     files.heal(full)
     pass_time(node, clock, 30 * RELOAD_INTERVAL_MS)
@@ -392,7 +392,7 @@ def test_what_a_slow_disk_forgets_in_the_end_is_not_forgotten_again_at_the_next_
     node, files, clock = start_node(ottla_acks_all="sync", offsets_commit_timeout_ms=500)
     make_topic(node, "t")
     assert commit(node, "g", {0: 77}) == ErrorCode.NONE
-    (shard,) = node.services.groups.get().home.usable_shards()
+    (shard,) = node.services.groups.get().shards.active()
     begin(node, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 5)
     while not shard.deleted_topics:
         node.services.turn.end()
@@ -752,7 +752,7 @@ def test_groups_of_an_offline_partition_have_no_coordinator_and_the_others_do() 
     directories = [node.services.log_manager.directory_of(OFFSETS_TOPIC, index) for index in (0, 1)]
     assert directories[0] is not directories[1], "the two partitions share no disk"
     lost, kept = (
-        next(g for g in "abcdefgh" if node.services.groups.get().home.partition_of(g) == index) for index in (0, 1)
+        next(g for g in "abcdefgh" if node.services.groups.get().shards.partition_of(g) == index) for index in (0, 1)
     )
     assert directories[0] is not None
     files.fail("fdatasync", f"{directories[0].path}/*", error=errno.EIO)

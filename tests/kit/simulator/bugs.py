@@ -15,8 +15,9 @@ from unittest import mock
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.catalog import catalog
-from ottla.broker.groups import reconciliation, writes
-from ottla.broker.groups.replay import LogReplay
+from ottla.broker.coordination import writes
+from ottla.broker.coordination.replay import LogReplay
+from ottla.broker.groups import reconciliation
 from ottla.broker.metadata import changes, journal
 from ottla.broker.metadata.journal import Journal
 from ottla.broker.partitions.partition import Partition
@@ -282,7 +283,7 @@ def _no_thread_no_sync() -> Any:
 def _commit_before_sync() -> Any:
     def replace(appended: Any) -> Any:
         def patched(self: writes.Write, index: int, result: AppendResult) -> None:
-            self.tell(None)
+            self.settle(None)
             appended(self, index, result)
 
         return patched
@@ -378,7 +379,7 @@ def _offsets_come_back() -> Any:
 
         return patched
 
-    return _before(LogReplay, "_note_offset", replace)
+    return _before(LogReplay, "_note_newest", replace)
 
 
 @_bug("owners forgotten", "a load takes no notice of what members of the consumer protocol were given")

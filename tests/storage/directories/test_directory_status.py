@@ -61,11 +61,11 @@ def test_groups_write_on_until_half_of_the_reserve_is_gone() -> None:
     assert refusal.errno == errno.ENOSPC
     assert "799 bytes free" in str(refusal)
     assert home.refusal(of_clients=False) is None
-    assert home.takes_groups
+    assert home.takes_coordinator_records
     files.volumes[HOME] = (100_000, 399)
     home.look_at_room()
     assert home.refusal(of_clients=False) is not None
-    assert not home.takes_groups
+    assert not home.takes_coordinator_records
 
 
 def test_a_budget_that_is_used_up_is_looked_at_again_before_the_next_append() -> None:
@@ -147,7 +147,7 @@ def test_a_directory_that_is_offline_stays_so_whatever_is_free() -> None:
         files.volumes[HOME] = (100_000, free)
         home.look_at_room()
         assert home.state is DirectoryState.OFFLINE
-    assert not home.takes_groups
+    assert not home.takes_coordinator_records
     assert not home.has_taken_all
 
 

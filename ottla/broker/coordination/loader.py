@@ -1,7 +1,9 @@
 """Loading one shard: pieces of its log are read and replayed in steps, so that requests run in between.
 
-A small log is loaded within the start (`run_now`). A cold piece is read by the node's workers, never by the loop. What
-the log held beyond the high watermark counts once it is durable: only then is the shard ready.
+A small log is loaded within the start (`run_now`). A cold piece is read by the broker's workers, never by the loop.
+What the log held beyond the high watermark counts once it is durable: only then is the shard ready.
+
+Source: Kafka's `CoordinatorLoader`.
 """
 
 from __future__ import annotations
@@ -11,12 +13,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.broker.groups.replay import LogReplay
+from ottla.broker.coordination.replay import LogReplay
 from ottla.protocol.errors import KafkaError
 from ottla.storage.tools.counted import counted
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.shard import Shard
+    from ottla.broker.coordination.definition import LoadCounters
+    from ottla.broker.coordination.shard import CoordinatorShard
     from ottla.broker.runtime.timers import Timer
     from ottla.broker.services import Services
 
@@ -25,16 +28,17 @@ logger = logging.getLogger(__name__)
 STEP_BYTES = 64 << 10
 """What one step reads and replays at most: a few milliseconds."""
 NOTABLE_US = 1_000_000
-"""A load that takes longer is said in the log; the start-up summary counts the others."""
+"""A load that takes longer is logged; the start-up summary counts the others."""
 
 Done = Callable[["BaseException | None"], None]
 
 
-class ShardLoad:
+class CoordinatorLoader:
     """One load; `done(error)` is called once at its end, unless it is cancelled."""
 
-    def __init__(self, services: Services, shard: Shard, done: Done) -> None:
+    def __init__(self, services: Services, counters: LoadCounters, shard: CoordinatorShard, done: Done) -> None:
         self._services = services
+        self._counters = counters
         self._shard = shard
         self._done = done
         self._timer: Timer | None = None
@@ -43,7 +47,7 @@ class ShardLoad:
         self._started_ns = time.perf_counter_ns()
         partition = shard.partition
         partition.settle()
-        self._replay = LogReplay(partition.log, shard.replay)
+        self._replay = LogReplay(partition.log, shard.codec, shard.replay)
 
     def start(self) -> None:
         """Begin; steps follow in later turns. An empty log is loaded at once."""
@@ -137,7 +141,7 @@ class ShardLoad:
             self._shard.partition.when_visible(self._replay.end_offset, self._durable)
 
     def _durable(self, error: BaseException | None) -> None:
-        """What was replayed is safe: the groups' sessions may begin."""
+        """What was replayed is safe: the shard may begin."""
         if error is not None:
             self._end(error)
         else:
@@ -150,7 +154,7 @@ class ShardLoad:
         elif not self._shard.is_dead:
             self._end(None)
         else:
-            self._end(OSError("the groups were unloaded as they began"))
+            self._end(OSError("it was unloaded as it began"))
 
     def _end(self, error: BaseException | None) -> None:
         if self._is_over:
@@ -159,7 +163,7 @@ class ShardLoad:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        counters = self._services.metrics.groups
+        counters = self._counters
         elapsed_us = (time.perf_counter_ns() - self._started_ns) // 1_000
         counters.loads += 1
         counters.load_us += elapsed_us
@@ -168,10 +172,9 @@ class ShardLoad:
         if error is None and self._replay.record_count:
             logger.log(
                 logging.INFO if elapsed_us > NOTABLE_US else logging.DEBUG,
-                "%s: %s and %s from %s in %d ms",
+                "%s: %s from %s in %d ms",
                 self._shard.partition.log.name,
-                counted(len(self._shard.groups), "group"),
-                counted(self._shard.offsets.count, "committed offset"),
+                self._shard.summary(),
                 counted(self._replay.record_count, "record"),
                 elapsed_us // 1_000,
             )

@@ -1,15 +1,15 @@
 """Bringing the state of a shard back from its log: read in pieces, replayed in small steps.
 
-Group records are replayed as they come. Of a committed offset only the newest record counts, so their bytes are kept
-by key until the end of the log and only then decoded: a log that has not been cleaned holds a partition's offset
-thousands of times.
+Records are replayed as they come. Of the types that the codec lists as `newest_only` only the newest record of a key
+counts, so their bytes are kept by key until the end of the log and only then decoded: a log that has not been cleaned
+holds a partition's committed offset thousands of times.
 
 What cannot be used never stops a load: batches that are damaged, records that are malformed or of unknown types are
-counted, said once, and skipped; they stay in the log. Offsets that a transaction has committed count when its marker
-says COMMIT, unless a newer one was committed since. One whose marker is not there yet does not count: nobody can end a
-transaction here.
+counted, logged once, and skipped; they stay in the log. `newest_only` records that a transaction has written count when
+its marker is COMMIT, unless a newer one was written since. One whose marker is not there yet does not count: nobody can
+end a transaction here. Records of other types count at once, and Kafka writes none of them in transactions.
 
-Memory: one piece, and what the offsets take. Source: Kafka's `CoordinatorLoaderImpl`.
+Memory: one piece, and what the newest records take. Source: Kafka's `CoordinatorLoaderImpl`.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from ottla.broker.coordination.records import UnknownRecordType
 from ottla.protocol.errors import KafkaError, MalformedMessage
 from ottla.protocol.records.batch import BatchHeader, CorruptBatch, decode_batch, iter_batches
 from ottla.protocol.records.control import ControlType, decode_control_key
-from ottla.protocol.stored.group import UnknownGroupRecord, decode_group_record
 
 if TYPE_CHECKING:
+    from ottla.broker.coordination.records import RecordCodec
     from ottla.protocol.message import Struct
     from ottla.storage.log.log import Log
     from ottla.storage.segment.slice import LogSlice
 
 logger = logging.getLogger(__name__)
 
-OFFSET_KEY_PREFIX = b"\x00\x01"
-LEGACY_OFFSET_KEY_PREFIX = b"\x00\x00"
-OFFSETS_PER_STEP = 500
+TYPE_BYTES = 2
+"""The type in front of every key."""
+RECORDS_PER_STEP = 500
 
 Apply = Callable[["Struct", "Struct | None"], None]
 
@@ -44,17 +45,19 @@ class LogReplay:
     Usage: while not `is_done`: `feed(read().read_blocking())` until `is_read`, then `step()`.
     """
 
-    def __init__(self, log: Log, apply: Apply) -> None:
+    def __init__(self, log: Log, codec: RecordCodec, apply: Apply) -> None:
         self.next_offset = log.log_start_offset
         self.end_offset = log.log_end_offset
         self.record_count = 0
         self.skipped: Counter[str] = Counter()
         """What was not used, by reason."""
         self._log = log
+        self._codec = codec
         self._apply = apply
-        self._offsets: dict[bytes, bytes] = {}
+        self._newest: dict[bytes, bytes] = {}
+        """The values of `newest_only` records by their keys."""
         self._pending: dict[int, dict[bytes, bytes | None]] = {}
-        """What open transactions have written, by producer id."""
+        """What open transactions have written of them, by producer id."""
         self._rest: Iterator[tuple[bytes, bytes]] | None = None
         self.is_done = False
 
@@ -100,13 +103,13 @@ class LogReplay:
         self.next_offset = min([*bases, self.end_offset])
 
     def step(self) -> None:
-        """Behind the end of the log: decode some of the offsets; `is_done` when none is left."""
+        """Behind the end of the log: decode some of the newest records; `is_done` when none is left."""
         if self._rest is None:
             if self._pending:
                 count = sum(map(len, self._pending.values()))
-                self.skipped["offsets of transactions without an end"] += count
-            self._rest = iter(self._offsets.items())
-        for _ in range(OFFSETS_PER_STEP):
+                self.skipped["records of transactions without an end"] += count
+            self._rest = iter(self._newest.items())
+        for _ in range(RECORDS_PER_STEP):
             item = next(self._rest, None)
             if item is None:
                 self._finish()
@@ -115,7 +118,7 @@ class LogReplay:
 
     def _finish(self) -> None:
         self.is_done = True
-        self._offsets = {}
+        self._newest = {}
         self._rest = None
         for reason, count in self.skipped.items():
             logger.error("%s: not used at the load: %d %s", self._log.name, count, reason)
@@ -135,16 +138,19 @@ class LogReplay:
             return
         self.record_count += len(records)
         pending = self._pending.setdefault(header.producer_id, {}) if header.is_transactional else None
+        newest_only = self._codec.newest_only
         for record in records:
             key, value = record.key, record.value
             if key is None:
                 self.skipped["records without a key"] += 1
-            elif key[:2] == OFFSET_KEY_PREFIX or key[:2] == LEGACY_OFFSET_KEY_PREFIX:
-                self._note_offset(OFFSET_KEY_PREFIX + key[2:], value, pending)
-            else:
+                continue
+            key_type = newest_only.get(key[:TYPE_BYTES])
+            if key_type is None:
                 self._replay_record(key, value)
+            else:
+                self._note_newest(key_type + key[TYPE_BYTES:], value, pending)
 
-    def _note_offset(self, key: bytes, value: bytes | None, pending: dict[bytes, bytes | None] | None) -> None:
+    def _note_newest(self, key: bytes, value: bytes | None, pending: dict[bytes, bytes | None] | None) -> None:
         if pending is not None:
             pending[key] = value
             return
@@ -152,9 +158,9 @@ class LogReplay:
             for of_producer in self._pending.values():
                 of_producer.pop(key, None)
         if value is None:
-            self._offsets.pop(key, None)
+            self._newest.pop(key, None)
         else:
-            self._offsets[key] = value
+            self._newest[key] = value
 
     def _end_transaction(self, producer_id: int, key: bytes | None) -> None:
         kind = decode_control_key(key)
@@ -162,17 +168,17 @@ class LogReplay:
             return
         pending = self._pending.pop(producer_id, {})
         if kind is ControlType.COMMIT:
-            for offset_key, value in pending.items():
-                self._note_offset(offset_key, value, None)
+            for newest_key, value in pending.items():
+                self._note_newest(newest_key, value, None)
 
     def _replay_record(self, key_bytes: bytes, value_bytes: bytes | None) -> None:
         try:
-            key, value = decode_group_record(key_bytes, value_bytes)
+            key, value = self._codec.decode(key_bytes, value_bytes)
         except MalformedMessage as error:
             self.skipped["malformed records"] += 1
             logger.debug("%s: a record cannot be read: %s", self._log.name, error)
             return
-        if isinstance(key, UnknownGroupRecord):
-            self.skipped[f"records of type {key.record_type}, which this version does not know"] += 1
+        except UnknownRecordType as unknown:
+            self.skipped[f"records of type {unknown.record_type}, which this version does not know"] += 1
             return
         self._apply(key, value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.groups.deadlines import Deadlines
+from ottla.broker.coordination.deadlines import Deadlines
 
 
 def test_the_earliest_is_at_hand() -> None:

@@ -1,0 +1,85 @@
+"""A coordinator's records to and from the batches of its internal topic.
+
+A step of a machine becomes one batch, so that a crash keeps all of it or nothing; more than one only where the records
+of a step take more than `max.message.bytes` (thousands of tombstones, the assignment of a very large group), which
+Kafka refuses. Batches carry no producer; the records' time is the time of the step.
+
+Source: Kafka's `CoordinatorRecordSerde`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ottla.protocol.records.builder import BatchBuilder
+from ottla.protocol.records.compression import Compression
+
+if TYPE_CHECKING:
+    from ottla.broker.coordination.effects import CoordinatorRecord
+    from ottla.protocol.message import Struct
+
+
+class RecordTooLarge(Exception):
+    """One record alone is larger than the `max.message.bytes` of its topic."""
+
+
+class UnknownRecordType(Exception):
+    """A record of a type that this version does not know: a newer Kafka has written it, and it stays in the log."""
+
+    def __init__(self, record_type: int) -> None:
+        super().__init__(f"record type {record_type}")
+        self.record_type = record_type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordCodec:
+    """How a coordinator's records are written and read. A key begins with two bytes that name its type.
+
+    `decode` raises MalformedMessage, and UnknownRecordType; `encode_key` and `encode_value` raise UnencodableMessage.
+    """
+
+    encode_key: Callable[[Struct], bytes]
+    encode_value: Callable[[Struct], bytes]
+    decode: Callable[[bytes, bytes | None], tuple[Struct, Struct | None]]
+    newest_only: Mapping[bytes, bytes] = field(default_factory=dict)
+    """The types of keys, as their two bytes, of which a load looks at the newest record alone, by the type that each is
+    equal to: its own, or the one that took its place. Their order among other records must not matter."""
+    compression: Compression = Compression.NONE
+
+
+def encode_batches(
+    records: Iterable[CoordinatorRecord],
+    codec: RecordCodec,
+    *,
+    now_ms: int,
+    max_bytes: int,
+    compression: Compression | None = None,
+) -> list[bytearray]:
+    """The batches that hold `records`, in their order; `compression` is the codec's where none is given.
+
+    The limit counts before compression, so that what is written never depends on how well it compresses.
+
+    Raises RecordTooLarge and UnencodableMessage, and then nothing is to be written.
+    """
+    if compression is None:
+        compression = codec.compression
+    encode_key, encode_value = codec.encode_key, codec.encode_value
+    batches: list[bytearray] = []
+    builder = BatchBuilder()
+    for key, value in records:
+        key_bytes = encode_key(key)
+        value_bytes = None if value is None else encode_value(value)
+        most = builder.upper_bound(key_bytes, value_bytes)
+        if builder.record_count and builder.size_bytes + most > max_bytes:
+            batches.append(builder.seal(compression=compression))
+            builder = BatchBuilder()
+        builder.append(now_ms, key_bytes, value_bytes)
+        if builder.size_bytes > max_bytes:
+            raise RecordTooLarge(
+                f"{builder.size_bytes} bytes ({type(key).__name__}) are more than max.message.bytes of its topic"
+            )
+    if builder.record_count:
+        batches.append(builder.seal(compression=compression))
+    return batches

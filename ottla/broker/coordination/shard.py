@@ -1,0 +1,134 @@
+"""One partition of an internal topic as its coordinator's state: runs steps, and writes what these ask for.
+
+    request, timer, change of topics -> step of a pure machine -> effects -> one batch -> replies
+
+Durable state changes only by replaying records: a machine has replayed what it asks to be written, and a load replays
+the same from the log. Hence a record that the log does not take leaves the memory ahead of the disk: the shard is then
+dead (`on_dead` is called once), everything that waits gets NOT_COORDINATOR, and a new shard loads what is in the log.
+
+A reply leaves when the newest records of its key are durable, at once where none are under way. Work on other
+partitions that may begin only then (markers of a transaction) begins in a callback of `when_durable`; a load finds by
+its records what is unfinished of it, and `begin_some` begins it again.
+
+Source: Kafka's `CoordinatorShard` (what a coordinator supplies) and `CoordinatorRuntime.CoordinatorContext`.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.broker.coordination.effects import Effects, Now
+from ottla.broker.coordination.shard_log import ShardLog
+from ottla.broker.coordination.timer import CoordinatorTimer
+from ottla.broker.coordination.writes import Settled, release
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.coordination.effects import CoordinatorRecord, Reply
+    from ottla.broker.coordination.records import RecordCodec
+    from ottla.broker.partitions.partition import Partition
+    from ottla.broker.services import Services
+    from ottla.protocol.message import Struct
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardContext:
+    """What a shard is made of; a coordinator's own shard passes it on to `CoordinatorShard`.
+
+    `noun` names what is coordinated, in log lines. `write_timeout_ms` bounds the time that replies wait for the disk.
+    """
+
+    partition: Partition
+    services: Services
+    codec: RecordCodec
+    noun: str
+    write_timeout_ms: int
+    on_dead: Callable[[CoordinatorShard], None]
+
+
+class CoordinatorShard(ABC):
+    """One shard, from the beginning of its load until its partition goes or its disk fails."""
+
+    def __init__(self, context: ShardContext) -> None:
+        services = context.services
+        self.partition = context.partition
+        self.codec = context.codec
+        self.is_dead = False
+        self.timer = CoordinatorTimer(services.timers, services.clock, self.on_due)
+        self.log = ShardLog(context.partition, context.codec, services.clock, context.write_timeout_ms, self.die)
+        self._context = context
+
+    # --- what the coordinator supplies -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def replay(self, key: Struct, value: Struct | None) -> None:
+        """Apply one record of the log at a load."""
+
+    def begin_some(self) -> bool:
+        """Everything is replayed and durable: begin what has to go on, some keys at a time; whether keys are left."""
+        return False
+
+    def on_due(self, key: str) -> None:  # noqa: B027  (not every coordinator has deadlines)
+        """A deadline that was planned in `timer` has come."""
+
+    @abstractmethod
+    def on_unload(self) -> Sequence[Reply]:
+        """Forget everything; the replies, all errors, of what waits in the machines (not for the log)."""
+
+    def on_topics_changed(self, deleted: Collection[str]) -> None:  # noqa: B027  (nor keeps facts about topics)
+        """The catalog's topics are other ones now; `deleted` are gone. A shard that was not there then is called with
+        the deleted ones after its load."""
+
+    @property
+    def deleted_topics(self) -> Collection[str]:
+        """Topics whose deletion this shard would learn of again if it were loaded now: what it wrote about them is not
+        durable yet."""
+        return ()
+
+    def expire_some(self) -> bool:
+        """Remove what is too old, some keys at a time; whether keys are left."""
+        return False
+
+    @abstractmethod
+    def summary(self) -> str:
+        """What the shard holds, in words: `3 groups and 1 committed offset`."""
+
+    # --- what the runtime gives --------------------------------------------------------------------------------------
+
+    def finish(self, key: str, effects: Effects) -> None:
+        """Write the records of a step, and let its replies go when they may."""
+        if effects.records:
+            self.log.write(key, effects.records, effects.replies)
+        elif effects.replies:
+            self.log.when_durable(key, release(effects.replies))
+
+    def write(self, key: str, records: Sequence[CoordinatorRecord]) -> None:
+        """Write records that no reply waits for."""
+        self.log.write(key, records, ())
+
+    def when_durable(self, key: str | None, settled: Settled) -> None:
+        """As `ShardLog.when_durable`."""
+        self.log.when_durable(key, settled)
+
+    def now(self) -> Now:
+        """The moment of a step that begins now."""
+        # Not the wall clock: what a wrong one has stamped would expire at once when it is right again, or never.
+        services = self._context.services
+        return Now(services.clock.monotonic_ms(), services.clock_trust.estimate_ms())
+
+    def die(self, error: BaseException) -> None:
+        """Give everything up: what waits gets NOT_COORDINATOR. Nothing of the log changes."""
+        if self.is_dead:
+            return
+        self.is_dead = True
+        logger.error("%s: its %ss are unloaded: %s", self.partition.log.name, self._context.noun, error)
+        self.timer.close()
+        self.log.close(KafkaError(ErrorCode.NOT_COORDINATOR, str(error)))
+        release(self.on_unload())(None)
+        self._context.on_dead(self)

@@ -1,0 +1,134 @@
+"""Records of one step on their way to the disk, and the replies that wait until they are safe there.
+
+A reply never shows state that a crash could take back: a request that looks at a key whose records are not durable
+waits for the newest of them. `Partition.high_watermark` says what is durable, in `sync` and `page-cache` alike.
+
+Source: Kafka's `DeferredEvent` and `DeferredEventQueue`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from ottla.broker.runtime.pending import Pending
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.coordination.effects import Reply
+    from ottla.broker.partitions.partition import Partition
+    from ottla.storage.log.append import AppendResult
+
+R = TypeVar("R")
+
+Settled = Callable[[KafkaError | None], None]
+"""Called once: with None when what it waits for is durable, or with the reason why that will not happen here."""
+
+
+class WriteOwner(Protocol):
+    """What began a write."""
+
+    def write_ended(self, write: Write) -> None:
+        """Its records are durable."""
+
+    def write_failed(self, error: BaseException) -> None:
+        """The disk, or the log, did not take records that the state rests on already."""
+
+
+class Write:
+    """The batches of one step. Made before they are gathered; `appended` is called once for each of them."""
+
+    __slots__ = ("_deadline_ms", "_end_offset", "_error", "_listeners", "_missing", "_owner", "_partition", "key")
+
+    def __init__(self, owner: WriteOwner, partition: Partition, key: str, batch_count: int, deadline_ms: float) -> None:
+        self.key = key
+        self._owner = owner
+        self._partition = partition
+        self._missing = batch_count
+        self._deadline_ms = deadline_ms
+        self._end_offset = -1
+        self._error: KafkaError | None = None
+        self._listeners: list[Settled] = []
+
+    def when_durable(self, settled: Settled) -> None:
+        """Call `settled` at the end."""
+        self._listeners.append(settled)
+
+    def appended(self, index: int, result: AppendResult) -> None:
+        """Take the result of one batch (`ottla.broker.partitions.partition.Appended`)."""
+        self._missing -= 1
+        if result.error_code is not ErrorCode.NONE:
+            self._error = KafkaError(result.error_code, result.error_message)
+        else:
+            self._end_offset = result.last_offset + 1
+        if self._missing:
+            return
+        if self._error is not None:
+            self._owner.write_failed(self._error)
+        else:
+            self._partition.when_visible(self._end_offset, self._visible, self._deadline_ms)
+
+    def settle(self, error: KafkaError | None) -> None:
+        """Call everything that waits."""
+        listeners, self._listeners = self._listeners, []
+        for settled in listeners:
+            settled(error)
+
+    def _visible(self, error: BaseException | None) -> None:
+        if error is None:
+            self._owner.write_ended(self)
+            self.settle(None)
+        elif isinstance(error, KafkaError) and error.code is ErrorCode.REQUEST_TIMED_OUT:
+            # The coordinator's timeout bounds the wait of clients, not the wait for the disk.
+            self.settle(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message))
+            self._partition.when_visible(self._end_offset, self._visible)
+        else:
+            self._owner.write_failed(error)
+
+
+def release(replies: Sequence[Reply]) -> Settled:
+    """A `Settled` that completes the replies of a step, or fails all of them."""
+
+    def settled(error: KafkaError | None) -> None:
+        for waiter, response in replies:
+            assert isinstance(waiter, Pending)
+            answer = response if error is None else error
+            if isinstance(answer, KafkaError):
+                waiter.fail(answer)
+            else:
+                waiter.complete(answer)
+
+    return settled
+
+
+class WaitsForKeys(Protocol):
+    """A shard, to an answer that rests on it."""
+
+    def when_durable(self, key: str | None, settled: Settled) -> None:
+        """As `ShardLog.when_durable`."""
+
+
+class JointAnswer(Generic[R]):
+    """An answer about several keys, completed when all that it rests on is durable: `rest_on` each, then `seal`."""
+
+    def __init__(self, pending: Pending[R], response: R) -> None:
+        self._pending = pending
+        self._response = response
+        self._missing = 1
+
+    def rest_on(self, shard: WaitsForKeys, key: str | None) -> None:
+        """Wait for what was written of a key, or of all keys of the shard where it is None."""
+        self._missing += 1
+        shard.when_durable(key, self._settled)
+
+    def seal(self) -> None:
+        """Wait for nothing more than for what was said before."""
+        self._settled(None)
+
+    def _settled(self, error: KafkaError | None) -> None:
+        """One part is durable; an error of a part fails the answer."""
+        if error is not None:
+            self._pending.fail(error)
+        self._missing -= 1
+        if self._missing == 0:
+            self._pending.complete(self._response)
