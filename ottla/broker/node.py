@@ -209,7 +209,7 @@ class Node:
         from ottla.broker.groups.coordinator import GroupCoordinator
 
         groups = GroupCoordinator(self.services)
-        self.services.catalog.on_topics_changed = groups.on_topics_changed
+        self.services.catalog.topic_listeners.append(groups.on_topics_changed)
         return groups
 
     def _run_later(self, step: Callable[[], None]) -> None:

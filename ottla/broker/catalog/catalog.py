@@ -102,7 +102,7 @@ class Catalog:
         self.node_epoch = -1
         self.topics_epoch = 0
         """Grows whenever a topic is created, grown or deleted."""
-        self.on_topics_changed: Callable[[Collection[str]], None] | None = None
+        self.topic_listeners: list[Callable[[Collection[str]], None]] = []
         """Called with the names of deleted topics (none if topics were created or grown), before the change is
         answered.
         """
@@ -411,8 +411,8 @@ class Catalog:
 
     def _note_change(self, deleted: Collection[str]) -> None:
         self.topics_epoch += 1
-        if self.on_topics_changed is not None:
-            self.on_topics_changed(deleted)
+        for listener in self.topic_listeners:
+            listener(deleted)
 
     def _note_directories(self) -> None:
         """Record the partitions that were created in another directory than planned. Otherwise, if that directory is

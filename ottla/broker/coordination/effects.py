@@ -2,8 +2,8 @@
 
 A machine is pure: it gets what happened and when, and returns `Effects`. The runtime appends the records in one batch,
 and lets a reply go only when everything that the state behind it rests on is durable
-(docs/decisions/groups-change-by-replay.md). A step that fails to append
-unloads the shard, so a machine never takes a record back.
+(docs/decisions/groups-change-by-replay.md). A step that fails to append unloads the shard, so a machine never takes a
+record back.
 
 Source: Kafka's `CoordinatorResult` and `CoordinatorRecord`.
 """

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.coordination.effects import Effects, Now
 from ottla.broker.coordination.shard_log import ShardLog
 from ottla.broker.coordination.timer import CoordinatorTimer
-from ottla.broker.coordination.writes import Settled, release
+from ottla.broker.coordination.writes import Settled, append_elsewhere, release
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ class CoordinatorShard(ABC):
     def on_due(self, key: str) -> None:  # noqa: B027  (not every coordinator has deadlines)
         """A deadline that was planned in `timer` has come."""
 
-    @abstractmethod
     def on_unload(self) -> Sequence[Reply]:
-        """Forget everything; the replies, all errors, of what waits in the machines (not for the log)."""
+        """The shard is dead: the replies, all errors, of what waits in the machines (not for the log)."""
+        return ()
 
     def on_topics_changed(self, deleted: Collection[str]) -> None:  # noqa: B027  (nor keeps facts about topics)
         """The catalog's topics are other ones now; `deleted` are gone. A shard that was not there then is called with
@@ -95,9 +95,9 @@ class CoordinatorShard(ABC):
         """Remove what is too old, some keys at a time; whether keys are left."""
         return False
 
-    @abstractmethod
     def summary(self) -> str:
         """What the shard holds, in words: `3 groups and 1 committed offset`."""
+        return f"its {self._context.noun}s"
 
     # --- what the runtime gives --------------------------------------------------------------------------------------
 
@@ -115,6 +115,24 @@ class CoordinatorShard(ABC):
     def when_durable(self, key: str | None, settled: Settled) -> None:
         """As `ShardLog.when_durable`."""
         self.log.when_durable(key, settled)
+
+    def append_elsewhere(
+        self, topic: str, index: int, batch: bytes | bytearray, done: Callable[[BaseException | None], None]
+    ) -> None:
+        """Append a batch to another topic's partition; `done(None)` once it is durable there, `done(error)` where it
+        will not be: the caller tries again later. Not called any more when the shard is dead; its successor finds in
+        the log what is unfinished.
+        """
+
+        def ended(error: BaseException | None) -> None:
+            if not self.is_dead:
+                done(error)
+
+        partition = self._context.services.catalog.partition(topic, index)
+        if partition is None:
+            ended(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} is not there, or offline"))
+        else:
+            append_elsewhere(partition, batch, ended)
 
     def now(self) -> Now:
         """The moment of a step that begins now."""

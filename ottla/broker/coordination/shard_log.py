@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.records import RecordTooLarge, encode_batches
-from ottla.broker.coordination.writes import Settled, Write, release
+from ottla.broker.coordination.writes import PRODUCE_VERSION, Settled, Write, release
 from ottla.protocol.errors import ErrorCode, KafkaError, UnencodableMessage
 from ottla.protocol.records.compression import Compression
 from ottla.storage.log.append import AppendEntry
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PRODUCE_VERSION = 13
-"""Our own batches are judged as those of the newest clients are."""
 BATCH_SLACK_BYTES = 128
 """Left free in a batch: a record's size is bounded before its header and the rounding of varints are known."""
 

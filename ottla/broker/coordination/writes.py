@@ -13,13 +13,18 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.log.append import AppendEntry
 
 if TYPE_CHECKING:
     from ottla.broker.coordination.effects import Reply
     from ottla.broker.partitions.partition import Partition
+    from ottla.broker.partitions.visibility import VisibleCallback
     from ottla.storage.log.append import AppendResult
 
 R = TypeVar("R")
+
+PRODUCE_VERSION = 13
+"""Our own batches are judged as those of the newest clients are."""
 
 Settled = Callable[[KafkaError | None], None]
 """Called once: with None when what it waits for is durable, or with the reason why that will not happen here."""
@@ -99,6 +104,25 @@ def release(replies: Sequence[Reply]) -> Settled:
                 waiter.complete(answer)
 
     return settled
+
+
+def append_elsewhere(partition: Partition, batch: bytes | bytearray, done: VisibleCallback) -> None:
+    """Append one batch to a partition of another topic; `done(None)` once it is durable there, or `done(error)`."""
+    partition.gather(AppendEntry(memoryview(batch), PRODUCE_VERSION), _AppendElsewhere(partition, done), 0)
+
+
+class _AppendElsewhere:
+    __slots__ = ("_done", "_partition")
+
+    def __init__(self, partition: Partition, done: VisibleCallback) -> None:
+        self._partition = partition
+        self._done = done
+
+    def appended(self, index: int, result: AppendResult) -> None:
+        if result.error_code is not ErrorCode.NONE:
+            self._done(KafkaError(result.error_code, result.error_message))
+        else:
+            self._partition.when_visible(result.last_offset + 1, self._done)
 
 
 class WaitsForKeys(Protocol):
