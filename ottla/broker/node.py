@@ -18,7 +18,8 @@ from ottla.broker.context import ApiServices
 from ottla.broker.fetch.fetch_sessions import FetchSessions
 from ottla.broker.partitions.partition import Partition, PartitionServices
 from ottla.broker.profiles.profiles import profile_named
-from ottla.broker.requests.dispatch import RequestDispatcher, advertised_apis
+from ottla.broker.requests.dispatch import RequestDispatcher
+from ottla.broker.requests.gate import Gate, advertised_apis
 from ottla.broker.runtime.answer_memory import AnswerMemory
 from ottla.broker.runtime.descriptors import descriptor_limit, shares_of
 from ottla.broker.runtime.disk import QueuedSyncer, ThreadedSyncer
@@ -120,7 +121,7 @@ class Node:
         self.cleaner = LogCleaner(self.services)
         self.chores = Chores(self.services, self.services.groups, self.cleaner)
         catalog.settings.on_broker_changed = self.chores.configuration_changed
-        self.dispatcher = RequestDispatcher(self.services)
+        self.dispatcher = RequestDispatcher(self.services, Gate(self.services))
         self._is_claimed = False
 
     def start(self) -> None:

@@ -77,7 +77,7 @@ class Life:
         request = ProduceRequest(transactional_id=None, acks=acks, timeout_ms=30_000, topic_data=[data])
         arrived = decode(ProduceRequest, bytearray(encode(request, PRODUCE_VERSION)), PRODUCE_VERSION)
         context = Context(self.node.services, ApiKey.PRODUCE, PRODUCE_VERSION, connection=Peer())
-        answer = HANDLERS[ApiKey.PRODUCE](arrived, context)
+        answer = HANDLERS[ApiKey.PRODUCE]().handle(arrived, context)
         if acks == -1:
             assert isinstance(answer, Pending), "answered before anything was written"
             self._waiting.append((answer, topic, index, values))

@@ -8,7 +8,7 @@ from kit.profile_tables import PAGE, with_tables
 
 from ottla.broker.api import HANDLERS
 from ottla.broker.profiles.profiles import profile_named
-from ottla.broker.requests.dispatch import advertised_apis
+from ottla.broker.requests.gate import advertised_apis
 from ottla.config.ours import PROFILE_NAMES
 
 

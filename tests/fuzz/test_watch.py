@@ -15,6 +15,7 @@ from kit.fuzz.corpus import edits_to_json, replay, steps_to_json
 from kit.fuzz.life import Cost, Life
 from kit.fuzz.run import bound_problem, execute, kind_of
 from kit.fuzz.watch import Finding, Watch
+from kit.handlers import stub_handler
 
 from ottla.broker.api import HANDLERS
 from ottla.broker.context import Context
@@ -38,7 +39,7 @@ def test_a_handler_that_fails_is_a_finding() -> None:
         raise KeyError("broken on purpose")
 
     with (
-        patch.dict(HANDLERS, {ApiKey.DESCRIBE_CLUSTER: broken}),
+        patch.dict(HANDLERS, {ApiKey.DESCRIBE_CLUSTER: stub_handler(broken)}),
         Life() as life,
         pytest.raises(Finding, match="broken on purpose"),
     ):

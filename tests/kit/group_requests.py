@@ -56,7 +56,7 @@ def begin(node: Node, request: Request, version: int, peer: Peer | None = None) 
     arrived = decode(type(request), encode(request, version), version)
     context = Context(node.services, api.key, version, client_id="test", connection=peer or Peer())
     try:
-        answer = HANDLERS[ApiKey(api.key)](arrived, context)
+        answer = HANDLERS[ApiKey(api.key)]().handle(arrived, context)
     except Exception as error:
         answer = Pending()
         answer.fail(error)

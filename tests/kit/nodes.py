@@ -59,7 +59,7 @@ def ask(node: Node, request: Request, version: int, *, peer: Peer | None = None)
     api = REGISTRY[request.message_key]
     arrived = decode(type(request), encode(request, version), version)
     context = Context(node.services, api.key, version, connection=peer or Peer())
-    answer = HANDLERS[ApiKey(api.key)](arrived, context)
+    answer = HANDLERS[ApiKey(api.key)]().handle(arrived, context)
     if isinstance(answer, Pending):
         node.settle()
         assert answer.done, "the answer is still pending after every sync has run"

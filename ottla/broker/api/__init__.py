@@ -1,24 +1,37 @@
-"""The handlers: one module per API, named as its module in `ottla.protocol.api`, each with one plain function.
+"""The handlers: one module per API, named as its module in `ottla.protocol.api`. Each has three names.
 
     handle(request, context) -> Response | Pending[Response] | None        (None: no reply is sent)
+    NEEDS   the rights that a request needs                                (`broker/declarations.py`)
+    CHUNKS  the lists at which a long request is split, () for none
 
-A handler may raise KafkaError; the dispatcher turns it into the API's own error response. Handlers never import each
-other. Registration is one line in `_HANDLED`; an API that is not there is not advertised.
+A handler may raise KafkaError; the gate turns it into the API's own error response. Handlers never import each other.
+Registration is one line in `_HANDLED`; an API that is not there is not advertised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ottla.protocol.api import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+    from ottla.broker.declarations import Chunks, Need
 
-Handler: TypeAlias = "Callable[[Any, Context], Any]"
-"""Request and response types differ per API: the table is where they meet, and each module is typed strictly."""
+
+class Handler(NamedTuple):
+    """What the module of an API has. Request and response types differ per API; each module is typed strictly."""
+
+    handle: Callable[[Any, Context], Any]
+    needs: tuple[Need, ...]
+    chunks: tuple[Chunks, ...]
+
+
+LoadHandler: TypeAlias = Callable[[], Handler]
+"""Gives the handler of an API; imports its module if that was not done before."""
 
 _HANDLED = (
     ApiKey.PRODUCE,
@@ -67,19 +80,17 @@ _HANDLED = (
 )
 """The handler of each is the module of its name, in lower case."""
 
-_AT_START = {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS}
+_AT_START = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS)
 """What every client begins with; the others are imported by their first request, so that a start need not wait."""
 
 
-def _handler(key: ApiKey) -> Handler:
-    name = f"{__name__}.{key.name.lower()}"
-    if key in _AT_START:
-        return import_module(name).handle  # type: ignore[no-any-return]  # the table is where types meet
-
-    def handle(request: Any, context: Context) -> Any:
-        return import_module(name).handle(request, context)
-
-    return handle
+def _load(key: ApiKey) -> Handler:
+    module = import_module(f"{__name__}.{key.name.lower()}")
+    return Handler(module.handle, module.NEEDS, module.CHUNKS)
 
 
-HANDLERS: dict[ApiKey, Handler] = {key: _handler(key) for key in _HANDLED}
+for _key in _AT_START:
+    _load(_key)
+
+HANDLERS: dict[ApiKey, LoadHandler] = {key: partial(_load, key) for key in _HANDLED}
+"""The handlers of the served APIs."""

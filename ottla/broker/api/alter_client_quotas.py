@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Chunks, Need
 from ottla.broker.metadata.change_requests import QuotaRequest, QuotaResult
 from ottla.broker.runtime.pending import Pending
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+
+NEEDS = (Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),)
+CHUNKS = (Chunks(("entries",), ("entries",)),)
 
 
 def handle(request: AlterClientQuotasRequest, context: Context) -> Pending[AlterClientQuotasResponse]:

@@ -10,12 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Chunks, Need
 from ottla.broker.metadata.change_requests import SET, ConfigRequest, ConfigResult
 from ottla.broker.runtime.pending import Pending
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+
+NEEDS = (
+    Need(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, when="a topic is named"),
+    Need(AclOperation.ALTER_CONFIGS, ResourceType.GROUP, when="a group is named"),
+    Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, when="a broker, its loggers or client metrics are named"),
+)
+CHUNKS = (Chunks(("resources",), ("responses",)),)
 
 
 def handle(request: AlterConfigsRequest, context: Context) -> Pending[AlterConfigsResponse]:

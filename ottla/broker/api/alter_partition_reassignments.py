@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Chunks, Need
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from ottla.broker.context import Context
 
 _MANUAL = "The manual partition assignment includes"
+
+NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER),)
+CHUNKS = (Chunks(("topics", "partitions"), ("responses", "partitions")),)
 
 
 def handle(request: AlterPartitionReassignmentsRequest, context: Context) -> AlterPartitionReassignmentsResponse:

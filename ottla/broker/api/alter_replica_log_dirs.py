@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Need
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+
+NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER),)
+CHUNKS = ()
 
 
 def handle(request: AlterReplicaLogDirsRequest, context: Context) -> AlterReplicaLogDirsResponse:

@@ -1,7 +1,7 @@
 """ApiVersions, versions 0-4: what this broker speaks, and its features.
 
-The list is derived from the handlers and the profile (`dispatch.advertised_apis`, `profiles.py`). A version above ours
-never comes here: the dispatcher answers it in version 0. Client names are checked from version 3 on, as KIP-511 asks.
+The list is derived from the handlers and the profile (`gate.advertised_apis`, `profiles.py`). A version above ours
+never comes here: the gate answers it in version 0. Client names are checked from version 3 on, as KIP-511 asks.
 
 Features: those of `metadata/features.py`. In a version 3 response features that begin at level 0 are
 left out, because clients of that version refuse a minimum of 0 (KAFKA-17011).
@@ -23,6 +23,10 @@ SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 LONGEST_SHOWN = 60
 """Characters of a client's name, and of its version, in log lines."""
+
+NEEDS = ()
+"""None: it comes before authentication."""
+CHUNKS = ()
 
 
 def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Chunks, Need
 from ottla.broker.groups.consumer_access import check_consumer_protocol
+from ottla.protocol.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+
+NEEDS = (
+    Need(AclOperation.DESCRIBE, ResourceType.GROUP),
+    Need(AclOperation.DESCRIBE, ResourceType.TOPIC, when="members have topics"),
+)
+CHUNKS = (Chunks(("group_ids",), ("groups",)),)
 
 
 def handle(request: ConsumerGroupDescribeRequest, context: Context) -> Pending[ConsumerGroupDescribeResponse]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Need
 from ottla.broker.groups.consumer_access import check_consumer_protocol
+from ottla.protocol.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
         ConsumerGroupHeartbeatRequest,
         ConsumerGroupHeartbeatResponse,
     )
+
+NEEDS = (
+    Need(AclOperation.READ, ResourceType.GROUP),
+    Need(AclOperation.DESCRIBE, ResourceType.TOPIC, when="topics are subscribed to"),
+)
+CHUNKS = ()
 
 
 def handle(request: ConsumerGroupHeartbeatRequest, context: Context) -> Pending[ConsumerGroupHeartbeatResponse]:

@@ -10,12 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Chunks, Need
 from ottla.broker.metadata.change_requests import NewPartitions, TopicResult
 from ottla.broker.runtime.pending import Pending
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+
+NEEDS = (Need(AclOperation.ALTER, ResourceType.TOPIC),)
+CHUNKS = (Chunks(("topics",), ("results",)),)
 
 
 def handle(request: CreatePartitionsRequest, context: Context) -> Pending[CreatePartitionsResponse]:

@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Chunks, Need
 from ottla.broker.metadata.change_requests import NewTopic, TopicResult
 from ottla.broker.runtime.pending import Pending
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
 if TYPE_CHECKING:
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_CONFIGS = 5
 REPLICATION_FACTOR = 1
+
+NEEDS = (
+    Need(AclOperation.CREATE, ResourceType.TOPIC, unless=(AclOperation.CREATE, ResourceType.CLUSTER)),
+    Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, when="the answer has the configuration of the topic"),
+)
+CHUNKS = (Chunks(("topics",), ("topics",)),)
 
 
 def handle(request: CreateTopicsRequest, context: Context) -> Pending[CreateTopicsResponse]:

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Chunks, Need
+from ottla.protocol.acls import AclOperation, ResourceType
+
 if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+
+NEEDS = (Need(AclOperation.DELETE, ResourceType.GROUP),)
+CHUNKS = (Chunks(("groups_names",), ("results",)),)
 
 
 def handle(request: DeleteGroupsRequest, context: Context) -> Pending[DeleteGroupsResponse]:

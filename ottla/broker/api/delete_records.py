@@ -17,7 +17,9 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ottla.broker.catalog.topic import find_partition
+from ottla.broker.declarations import Chunks, Need
 from ottla.broker.runtime.pending import Pending
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.formats.layout import TopicPartition
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 HIGH_WATERMARK = -1
 
 Result = DeleteRecordsResponse.DeleteRecordsPartitionResult
+
+NEEDS = (Need(AclOperation.DELETE, ResourceType.TOPIC),)
+CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 
 
 def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse | Pending[DeleteRecordsResponse]:

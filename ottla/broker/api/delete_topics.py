@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from ottla.broker.declarations import Chunks, Need
 from ottla.broker.metadata.change_requests import TopicResult
 from ottla.broker.runtime.pending import Pending
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.protocol.errors import ErrorCode
 
@@ -22,6 +24,20 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_IDS = 6
 FIRST_VERSION_WITH_DELETION_DISABLED = 3
 ZERO_ID = UUID(int=0)
+
+NEEDS = (
+    Need(AclOperation.DELETE, ResourceType.TOPIC, unless=(AclOperation.DELETE, ResourceType.CLUSTER)),
+    Need(
+        AclOperation.DESCRIBE,
+        ResourceType.TOPIC,
+        when="the answer has the name of a topic",
+        unless=(AclOperation.DELETE, ResourceType.CLUSTER),
+    ),
+)
+CHUNKS = (
+    Chunks(("topics",), ("responses",)),
+    Chunks(("topic_names",), ("responses",)),
+)
 
 
 def handle(request: DeleteTopicsRequest, context: Context) -> Pending[DeleteTopicsResponse]:

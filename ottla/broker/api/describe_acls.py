@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
+from ottla.broker.declarations import Need
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.protocol.api.describe_acls import DescribeAclsRequest
+
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),)
+CHUNKS = ()
 
 
 def handle(request: DescribeAclsRequest, context: Context) -> NoReturn:

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Need
 from ottla.broker.metadata.quota_plans import find_quotas
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+
+NEEDS = (Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),)
+CHUNKS = ()
 
 
 def handle(request: DescribeClientQuotasRequest, context: Context) -> DescribeClientQuotasResponse:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.catalog.descriptions import CLUSTER_OPERATIONS, NOT_ASKED, describe_broker
+from ottla.broker.declarations import Need
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.protocol.errors import ErrorCode
 
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
 
 BROKERS = 1
 CONTROLLERS = 2
+
+NEEDS = (
+    Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, when="the authorized operations of the cluster are requested"),
+)
+CHUNKS = ()
 
 
 def handle(request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:

@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Chunks, Need
 from ottla.broker.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from ottla.broker.telemetry.logger_levels import BROKER_LOGGER, describe_loggers
 from ottla.config.options import ConfigSource
 from ottla.config.resources import ClientMetricsConfig, GroupConfig
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.formats.layout import topic_name_problem
@@ -27,6 +29,13 @@ if TYPE_CHECKING:
 
 TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER, GROUP_RESOURCE, CLIENT_METRICS_RESOURCE)
 """Types of resources that have a configuration."""
+
+NEEDS = (
+    Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, when="a topic is named"),
+    Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.GROUP, when="a group is named"),
+    Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, when="a broker, its loggers or client metrics are named"),
+)
+CHUNKS = (Chunks(("resources",), ("results",)),)
 
 
 def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:

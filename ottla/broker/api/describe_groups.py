@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Chunks, Need
+from ottla.protocol.acls import AclOperation, ResourceType
+
 if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.GROUP),)
+CHUNKS = (Chunks(("groups",), ("groups",)),)
 
 
 def handle(request: DescribeGroupsRequest, context: Context) -> Pending[DescribeGroupsResponse]:

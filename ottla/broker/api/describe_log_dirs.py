@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Need
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from ottla.protocol.errors import ErrorCode
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
 UNKNOWN_BYTES = -1
 """Where nobody knows how large the volume is."""
+
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),)
+CHUNKS = ()
 
 
 def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:

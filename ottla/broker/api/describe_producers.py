@@ -14,7 +14,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.catalog.topic import find_partition
+from ottla.broker.declarations import Chunks, Need
 from ottla.broker.runtime.pending import Pending
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.formats.layout import topic_name_problem
@@ -30,6 +32,9 @@ PRODUCERS_PER_STEP: Final = 2_000
 Answer = DescribeProducersResponse
 PartitionResponse = DescribeProducersResponse.PartitionResponse
 ProducerState = DescribeProducersResponse.ProducerState
+
+NEEDS = (Need(AclOperation.READ, ResourceType.TOPIC),)
+CHUNKS = (Chunks(("topics", "partition_indexes"), ("topics", "partitions")),)
 
 
 def handle(
@@ -53,7 +58,7 @@ def _later(services: Services, steps: Iterator[None], answer: Answer, pending: P
             return  # the connection has ended
         try:
             is_through = _is_through(steps)
-        except Exception as error:  # the dispatcher tells refusals and bugs apart
+        except Exception as error:  # the gate knows refusals from bugs
             pending.fail(error)
             return
         if is_through:

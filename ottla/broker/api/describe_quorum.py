@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Need
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.formats.layout import CLUSTER_METADATA_TOPIC
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 PartitionData = DescribeQuorumResponse.PartitionData
 FIRST_VERSION_WITH_NODES = 2
+
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),)
+CHUNKS = ()
 
 
 def handle(request: DescribeQuorumRequest, context: Context) -> DescribeQuorumResponse:

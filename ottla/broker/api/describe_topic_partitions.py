@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.catalog.descriptions import TOPIC_OPERATIONS, describe_partition
+from ottla.broker.declarations import Need
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -31,6 +33,9 @@ ZERO_ID = UUID(int=0)
 
 ResponseTopic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 ResponsePartition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
+
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.TOPIC),)
+CHUNKS = ()
 
 
 def handle(request: DescribeTopicPartitionsRequest, context: Context) -> DescribeTopicPartitionsResponse:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Chunks, Need
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from ottla.protocol.errors import ErrorCode
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from ottla.broker.context import Context
 
 PREFERRED, UNCLEAN = 0, 1
+
+NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER),)
+CHUNKS = (Chunks(("topic_partitions", "partitions"), ("replica_election_results", "partition_result")),)
 
 
 def handle(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:

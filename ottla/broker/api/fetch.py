@@ -29,15 +29,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Need
 from ottla.broker.fetch.delayed_fetch import answer_or_park
 from ottla.broker.fetch.fetch_read import FetchRead
 from ottla.broker.fetch.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchTarget
+from ottla.protocol.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.fetch.fetch_sessions import FetchSession, PartitionKey, TopicKey
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+
+NEEDS = (
+    Need(AclOperation.READ, ResourceType.TOPIC, when="a consumer fetches"),
+    Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, when="a replica fetches"),
+)
+CHUNKS = ()
 
 
 def handle(request: FetchRequest, context: Context) -> FetchResponse | Pending[FetchResponse]:

@@ -15,7 +15,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.catalog.descriptions import describe_broker
+from ottla.broker.declarations import Chunks, Need
 from ottla.broker.runtime.pending import Pending
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -30,6 +32,12 @@ GROUP = 0
 TRANSACTION = 1
 FIRST_BATCHED_VERSION = 4
 NOBODY = -1
+
+NEEDS = (
+    Need(AclOperation.DESCRIBE, ResourceType.GROUP, when="the key is a group"),
+    Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, when="the key is a transactional id"),
+)
+CHUNKS = (Chunks(("coordinator_keys",), ("coordinators",)),)
 
 
 def handle(request: FindCoordinatorRequest, context: Context) -> Pending[FindCoordinatorResponse]:

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Need
 from ottla.broker.groups.classic_answers import refuse_heartbeat
+from ottla.protocol.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+NEEDS = (Need(AclOperation.READ, ResourceType.GROUP),)
+CHUNKS = ()
 
 
 def handle(request: HeartbeatRequest, context: Context) -> HeartbeatResponse | Pending[HeartbeatResponse]:

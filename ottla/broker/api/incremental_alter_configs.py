@@ -10,15 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Chunks, Need
 from ottla.broker.metadata.change_requests import ConfigRequest, ConfigResult
 from ottla.broker.metadata.config_plans import check_node_id
 from ottla.broker.runtime.pending import Pending
 from ottla.broker.telemetry.logger_levels import BROKER_LOGGER, check_logger_changes, set_logger_levels
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+
+NEEDS = (
+    Need(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, when="a topic is named"),
+    Need(AclOperation.ALTER_CONFIGS, ResourceType.GROUP, when="a group is named"),
+    Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, when="a broker, its loggers or client metrics are named"),
+)
+CHUNKS = (Chunks(("resources",), ("responses",)),)
 
 
 def handle(request: IncrementalAlterConfigsRequest, context: Context) -> Pending[IncrementalAlterConfigsResponse]:

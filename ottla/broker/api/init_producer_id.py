@@ -14,7 +14,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Need
 from ottla.broker.runtime.pending import Pending
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -24,6 +26,17 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ottla.init_producer_id")
 
 NO_PRODUCER_ID = NO_PRODUCER_EPOCH = -1
+
+NEEDS = (
+    Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, when="a transactional id is given"),
+    Need(
+        AclOperation.IDEMPOTENT_WRITE,
+        ResourceType.CLUSTER,
+        when="no transactional id is given",
+        unless=(AclOperation.WRITE, ResourceType.TOPIC),
+    ),
+)
+CHUNKS = ()
 
 
 def handle(

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Chunks, Need
 from ottla.broker.groups.classic_answers import refuse_leave
+from ottla.protocol.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.leave_group import LeaveGroupRequest, LeaveGroupResponse
+
+NEEDS = (Need(AclOperation.READ, ResourceType.GROUP),)
+CHUNKS = (Chunks(("members",), ("members",)),)
 
 
 def handle(request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse | Pending[LeaveGroupResponse]:

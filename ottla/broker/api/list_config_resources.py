@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Need
 from ottla.broker.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from ottla.broker.telemetry.logger_levels import BROKER_LOGGER
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 TYPES = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, BROKER_LOGGER, BROKER_RESOURCE, TOPIC_RESOURCE)
 """In the order in which Kafka tells them."""
+
+NEEDS = (Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),)
+CHUNKS = ()
 
 
 def handle(request: ListConfigResourcesRequest, context: Context) -> ListConfigResourcesResponse:

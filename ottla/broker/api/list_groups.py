@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Need
+from ottla.protocol.acls import AclOperation, ResourceType
+
 if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.list_groups import ListGroupsRequest, ListGroupsResponse
+
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.GROUP, unless=(AclOperation.DESCRIBE, ResourceType.CLUSTER)),)
+CHUNKS = ()
 
 
 def handle(request: ListGroupsRequest, context: Context) -> Pending[ListGroupsResponse]:

@@ -18,8 +18,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.catalog.topic import find_partition
+from ottla.broker.declarations import Chunks, Need
 from ottla.broker.partitions.read_damage import note_damage
 from ottla.broker.runtime.pending import Pending
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.log.segment_offsets import offsets_before
@@ -38,6 +40,9 @@ FIRST_VERSION_WITH_EPOCH = 4
 NO_EPOCH = -1
 
 Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
+
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.TOPIC),)
+CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 
 
 def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse | Pending[ListOffsetsResponse]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Need
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -14,6 +16,9 @@ from ottla.protocol.api.list_partition_reassignments import (
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),)
+CHUNKS = ()
 
 
 def handle(request: ListPartitionReassignmentsRequest, context: Context) -> ListPartitionReassignmentsResponse:

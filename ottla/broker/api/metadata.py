@@ -22,7 +22,9 @@ from ottla.broker.catalog.descriptions import (
     describe_broker,
     describe_partition,
 )
+from ottla.broker.declarations import Chunks, Need
 from ottla.broker.runtime.pending import Pending
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.formats.layout import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, topic_name_problem
@@ -34,6 +36,18 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_IDS = 12
 ZERO_ID = UUID(int=0)
+
+NEEDS = (
+    Need(AclOperation.DESCRIBE, ResourceType.TOPIC),
+    Need(
+        AclOperation.CREATE,
+        ResourceType.TOPIC,
+        when="a topic is to be created",
+        unless=(AclOperation.CREATE, ResourceType.CLUSTER),
+    ),
+    Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, when="the authorized operations of the cluster are requested"),
+)
+CHUNKS = (Chunks(("topics",), ("topics",)),)
 
 
 def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Pending[MetadataResponse]:

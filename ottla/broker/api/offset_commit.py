@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Chunks, Need
 from ottla.broker.runtime.pending import Pending
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
     from ottla.broker.context import Context
 
 Result = OffsetCommitResponse.OffsetCommitResponsePartition
+
+NEEDS = (
+    Need(AclOperation.READ, ResourceType.GROUP),
+    Need(AclOperation.READ, ResourceType.TOPIC),
+)
+CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 
 
 def handle(request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Chunks, Need
 from ottla.broker.runtime.pending import Pending
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from ottla.protocol.errors import ErrorCode
 
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
     from ottla.broker.context import Context
 
 Result = OffsetDeleteResponse.OffsetDeleteResponsePartition
+
+NEEDS = (
+    Need(AclOperation.DELETE, ResourceType.GROUP),
+    Need(AclOperation.READ, ResourceType.TOPIC),
+)
+CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 
 
 def handle(request: OffsetDeleteRequest, context: Context) -> Pending[OffsetDeleteResponse]:

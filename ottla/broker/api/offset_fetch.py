@@ -10,10 +10,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Chunks, Need
+from ottla.protocol.acls import AclOperation, ResourceType
+
 if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+
+NEEDS = (
+    Need(AclOperation.DESCRIBE, ResourceType.GROUP),
+    Need(AclOperation.DESCRIBE, ResourceType.TOPIC),
+)
+CHUNKS = (
+    Chunks(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions")),
+    Chunks(("topics", "partition_indexes"), ("topics", "partitions")),
+)
 
 
 def handle(request: OffsetFetchRequest, context: Context) -> Pending[OffsetFetchResponse]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.catalog.topic import find_partition
+from ottla.broker.declarations import Chunks, Need
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
 NO_EPOCH = -1
+
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.TOPIC, unless=(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)),)
+CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 
 
 def handle(request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForLeaderEpochResponse:

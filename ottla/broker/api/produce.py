@@ -18,9 +18,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.catalog.topic import find_partition
+from ottla.broker.declarations import Need
 from ottla.broker.formats.conversion import FIRST_PRODUCE_VERSION_WITH_BATCHES
 from ottla.broker.formats.produce_conversion import OldRecords, convert_aside, convert_now, is_little
 from ottla.broker.runtime.pending import Pending
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.log.append import AppendEntry, AppendResult, Refused
@@ -33,6 +35,12 @@ if TYPE_CHECKING:
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 
 ACKS_ALL = -1
+
+NEEDS = (
+    Need(AclOperation.WRITE, ResourceType.TOPIC),
+    Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, when="a transactional id is given"),
+)
+CHUNKS = ()
 
 
 def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse] | None:

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Need
 from ottla.broker.groups.classic_answers import refuse_sync
+from ottla.protocol.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
+
+NEEDS = (Need(AclOperation.READ, ResourceType.GROUP),)
+CHUNKS = ()
 
 
 def handle(request: SyncGroupRequest, context: Context) -> SyncGroupResponse | Pending[SyncGroupResponse]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.declarations import Need
 from ottla.broker.metadata.feature_plans import SAFE_DOWNGRADE, UPGRADE, FeatureRequest
 from ottla.broker.runtime.pending import Pending
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.protocol.errors import ErrorCode
 
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from ottla.protocol.errors import KafkaError
 
 LAST_VERSION_WITH_RESULTS = 1
+
+NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER),)
+CHUNKS = ()
 
 
 def handle(request: UpdateFeaturesRequest, context: Context) -> Pending[UpdateFeaturesResponse]:

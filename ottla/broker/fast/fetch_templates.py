@@ -29,7 +29,7 @@ from ottla.protocol.primitives import encode_unsigned_varint
 if TYPE_CHECKING:
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.peer import Peer
-    from ottla.broker.runtime.metrics import RequestMeter
+    from ottla.broker.runtime.metrics import MeterOf, RequestMeter
     from ottla.broker.services import Services
     from ottla.protocol.types import Buffer
     from ottla.storage.log.log import Log
@@ -225,8 +225,8 @@ class FetchTemplates:
         request: FetchRequest,
         version: int,
         partition: Partition,
-        services: Services,
         max_fetch_bytes: int,
+        meter_of: MeterOf,
     ) -> None:
         """Remember the template of a request that takes the slow path, if the place of its offset is sure.
 
@@ -243,10 +243,9 @@ class FetchTemplates:
         if offset_at != self._offset_at or frame_bytes != self.frame_bytes or len(self._templates) >= MAX_TEMPLATES:
             self._forget()
             self._place_offset(offset_at, len(suffix))
-        meter = services.metrics.meter("Fetch", version, 0)
         self._template = None
         self._templates[content[_KEY_START - _LENGTH_BYTES : at]] = FetchTemplate(
-            request, version, partition, front, suffix, max_fetch_bytes, meter
+            request, version, partition, front, suffix, max_fetch_bytes, meter_of(0)
         )
 
 

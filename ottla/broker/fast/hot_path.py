@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.context import ApiServices, Context
     from ottla.broker.peer import Peer
+    from ottla.broker.runtime.metrics import MeterOf
     from ottla.broker.runtime.slot import Slot
     from ottla.protocol.api.fetch import FetchRequest
     from ottla.protocol.api.produce import ProduceRequest
@@ -87,15 +88,17 @@ class HotPath:
                 return answer, following, 1
         return None
 
-    def learn_produce(self, frame: memoryview, request: ProduceRequest, version: int) -> None:
+    def learn_produce(self, frame: memoryview, request: ProduceRequest, version: int, meter_of: MeterOf) -> None:
         """Remember a Produce request that has taken the slow path, if that may be."""
         partition = learnable_partition(request, version, self._services)
         if partition is not None:
             if self.produce is None:
                 self.produce = ProduceTemplates(self._services.config.socket_request_max_bytes)
-            self.produce.learn(frame, request, version, partition, self._services)
+            self.produce.learn(frame, request, version, partition, self._services, meter_of)
 
-    def learn_fetch(self, frame: memoryview, request: FetchRequest, context: Context, answer: object) -> None:
+    def learn_fetch(
+        self, frame: memoryview, request: FetchRequest, context: Context, answer: object, meter_of: MeterOf
+    ) -> None:
         """Remember a Fetch request that has taken the slow path, or its session, if that may be."""
         version, fetch = context.api_version, self.fetch
         session = learnable_session(request, version, self._services)
@@ -106,9 +109,9 @@ class HotPath:
                     template.rest()
                 return
             if template is None:
-                self.fetch = template = SessionTemplate(self._services, request, context, session)
+                self.fetch = template = SessionTemplate(self._services, request, context, session, meter_of)
             else:
-                template.expect(request, context, session)
+                template.expect(request, context, session, meter_of)
             if isinstance(answer, Pending):
                 template.note_cold(request.session_epoch)
         elif not isinstance(fetch, SessionTemplate):  # a request without a session between those of one changes nothing
@@ -116,7 +119,8 @@ class HotPath:
             if partition is not None:
                 if fetch is None:
                     self.fetch = fetch = FetchTemplates()
-                fetch.learn(frame, request, version, partition, self._services, most_bytes(self._peer, self._services))
+                max_bytes = most_bytes(self._peer, self._services)
+                fetch.learn(frame, request, version, partition, max_bytes, meter_of)
 
     @property
     def is_empty(self) -> bool:
@@ -133,9 +137,9 @@ class HotPath:
         self.produce = self.fetch = None
 
 
-def learn(frame: memoryview, request: Request, context: Context, answer: object) -> None:
+def learn(frame: memoryview, request: Request, context: Context, answer: object, meter_of: MeterOf) -> None:
     """Remember a request that has just taken the slow path and was not refused as a whole, if it is of a kind that may
-    be answered from a template; `answer` is what its handler returned.
+    be answered from a template; `answer` is what its handler returned, `meter_of` the gate's meters for such requests.
     """
     api_key = context.api_key
     if api_key > ApiKey.FETCH:  # Produce is 0, Fetch 1
@@ -147,8 +151,8 @@ def learn(frame: memoryview, request: Request, context: Context, answer: object)
     else:
         hot_path = HotPath(context.services, peer)
     if api_key == ApiKey.PRODUCE:
-        hot_path.learn_produce(frame, cast("ProduceRequest", request), context.api_version)
+        hot_path.learn_produce(frame, cast("ProduceRequest", request), context.api_version, meter_of)
     else:
-        hot_path.learn_fetch(frame, cast("FetchRequest", request), context, answer)
+        hot_path.learn_fetch(frame, cast("FetchRequest", request), context, answer, meter_of)
     if peer.hot_path is None and not hot_path.is_empty:
         peer.hot_path = hot_path

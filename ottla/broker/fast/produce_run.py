@@ -114,7 +114,7 @@ class ProduceRun(Slot):
     def _refuse(self, correlation_id: int, code: ErrorCode, message: str | None, result: AppendResult | None) -> bytes:
         """Count and encode the answer of a request that failed."""
         template = self._template
-        template.metrics.request("Produce", template.version, code, (perf_counter_ns() - self._started_ns) // 1000)
+        template.meter_of(code).note((perf_counter_ns() - self._started_ns) // 1000, 1)
         self._succeeded -= 1
         return template.refusal(correlation_id, code, message, result)
 

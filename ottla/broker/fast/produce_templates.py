@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.broker.partitions.partition import Partition
-    from ottla.broker.runtime.metrics import Metrics
+    from ottla.broker.runtime.metrics import MeterOf
     from ottla.broker.runtime.slot import Slot
     from ottla.broker.services import Services
     from ottla.protocol.types import Buffer
@@ -89,7 +89,7 @@ class ProduceTemplate:
         "index",
         "log",
         "meter",
-        "metrics",
+        "meter_of",
         "name",
         "pack",
         "partition",
@@ -98,7 +98,9 @@ class ProduceTemplate:
         "version",
     )
 
-    def __init__(self, request: ProduceRequest, version: int, partition: Partition, services: Services) -> None:
+    def __init__(
+        self, request: ProduceRequest, version: int, partition: Partition, services: Services, meter_of: MeterOf
+    ) -> None:
         topic = request.topic_data[0]
         self.version = version
         self.acks = request.acks
@@ -109,8 +111,8 @@ class ProduceTemplate:
         self.partition = partition
         self.log: Log = partition.log
         self.clock: Clock = services.clock
-        self.metrics: Metrics = services.metrics
-        self.meter = services.metrics.meter("Produce", version, 0)
+        self.meter_of = meter_of
+        self.meter = meter_of(0)
         whole = self.encode(ErrorCode.NONE, *_MARKS, 0)
         mark = whole.index(_TIME_AND_START.pack(*_MARKS))
         tags = response_header(0, version, 0)[4:]
@@ -329,7 +331,13 @@ class ProduceTemplates:
         return True
 
     def learn(
-        self, frame: memoryview, request: ProduceRequest, version: int, partition: Partition, services: Services
+        self,
+        frame: memoryview,
+        request: ProduceRequest,
+        version: int,
+        partition: Partition,
+        services: Services,
+        meter_of: MeterOf,
     ) -> None:
         """Remember the template of a request that is about to take the slow path, if it has one."""
         records = request.topic_data[0].partition_data[0].records
@@ -348,7 +356,9 @@ class ProduceTemplates:
             return
         if length_at + _LENGTH_BYTES != self._length_at or len(self._templates) >= MAX_TEMPLATES:
             self._place_length(length_at + _LENGTH_BYTES)
-        self._templates[bytes(frame[key_start:length_at])] = ProduceTemplate(request, version, partition, services)
+        self._templates[bytes(frame[key_start:length_at])] = ProduceTemplate(
+            request, version, partition, services, meter_of
+        )
 
 
 def learnable_partition(request: ProduceRequest, version: int, services: Services) -> Partition | None:

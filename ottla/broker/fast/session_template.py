@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.broker.context import ApiServices, Context
     from ottla.broker.fetch.fetch_sessions import FetchSession, FetchTarget
     from ottla.broker.partitions.partition import Partition
+    from ottla.broker.runtime.metrics import MeterOf
     from ottla.protocol.api.fetch import FetchRequest
     from ottla.protocol.types import Buffer
     from ottla.storage.log.log import Log
@@ -90,18 +91,25 @@ class SessionTemplate:
 
     _cold_epoch: int
 
-    def __init__(self, services: ApiServices, request: FetchRequest, context: Context, session: FetchSession) -> None:
+    def __init__(
+        self,
+        services: ApiServices,
+        request: FetchRequest,
+        context: Context,
+        session: FetchSession,
+        meter_of: MeterOf,
+    ) -> None:
         self._services = services
         self._found: dict[FetchTarget, tuple[Partition, Log, bytes]] = {}
         """By target of the session: the partition, its log, the topic's id as it is on the wire."""
         self._named: dict[bytes, dict[int, tuple[FetchTarget, int, bytes]]] = {}
         """By topic and partition: the target, and what else a request says of it that changes nothing."""
-        self._remember(request, context, session)
+        self._remember(request, context, session, meter_of)
 
-    def expect(self, request: FetchRequest, context: Context, session: FetchSession) -> None:
+    def expect(self, request: FetchRequest, context: Context, session: FetchSession, meter_of: MeterOf) -> None:
         """A request was answered by the slow path, and did not wait: the next one looks like it, and names as much."""
         if session is not self._session or self._asked != _limits(request, context):
-            self._remember(request, context, session)
+            self._remember(request, context, session, meter_of)
         else:
             self._place_topics(request, context.api_version)
 
@@ -115,14 +123,14 @@ class SessionTemplate:
         """Look at no request until one is expected again."""
         self.frame_bytes = NEVER_BYTES
 
-    def _remember(self, request: FetchRequest, context: Context, session: FetchSession) -> None:
+    def _remember(self, request: FetchRequest, context: Context, session: FetchSession, meter_of: MeterOf) -> None:
         version = context.api_version
         self._session = session
         self._asked = _limits(request, context)
         self._changes = self._cold_epoch = NO_EPOCH
         self._max_bytes = min(request.max_bytes, most_bytes(context.connection, self._services))
         self._committed_only = request.isolation_level == READ_COMMITTED
-        self._meter = self._services.metrics.meter("Fetch", version, 0)
+        self._meter = meter_of(0)
         plain = copy(request)
         plain.topics, plain.forgotten_topics_data = [], []
         body = encode(plain, version)

@@ -9,6 +9,8 @@ Bounded: topics are those that exist (`forget_topic`), requests are keyed by API
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
+from typing import TypeAlias
 
 REQUEST_BUCKETS_US = (
     100,
@@ -76,6 +78,10 @@ class RequestMeter:
             bucket = bisect_left(REQUEST_BUCKETS_US, elapsed_us)
         times.counts[bucket] += count
         times.sum_us += elapsed_us * count
+
+
+MeterOf: TypeAlias = Callable[[int], RequestMeter]
+"""Gives the meter of the requests of one API and version, by the error code of their answers."""
 
 
 class TopicCounters:

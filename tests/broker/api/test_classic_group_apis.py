@@ -59,7 +59,7 @@ def test_a_join_parks_its_connection_and_one_that_ended_is_forgotten(node: Node)
     second = join(node).member_id
     peer = Peer()
     context = Context(node.services, int(ApiKey.JOIN_GROUP), 9, client_id="c", connection=peer)
-    pending = HANDLERS[ApiKey.JOIN_GROUP](join_request("g", second), context)
+    pending = HANDLERS[ApiKey.JOIN_GROUP]().handle(join_request("g", second), context)
     assert isinstance(pending, Pending)
     assert pending.parks
     node.settle()
@@ -67,7 +67,7 @@ def test_a_join_parks_its_connection_and_one_that_ended_is_forgotten(node: Node)
     pending.cancel()
     node.services.groups.get().on_disconnect(peer)
     context = Context(node.services, int(ApiKey.JOIN_GROUP), 9, client_id="c")
-    again = HANDLERS[ApiKey.JOIN_GROUP](join_request("g", member_id), context)
+    again = HANDLERS[ApiKey.JOIN_GROUP]().handle(join_request("g", member_id), context)
     node.settle()
     assert not again.done, "the one whose connection ended has not joined"
 

@@ -14,6 +14,7 @@ from ottla.broker.fetch import delayed_fetch
 from ottla.broker.fetch.fetch_sessions import FetchSessions
 from ottla.broker.node import Node
 from ottla.broker.requests.dispatch import RequestDispatcher
+from ottla.broker.requests.gate import Gate
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.errors import ErrorCode
@@ -196,7 +197,8 @@ def test_an_unknown_session_is_refused_at_the_top(node: Node) -> None:
 
 def test_a_session_without_room_for_more_partitions_has_to_begin_anew_and_goes_without(node: Node) -> None:
     sessions = FetchSessions(10, node.services.clock, max_partitions=2)
-    node.dispatcher = RequestDispatcher(replace(node.services, fetch_sessions=sessions))
+    services = replace(node.services, fetch_sessions=sessions)
+    node.dispatcher = RequestDispatcher(services, Gate(services))
     client = Exchange(node)
     opened = fetched(client.ask(fetch_request("t", 0, partitions=2, session_epoch=0), 12))
     assert opened.session_id

@@ -13,7 +13,7 @@ from ottla.broker.api import HANDLERS
 from ottla.broker.node import Node
 from ottla.broker.profiles.profiles import DEFAULT, profile_named
 from ottla.broker.profiles.releases import API_NAMES, FEATURES, RELEASES
-from ottla.broker.requests.dispatch import advertised_apis
+from ottla.broker.requests.gate import advertised_apis
 from ottla.config.ours import PROFILE_NAMES
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse

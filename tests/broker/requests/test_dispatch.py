@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
+from kit.handlers import dispatcher_with
 from kit.nodes import start_node
 
 from ottla.broker.api import HANDLERS
 from ottla.broker.api.api_versions import LONGEST_SHOWN
 from ottla.broker.fast.produce_run import ProduceRun
 from ottla.broker.node import Node
-from ottla.broker.requests.dispatch import RequestDispatcher, advertised_apis
+from ottla.broker.requests.gate import advertised_apis
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -103,7 +104,7 @@ def test_a_bug_is_loud_and_the_client_is_told(node: Node, caplog: pytest.LogCapt
     def buggy(request: object, context: object) -> None:
         raise ZeroDivisionError("oops")
 
-    node.dispatcher = RequestDispatcher(node.services, {**HANDLERS, ApiKey.FETCH: buggy})
+    node.dispatcher = dispatcher_with(node, ApiKey.FETCH, buggy)
     client = Exchange(node)
     answer = client.ask(fetch_request("t", 0), 12)
     assert isinstance(answer, FetchResponse)
@@ -133,7 +134,7 @@ def test_a_refusal_from_a_handler_is_the_apis_own_response(node: Node) -> None:
     def refusing(request: object, context: object) -> None:
         raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
 
-    node.dispatcher = RequestDispatcher(node.services, {**HANDLERS, ApiKey.METADATA: refusing})
+    node.dispatcher = dispatcher_with(node, ApiKey.METADATA, refusing)
     answer = Exchange(node).ask(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]), 9)
     assert answer.topics[0].error_code == ErrorCode.BROKER_NOT_AVAILABLE  # type: ignore[attr-defined]
 
@@ -144,7 +145,7 @@ def test_the_words_of_a_refusal_do_not_begin_with_the_name_of_its_code(node: Nod
     def refusing(request: object, context: object) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "that cannot be")
 
-    node.dispatcher = RequestDispatcher(node.services, {**HANDLERS, ApiKey.DESCRIBE_CLUSTER: refusing})
+    node.dispatcher = dispatcher_with(node, ApiKey.DESCRIBE_CLUSTER, refusing)
     answer = Exchange(node).ask(DescribeClusterRequest(include_cluster_authorized_operations=False), 2)
     assert isinstance(answer, DescribeClusterResponse)
     assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, "that cannot be")

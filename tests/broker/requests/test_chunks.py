@@ -1,4 +1,4 @@
-"""Wide requests in parts: what is asked of the handlers, in how many turns, and that the answer is the same."""
+"""Chunked requests: what is asked of the handlers, in how many turns, and that the answer is the same."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kit.fuzz.requests import SERVED
 from kit.fuzz.wide import all_lists, frame_of
 
 from ottla.broker.api import HANDLERS
-from ottla.broker.requests import parts
-from ottla.broker.requests.parts import ELEMENTS_PER_PART, splits
+from ottla.broker.requests import chunks
+from ottla.broker.requests.chunks import ELEMENTS_PER_CHUNK, split_of
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.create_topics import CreateTopicsRequest
 from ottla.protocol.api.list_offsets import ListOffsetsRequest
@@ -71,13 +71,13 @@ def offsets_of(*topics: tuple[str, int]) -> ListOffsetsRequest:
 def asked_of(monkeypatch: pytest.MonkeyPatch, key: ApiKey) -> list[Any]:
     """The requests that the handler is given from now on."""
     seen: list[Any] = []
-    handle = HANDLERS[key]
+    handler = HANDLERS[key]()
 
     def noting(request: Any, context: Any) -> Any:
         seen.append(request)
-        return handle(request, context)
+        return handler.handle(request, context)
 
-    monkeypatch.setitem(HANDLERS, key, noting)
+    monkeypatch.setitem(HANDLERS, key, lambda: handler._replace(handle=noting))
     return seen
 
 
@@ -88,7 +88,7 @@ def test_the_joined_answer_is_the_answer(
 ) -> None:
     life._ask(produce_request("plain", batch(3)), 8)
     whole = ask(life, offsets_of(*shape), 7)
-    monkeypatch.setattr(parts, "ELEMENTS_PER_PART", most)
+    monkeypatch.setattr(chunks, "ELEMENTS_PER_CHUNK", most)
     assert ask(life, offsets_of(*shape), 7) == whole
 
 
@@ -110,11 +110,11 @@ def test_a_list_inside_of_a_list_inside_of_a_list_is_joined_again(monkeypatch: p
     whole = ask(life, request, 8)
     assert len(whole.groups[0].topics[0].partitions) == 9
     for most in (1, 2, 4):
-        monkeypatch.setattr(parts, "ELEMENTS_PER_PART", most)
+        monkeypatch.setattr(chunks, "ELEMENTS_PER_CHUNK", most)
         assert ask(life, request, 8) == whole
 
 
-def test_each_part_is_bounded_and_others_are_served_between_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_chunk_is_bounded_and_others_are_served_between_two(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = asked_of(monkeypatch, ApiKey.LIST_OFFSETS)
     with Life(with_kio=False) as life:
         body = encode_request_header(2, 7, 1, "wide") + encode(offsets_of(("plain", 2600), ("old", 1)), 7)
@@ -128,11 +128,11 @@ def test_each_part_is_bounded_and_others_are_served_between_two(monkeypatch: pyt
             life.check_witness()
         assert rounds >= 7
         weights = [sum(1 + len(topic.partitions) for topic in request.topics) for request in seen]
-        assert max(weights) <= ELEMENTS_PER_PART + 1
+        assert max(weights) <= ELEMENTS_PER_CHUNK + 1
         assert sum(len(topic.partitions) for request in seen for topic in request.topics) == 2601
 
 
-def test_a_connection_that_ends_ends_its_wide_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_ends_ends_its_chunked_request(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = asked_of(monkeypatch, ApiKey.LIST_OFFSETS)
     with Life(with_kio=False) as life:
         body = encode_request_header(2, 7, 1, "wide") + encode(offsets_of(("plain", 5000)), 7)
@@ -145,8 +145,8 @@ def test_a_connection_that_ends_ends_its_wide_request(monkeypatch: pytest.Monkey
         assert len(seen) == before
 
 
-def test_what_is_changed_in_parts_is_changed(monkeypatch: pytest.MonkeyPatch, life: Life) -> None:
-    monkeypatch.setattr(parts, "ELEMENTS_PER_PART", 3)
+def test_what_is_changed_in_chunks_is_changed(monkeypatch: pytest.MonkeyPatch, life: Life) -> None:
+    monkeypatch.setattr(chunks, "ELEMENTS_PER_CHUNK", 3)
     topics = [
         CreateTopicsRequest.CreatableTopic(
             name=f"t{number}", num_partitions=1, replication_factor=1, assignments=[], configs=[]
@@ -159,10 +159,10 @@ def test_what_is_changed_in_parts_is_changed(monkeypatch: pytest.MonkeyPatch, li
 
 
 def test_the_lists_that_are_split_are_there_and_so_are_those_of_the_answers() -> None:
-    for key, ways in parts._WIDE.items():
+    for key, load in HANDLERS.items():
         api = REGISTRY[key]
-        for way in ways:
-            for message, path in ((api.request, way.asked), (api.response, way.answered)):
+        for one in load().chunks:
+            for message, path in ((api.request, one.requested), (api.response, one.answered)):
                 found = False
                 for version in range(api.min_version, api.max_version + 1):
                     plan = plan_message(message, version)
@@ -192,4 +192,5 @@ def _is_split(key: ApiKey, wide: Any) -> bool:
     assert frame is not None
     api = REGISTRY[key]
     _, position = decode_request_header(memoryview(frame)[4:])
-    return splits(decode(api.request, memoryview(frame)[4:], wide.version, position)) is not None
+    request = decode(api.request, memoryview(frame)[4:], wide.version, position)
+    return split_of(HANDLERS[key]().chunks, request) is not None

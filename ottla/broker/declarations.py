@@ -1,0 +1,38 @@
+"""What the module of an API states of it, beside its handler: the rights that a request needs, and how it is chunked.
+
+    NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.TOPIC),)
+    CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
+
+Data and no behaviour: the gate asks for the rights (`requests/gate.py`), `requests/chunks.py` splits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ottla.protocol.acls import AclOperation, ResourceType
+
+
+class Need(NamedTuple):
+    """A right that a request needs: `operation` on each resource of this type that it names, or on the cluster."""
+
+    operation: AclOperation
+    resource_type: ResourceType
+    when: str = ""
+    """Of which requests; empty for all."""
+    unless: tuple[AclOperation, ResourceType] | None = None
+    """A right that makes this one unnecessary."""
+
+
+Path = tuple[str, ...]
+"""Names of lists inside of each other, from the message down."""
+
+
+class Chunks(NamedTuple):
+    """A list that is split where it is long, because its elements are asked for independently of each other."""
+
+    requested: Path
+    """Where the request has it."""
+    answered: Path
+    """Where the response has the answers to its elements, in the same order."""

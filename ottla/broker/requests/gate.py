@@ -1,0 +1,218 @@
+"""The gate: every request passes it, whether it takes the slow path or is answered from a template.
+
+    version   `serves`            before the request's bytes are decoded
+    right     `admit`             before a handler sees the request, and before a template is learnt from it
+    refusal   `refuse`            the API's own error response, made of whatever was raised
+    metering  `Admission.count`   once for each answered request; quotas are to be charged where it is called
+
+An `Admission` is what the gate has decided. A template holds the one that it was learnt with and counts by its meter. A
+template is forgotten when anything changes that the decision rests on, so it asks for nothing again and answers nothing
+that was not admitted.
+
+There is no authorizer and there are no quotas yet; this is where they go. A right to a single topic or group of several
+is the handler's to ask for, because it leaves the others in the answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from ottla.broker.api import HANDLERS, Handler
+from ottla.broker.profiles import profiles
+from ottla.broker.profiles.profiles import AdvertisedApi
+from ottla.broker.runtime.slot import CloseConnection
+from ottla.protocol.api import REGISTRY, ApiKey
+from ottla.protocol.api.api_versions import ApiVersionsResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.headers import response_header
+from ottla.protocol.message import encode_buffers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.broker.api import LoadHandler
+    from ottla.broker.context import ApiServices, Context
+    from ottla.broker.declarations import Need
+    from ottla.broker.profiles.profiles import Profile
+    from ottla.broker.runtime.metrics import RequestMeter
+    from ottla.protocol.api import Api
+    from ottla.protocol.headers import RequestHeader
+    from ottla.protocol.message import Request, Response
+    from ottla.protocol.types import Buffer
+
+LOG = logging.getLogger("ottla.dispatch")
+
+_SIZE = struct.Struct(">i")
+
+Meters: TypeAlias = "Callable[[str, int, int], RequestMeter]"
+"""Gives the meter of the requests of an API, by its name, their version and the error code of their answers."""
+
+
+class Authorizer(Protocol):
+    """Knows which rights a client has."""
+
+    def authorize(self, needs: tuple[Need, ...], request: Request, context: Context) -> None:
+        """Raises KafkaError where the client has no right to any of what it requests."""
+
+
+class Admission:
+    """One API in one version, as the gate admits its requests: their class, their handler, their meters."""
+
+    __slots__ = ("_load", "_meters", "_succeeded", "api", "handler", "name", "request", "version")
+
+    def __init__(self, api: Api, version: int, load: LoadHandler, meters: Meters) -> None:
+        self.api = api
+        self.name = api.name
+        self.version = version
+        self.request = api.request
+        self.handler: Handler | None = None
+        self._load = load
+        self._meters = meters
+        self._succeeded: RequestMeter | None = None
+
+    def load(self) -> Handler:
+        """The handler; kept once it is loaded. Raises what its import raises."""
+        handler = self.handler = self._load()
+        return handler
+
+    def meter(self, error_code: int) -> RequestMeter:
+        """The meter of those whose answers have this error code."""
+        return self._meters(self.name, self.version, error_code)
+
+    def count(self, error_code: int, started_ns: int) -> None:
+        """Count an answered request by the (first) error code of its answer, with its time until now."""
+        if error_code:
+            meter = self.meter(error_code)
+        else:
+            meter = self._succeeded or self.meter(0)
+            self._succeeded = meter
+        meter.note((perf_counter_ns() - started_ns) // 1000, 1)
+
+
+def advertised_apis(
+    handlers: Mapping[ApiKey, LoadHandler] = HANDLERS, profile: Profile = profiles.DEFAULT
+) -> list[AdvertisedApi]:
+    """What ApiVersions lists: every declared API that has a handler, in the profile's versions, by key."""
+    return [
+        AdvertisedApi(api.key, *versions)
+        for api in sorted(REGISTRY.values())
+        if api.key in handlers and (versions := profile.advertised(api)) is not None
+    ]
+
+
+class Gate:
+    """The gate of one broker. `handlers`, `authorizer` and `meters` can be replaced in tests."""
+
+    def __init__(
+        self,
+        services: ApiServices,
+        handlers: Mapping[ApiKey, LoadHandler] = HANDLERS,
+        *,
+        authorizer: Authorizer | None = None,
+        meters: Meters | None = None,
+    ) -> None:
+        self._services = services
+        self._authorizer = authorizer
+        self._meters = services.metrics.meter if meters is None else meters
+        self._handlers = handlers
+        self._versions = {
+            int(api.key): versions
+            for api in REGISTRY.values()
+            if api.key in handlers and (versions := services.profile.served(api)) is not None
+        }
+        self._admissions: dict[tuple[int, int], Admission] = {}
+
+    def serves(self, api_key: int, version: int) -> Admission | None:
+        """How requests of this API and version are admitted; None where they are not served."""
+        admission = self._admissions.get((api_key, version))
+        if admission is None:
+            versions = self._versions.get(api_key)
+            if versions is None or not versions[0] <= version <= versions[1]:
+                return None
+            api = REGISTRY[api_key]
+            admission = Admission(api, version, self._handlers[api.key], self._meters)
+            self._admissions[(api_key, version)] = admission
+        return admission
+
+    def admit(self, admission: Admission, request: Request, context: Context) -> Handler:
+        """Ask for the rights of a request; gives its handler. Raises KafkaError where the client lacks one."""
+        handler = admission.handler or admission.load()
+        if self._authorizer is not None:
+            self._authorizer.authorize(handler.needs, request, context)
+        return handler
+
+    def answer(
+        self, admission: Admission, request: Request, context: Context, response: Response, started_ns: int
+    ) -> list[Buffer]:
+        """The frame of a response, which is counted here; one that cannot be encoded becomes a refusal.
+
+        Raises CloseConnection where there is none.
+        """
+        version = admission.version
+        try:
+            buffers = encode_buffers(response, version)
+        except ValueError as error:
+            response = self.refuse(admission, request, context, error)
+            buffers = encode_buffers(response, version)
+        admission.count(getattr(response, "error_code", 0), started_ns)
+        return _framed(response_header(context.api_key, version, context.correlation_id), buffers)
+
+    def refuse(self, admission: Admission, request: Request, context: Context, error: BaseException) -> Response:
+        """The error response; raises CloseConnection where the API has none, and what is no Exception."""
+        if isinstance(error, CloseConnection) or not isinstance(error, Exception):
+            raise error
+        if isinstance(error, MemoryError):
+            self._services.memory_reserve.let_go()
+            raise CloseConnection(f"the system gives no memory for its {admission.name}")
+        if isinstance(error, KafkaError):
+            code, message = error.code, error.message
+        else:
+            code, message = ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR.message
+            name, version = admission.name, admission.version
+            LOG.error("bug: %s v%d of client %r failed", name, version, context.client_id, exc_info=error)
+        response = admission.api.refused(request, admission.version, code, message)
+        if response is None:
+            raise CloseConnection(f"{admission.name} failed and can have no answer: {code.name}: {message}")
+        return response
+
+    def answer_unserved(self, header: RequestHeader) -> list[Buffer]:
+        """The answer to ApiVersions above our versions: version 0 with UNSUPPORTED_VERSION and the whole list, so that
+        the client can ask again (KIP-511). Raises CloseConnection for everything else, as Kafka closes the connection.
+        """
+        api_key, version, correlation_id, client_id = header
+        versions = self._versions.get(api_key)
+        if api_key == ApiKey.API_VERSIONS and versions is not None:
+            response = ApiVersionsResponse(
+                error_code=ErrorCode.UNSUPPORTED_VERSION,
+                api_keys=[
+                    ApiVersionsResponse.ApiVersion(
+                        api_key=api.key, min_version=api.min_version, max_version=api.max_version
+                    )
+                    for api in self._services.advertised_apis
+                ],
+            )
+            # Counted under the version of the answer: that of the request is any number that a client thinks of, and a
+            # counter for each would be kept, and scraped, for ever.
+            self._meters("ApiVersions", 0, ErrorCode.UNSUPPORTED_VERSION).note(0, 1)
+            return _framed(response_header(api_key, 0, correlation_id), encode_buffers(response, 0))
+        if versions is None:
+            raise CloseConnection(f"client {client_id!r} sent API key {api_key} v{version}, which is not served")
+        raise CloseConnection(
+            f"client {client_id!r} sent {REGISTRY[api_key].name} v{version}; "
+            f"versions {versions[0]} to {versions[1]} are served"
+        )
+
+
+def _framed(header: bytes, buffers: list[Buffer]) -> list[Buffer]:
+    """A whole response; what is not record bytes is joined, so that a plain answer is one buffer."""
+    size_bytes = len(header)
+    for buffer in buffers:
+        size_bytes += len(buffer)
+    head = _SIZE.pack(size_bytes) + header
+    if len(buffers) == 1:
+        return [head + buffers[0]] if isinstance(buffers[0], bytes) else [head, buffers[0]]
+    return [head, *buffers]
