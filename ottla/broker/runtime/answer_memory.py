@@ -211,7 +211,10 @@ class AnswerMemory:
         self._is_planned = False
         try:
             self._let_in(self._now_ms())
-        finally:  # whatever one of them raised, the others stand there still
+        except BaseException:
+            self._plan_step()  # for those behind the one that failed: there may be room for them
+            raise
+        finally:
             self._plan_look()
 
     def _let_in(self, now_ms: float) -> None:

@@ -196,19 +196,32 @@ def test_who_comes_behind_one_that_has_left_an_empty_line_waits_from_its_own_tim
     assert shell.names() == ["second"]
 
 
-def test_one_that_fails_when_it_is_let_in_does_not_hold_up_the_others(
-    shell: Shell, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(_: Reservation | None) -> None:
-        raise MemoryError
+def fail(_: Reservation | None) -> None:
+    raise MemoryError
 
+
+def test_one_that_fails_when_it_is_let_in_does_not_hold_up_the_others(shell: Shell) -> None:
+    """Not even until the next look at the line, which may be seconds away."""
     held = shell.reserve(10 * MIB)
     shell.memory.wait(MIB, fail)
     shell.wait("second", MIB)
-    held.release()
-    shell.turn.end()
     shell.pass_time(PATIENCE_MS)
+    held.release()
+    shell.turn.end()  # the first one is let in, and fails
+    shell.turn.end()
     assert shell.names() == ["second"]
+
+
+def test_one_that_fails_when_it_has_waited_for_too_long_does_not_hold_up_the_others(shell: Shell) -> None:
+    """It was let go by the only timer that there was: another must stand there for the next one."""
+    shell.reserve(10 * MIB)
+    shell.memory.wait(MIB, fail)
+    shell.pass_time(1_000)
+    shell.wait("second", MIB)
+    with pytest.raises(MemoryError):
+        shell.pass_time(WAIT_MOST_MS - 1_000)
+    shell.pass_time(1_000)
+    assert shell.came == [("second", None)]
 
 
 def test_a_share_is_smaller_while_others_wait(shell: Shell) -> None:
