@@ -3,29 +3,56 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from kit.broker import BrokerProcess
+from kit.seeds import replay_command, run_seed, seed_of
 
 RUN = uuid.uuid4().hex[:8]  # a peer that outlives the run has the topics of earlier runs
 
 
-# Hypothesis times examples and their making; a busy machine is no failure. All else is as it would be, in CI too.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+# Hypothesis times examples and their making; a busy machine is no failure. Its choices come from the seed of the run
+# (kit/seeds.py), in CI too, where its own profile would take another for each test.
+settings.register_profile(
+    "seeded", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=False, print_blob=True
+)
+settings.load_profile("seeded")
 
 
-def pytest_configure() -> None:
-    """Take SIGINT as a terminal would have it: a shell starts what runs in its background (`nohup scripts/test &`) with
-    SIGINT ignored, every process inherits that, and the tests of Ctrl-C would wait for an end that never comes.
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Hand the seed of the run to Hypothesis, and take SIGINT as a terminal would have it: a shell starts what runs in
+    its background (`nohup scripts/test &`) with SIGINT ignored, every process inherits that, and the tests of Ctrl-C
+    would wait for an end that never comes.
     """
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(run_seed())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_report_header() -> str:
+    return f"seed of this run: TEST_SEED={run_seed()}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    random.seed(seed_of(item.nodeid))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Every failure says how to run it again."""
+    report = yield
+    if report.failed:
+        report.sections.append(("To run it again", replay_command(report.nodeid)))
+    return report
 
 
 @pytest.fixture(scope="session")

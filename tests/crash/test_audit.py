@@ -21,13 +21,14 @@ from kit.audit.reading import read_with_confluent, shown
 from kit.audit.specimen import SETTINGS, Specimen, make_specimen
 from kit.audit.values import Mark, NotSent, key_of, mark_of, value_of
 from kit.broker import BrokerProcess
+from kit.seeds import seed_of
 
 KILLS = 3
 PLACE: Place = ("kept", 0)
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", [2, random.SystemRandom().randrange(1 << 40)], ids=["known", "fresh"])
+@pytest.mark.parametrize("seed", [2, seed_of("kills")], ids=["known", "of-the-run"])
 def test_nothing_acknowledged_is_lost_and_nothing_is_doubled_by_kills_and_damage(tmp_path: Path, seed: int) -> None:
     tally = Audit(seed, tmp_path / "data", KILLS).run()
     assert tally.breaches == [], f"scripts/crash-audit --seed {seed} --kills {KILLS}"
@@ -42,7 +43,7 @@ def specimen(tmp_path_factory: pytest.TempPathFactory) -> Specimen:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", [1, random.SystemRandom().randrange(1 << 40)], ids=["known", "fresh"])
+@pytest.mark.parametrize("seed", [1, seed_of("flips")], ids=["known", "of-the-run"])
 def test_a_flipped_bit_is_found_refused_and_mended_and_nothing_else_is_lost(
     specimen: Specimen, tmp_path: Path, seed: int
 ) -> None:

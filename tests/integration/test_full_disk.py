@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import subprocess
 import sys
 import time
@@ -18,7 +18,7 @@ from kit.broker import BrokerProcess
 
 MIB = 1 << 20
 VOLUME_BYTES, RESERVE_BYTES = 24 * MIB, 8 * MIB
-VALUE = os.urandom(100_000)
+VALUE = random.Random("what does not compress").randbytes(100_000)
 MOUNT = 'for d in one two; do mkdir -p "$0/$d" && mount -t tmpfs -o size=24m tmpfs "$0/$d" || exit 1; done; exec "$@"'
 INODES = 200
 MOUNT_INODES = f'mkdir -p "$0/few" && mount -t tmpfs -o size=24m,nr_inodes={INODES} tmpfs "$0/few" || exit 1; exec "$@"'
