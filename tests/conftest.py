@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from kit.broker import BrokerProcess
+from kit.examples import DEFAULT, QUICK_VARIABLE, examples
+from kit.kinds import is_left_out, kind_of, what_is_left_out
 from kit.seeds import replay_command, run_seed, seed_of
 
 RUN = uuid.uuid4().hex[:8]  # a peer that outlives the run has the topics of earlier runs
@@ -20,17 +23,55 @@ RUN = uuid.uuid4().hex[:8]  # a peer that outlives the run has the topics of ear
 # Hypothesis times examples and their making; a busy machine is no failure. Its choices come from the seed of the run
 # (kit/seeds.py), in CI too, where its own profile would take another for each test.
 settings.register_profile(
-    "seeded", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=False, print_blob=True
+    "seeded",
+    deadline=None,
+    derandomize=False,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("seeded")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out the kinds of tests that take long (kit/kinds.py)")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A quick run does not even import what it leaves out. A file that is named on the command line runs."""
+    return True if config.option.quick and is_left_out(collection_path) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        kind = kind_of(item.path)
+        if kind is not None:
+            item.add_marker(kind)
+
+
+def pytest_collection_finish() -> None:
+    """What the collection has made stays: the collector of garbage need not go through it again and again, which took
+    a sixth of the processor time of tests that make and drop many objects.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.option.quick:
+        terminalreporter.write_line(what_is_left_out())
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Hand the seed of the run to Hypothesis, and take SIGINT as a terminal would have it: a shell starts what runs in
-    its background (`nohup scripts/test &`) with SIGINT ignored, every process inherits that, and the tests of Ctrl-C
-    would wait for an end that never comes.
+    """Set up Hypothesis and SIGINT.
+
+    A shell starts what runs in its background (`nohup scripts/test &`) with SIGINT ignored, and every process inherits
+    that: the tests of Ctrl-C would wait for an end that never comes. So it is taken as a terminal would have it.
     """
+    if config.option.quick:
+        os.environ[QUICK_VARIABLE] = "1"
+        settings.register_profile("quick", settings(max_examples=examples(DEFAULT)))
+        settings.load_profile("quick")
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(run_seed())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -8,6 +8,7 @@ import tracemalloc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 from kit.golden import ALL_MESSAGES, Golden, golden_messages
 
 from ottla.protocol.api.api_versions import ApiVersionsResponse
@@ -37,7 +38,7 @@ def test_a_metadata_record_cut_at_any_byte_is_malformed() -> None:
                 decode_metadata_record(golden.data[:length])
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(case=st.sampled_from(VERSIONS), data=st.binary(max_size=80))
 def test_random_bytes_give_a_message_or_malformed(case: tuple[type[Message], int], data: bytes) -> None:
     cls, version = case
@@ -50,7 +51,7 @@ def test_random_bytes_give_a_message_or_malformed(case: tuple[type[Message], int
     assert encode(decode(cls, again, version), version) == again
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(golden=st.sampled_from(REQUEST_FRAMES), position=st.integers(0), value=st.integers(0, 255))
 def test_a_changed_byte_gives_a_message_or_malformed(golden: Golden, position: int, value: int) -> None:
     data = bytearray(golden.data) or bytearray(1)
@@ -62,7 +63,7 @@ def test_a_changed_byte_gives_a_message_or_malformed(golden: Golden, position: i
     assert 0 <= end <= len(data)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(data=st.binary(max_size=60))
 def test_random_bytes_are_a_metadata_record_or_malformed(data: bytes) -> None:
     try:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
+from kit.examples import examples
 from kit.old_segments import old_messages
 
 from ottla.protocol.records.batch import decode_batch, encode_batch, iter_batches, parse_header, set_log_append_time
@@ -83,7 +84,7 @@ def simple(first: int, count: int, size: int = 10) -> list[Record]:
 
 
 @given(st.lists(st.tuples(codecs, st.lists(record_contents, min_size=1, max_size=8)), min_size=1, max_size=6))
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_any_batches_decode_as_the_brokers_own_reader_decodes_them(contents: list[Any]) -> None:
     data, expected, offset = b"", [], 5
     for codec, items in contents:

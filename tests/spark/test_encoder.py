@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 
 from ottla.client.partitioner import murmur2
 from ottla.protocol.records.batch import HEADER_BYTES, decode_batch, encode_batch, parse_header, seal_batch
@@ -57,7 +58,7 @@ some_headers = st.none() | st.lists(st.tuples(st.text(max_size=5), some_bytes), 
 some_rows = st.lists(st.tuples(st.integers(0, 3), some_bytes, some_bytes, some_headers), min_size=1, max_size=60)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(some_rows)
 def test_batches_hold_the_rows_of_their_partition_in_order(rows: list[Row]) -> None:
     found: dict[int, list[Any]] = {}
@@ -69,7 +70,7 @@ def test_batches_hold_the_rows_of_their_partition_in_order(rows: list[Row]) -> N
     assert found == expected
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(some_rows)
 def test_a_batch_is_byte_for_byte_that_of_the_other_encoder(rows: list[Row]) -> None:
     for body in encoded(rows):
@@ -80,7 +81,7 @@ def test_a_batch_is_byte_for_byte_that_of_the_other_encoder(rows: list[Row]) -> 
 some_times = st.integers(0, 2**63 // 1000) | st.integers(1_700_000_000_000, 1_700_000_100_000)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(some_times, some_rows.map(lambda rows: rows[0])), min_size=1, max_size=60))
 def test_records_carry_the_times_of_their_rows(timed: list[tuple[int, Row]]) -> None:
     times = [time for time, _ in timed]
@@ -171,7 +172,7 @@ def test_keys_hash_as_in_java(key: bytes, java: int) -> None:
     assert found == java
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.binary(max_size=40), max_size=40), st.integers(0, 3))
 def test_many_keys_at_once_hash_as_one_by_one(keys: list[bytes], skipped: int) -> None:
     array = pa.array(keys, pa.large_binary())[skipped:]

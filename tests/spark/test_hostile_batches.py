@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 
 from ottla.protocol.records.batch import HEADER_BYTES, compute_crc, encode_batch
 from ottla.protocol.records.compression import Compression, compress
@@ -235,7 +236,7 @@ def test_a_timestamp_beyond_microseconds_is_refused() -> None:
 
 
 @given(data=st.data(), apart=st.booleans())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_flipped_bytes_are_refused_or_read_but_never_lead_astray(data: st.DataObject, apart: bool) -> None:
     records = [Record(i, 10 * i, b"key", b"value" * i, (("h", b"x"),)) for i in range(12)]
     chunk = bytearray(b"".join(bytes(encode_batch(records[i : i + 3])) for i in (0, 3, 6, 9)))

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 
 from ottla.spark import planner
 from ottla.spark.errors import DataLoss, OptionError
@@ -164,7 +165,7 @@ def test_max_records_bounds_every_piece() -> None:
     st.none() | st.integers(1, 80),
     st.none() | st.integers(1, 60),
 )
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_splitting_loses_and_doubles_nothing(sizes: list[int], minimum: int | None, most: int | None) -> None:
     whole = ranges(*sizes)
     pieces = split(whole, minimum, most)

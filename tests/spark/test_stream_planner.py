@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 
 from ottla.spark.errors import DataLoss, OptionError
 from ottla.spark.options import stream_options
@@ -124,7 +125,7 @@ def test_a_limit_is_shared_in_proportion_and_met_exactly(cluster: FakeCluster) -
     assert end(planner(), at(0, 20), cluster, most=1000) == [100, 60]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     waiting=st.dictionaries(st.tuples(st.just("t"), st.integers(0, 20)), st.integers(0, 10**9), max_size=12),
     most=st.integers(1, 10**6),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 
 from ottla.protocol.records.errors import CorruptBatch
 from ottla.protocol.records.record import encode_varint
@@ -21,13 +22,13 @@ def read(encoded: list[bytes], max_bytes: int, padding: bytes = bytes(PADDING_BY
 
 
 @given(st.lists(int32, min_size=1, max_size=30))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_int32_varints_read_as_they_were_written(numbers: list[int]) -> None:
     assert read([encode_varint(number) for number in numbers], INT32_VARINT_BYTES)[0] == numbers
 
 
 @given(st.lists(int64, min_size=1, max_size=30))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_int64_varints_read_as_they_were_written(numbers: list[int]) -> None:
     assert read([encode_varint(number) for number in numbers], INT64_VARINT_BYTES)[0] == numbers
 

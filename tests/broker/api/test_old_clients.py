@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatch, LegacyRecordBatchBuilder
 from kit.clock import ManualClock
+from kit.examples import examples
 from kit.exchange import STAMP_MS, Exchange, batch, fetch_request, make_topic, produce_request
 from kit.nodes import start_node
 from kit.simulated_files import SimulatedFiles
@@ -288,7 +289,7 @@ WRITTEN = st.lists(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     written=WRITTEN, version=st.integers(0, 3), limit=st.integers(1, 2000), segment_bytes=st.sampled_from([1024, 4096])
 )

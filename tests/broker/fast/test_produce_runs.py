@@ -8,6 +8,7 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
 from kit.nodes import start_node
 from kit.produce_frames import COUNTED, KINDS, answers_of, damaged, frame, frames_of, make_node, split
@@ -28,7 +29,7 @@ def alone(node: Node) -> Exchange:
     return client
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from([1, 1, 50, 200, 9000])), min_size=1, max_size=12),
     st.integers(0, 40_000),

@@ -10,6 +10,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 from kit.exchange import Exchange, batch, fetch_request, fetch_templates, make_topic, produce_request
 from kit.known_ids import known_ids
 from kit.nodes import partition_of, pass_time, start_node
@@ -322,7 +323,7 @@ def played(seed: int, version: int, steps: list[str], *, by_templates: bool) -> 
         return Play(seed, version).run(steps), answered
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 1 << 16),
     version=st.integers(12, 18),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatch, LegacyRecordBatchBuilder
+from kit.examples import examples
 
 from ottla.broker.formats.conversion import is_batch, to_batch, to_messages
 from ottla.config.broker import BrokerConfig
@@ -78,7 +79,7 @@ def old(record, magic):
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(loose=RECORDS, codec=st.sampled_from(OLD_CODECS))
 def test_what_kafka_python_packs_in_an_old_format_becomes_one_batch_of_its_codec(magic, loose, codec):
     builder = LegacyRecordBatchBuilder(magic, int(codec), 10 * MEBI)
@@ -118,7 +119,7 @@ def test_many_messages_that_shrink_in_the_topics_codec_are_no_larger_than_it_tak
     assert len(up(messages, topic_config(max_message_bytes=1000, compression_type="gzip"))) < 1000
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=st.binary(min_size=1, max_size=150), magic=st.sampled_from([0, 1]), sound=st.booleans())
 def test_noise_is_refused_and_nothing_worse(data, magic, sound):
     noise = bytearray(data)
@@ -229,7 +230,7 @@ def test_how_many_messages_are_converted_at_once_is_bounded(monkeypatch):
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(loose=RECORDS, codec=st.sampled_from(OLD_CODECS), first=st.integers(0, 2**40))
 def test_kafka_python_reads_what_batches_become(magic, loose, codec, first):
     records = [Record(first + 2 * number, *fields) for number, fields in enumerate(loose)]

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from kit.classic_groups import ClassicTable
+from kit.examples import examples
 
 from ottla.broker.groups.classic import ClassicGroup
 from ottla.broker.groups.classic_rebalance import Awaited
@@ -461,7 +462,7 @@ def durable(group: ClassicGroup) -> object:
 
 TestClassicGroupLife = ClassicGroupLife.TestCase
 TestClassicGroupLife.settings = settings(
-    max_examples=120,
+    max_examples=examples(120),
     stateful_step_count=50,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

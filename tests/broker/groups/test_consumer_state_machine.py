@@ -24,6 +24,7 @@ from hypothesis.stateful import (
     rule,
 )
 from kit.consumer_groups import GROUP, FakeTopics, GroupUnderTest, Member, heartbeat, owned_structs, snapshot
+from kit.examples import examples
 
 from ottla.broker.coordination.effects import Effects
 from ottla.broker.groups.group import Caller
@@ -364,5 +365,5 @@ class ConsumerGroups(RuleBasedStateMachine):
             self.everybody_keeps_up()
 
 
-ConsumerGroups.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+ConsumerGroups.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=40)
 TestConsumerGroups = ConsumerGroups.TestCase

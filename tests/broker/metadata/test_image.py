@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 
 from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataError, MetadataImage
 from ottla.broker.metadata.metadata_version import METADATA_VERSION
@@ -223,7 +224,7 @@ def histories(draw: st.DrawFn) -> list[MetadataRecord]:
 
 
 @given(histories())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_the_records_of_an_image_replay_to_an_equal_image(history: list[MetadataRecord]) -> None:
     image = replay(*history)
     assert replay(*image.records()) == image

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.clock import ManualClock
+from kit.examples import examples
 from kit.transport import FakeTransport, feed
 
 from ottla.broker.net.buffers import FIRST_BYTES, READ_BYTES
@@ -133,7 +134,7 @@ SIZES = st.lists(
 CUTS = st.lists(st.tuples(st.floats(0, 1), st.booleans()), max_size=8)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(SIZES, CUTS)
 def test_frames_of_any_size_in_any_pieces_are_answered_in_order(
     sizes: list[int], cuts: list[tuple[float, bool]]

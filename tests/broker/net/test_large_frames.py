@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 from kit.exchange import Exchange, fetch_request
 from kit.produce_frames import KINDS, answers_of, frame, frames_of, make_node
 from kit.transport import feed
@@ -65,7 +66,7 @@ def deliver(client: Exchange, data: bytes) -> None:
             client.node.settle()
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     st.sampled_from(["page-cache", "sync"]),
     st.lists(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import hypothesis.strategies as st
 from hypothesis import Phase, given, settings
 from kit.cleaning import records_of
+from kit.examples import examples
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
 from kit.nodes import partition_of, start_node
 from kit.produce_frames import damaged, frame
@@ -243,7 +244,8 @@ class Clients:
             assert len(set(stored[topic])) == len(stored[topic])
 
 
-@settings(max_examples=150, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # the seed cannot be made simpler
+# The seed cannot be made simpler.
+@settings(max_examples=examples(150), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.integers(0, (1 << 32) - 1))
 def test_clients_that_share_buffers_are_served_as_if_each_were_alone(seed: int) -> None:
     chance = random.Random(seed)

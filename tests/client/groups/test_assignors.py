@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 
 from ottla.client import Assignor, Consumer, GroupMember, TopicPartition
 from ottla.client.groups.assignors import (
@@ -209,7 +210,7 @@ def groups(draw):
 
 @pytest.mark.parametrize("assignor", ALL, ids=lambda one: one.name)
 @given(group=groups())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_nobody_gets_what_is_not_there_or_not_wanted_or_anothers(assignor, group):
     partition_counts, members = group
     assignment = assignor.assign(partition_counts, members)
@@ -223,7 +224,7 @@ def test_nobody_gets_what_is_not_there_or_not_wanted_or_anothers(assignor, group
 
 @pytest.mark.parametrize("assignor", ALL[:3], ids=lambda one: one.name)
 @given(group=groups())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_every_partition_that_somebody_wants_has_an_owner(assignor, group):
     partition_counts, members = group
     wanted = frozenset().union(*(one.topics for one in members))
@@ -232,7 +233,7 @@ def test_every_partition_that_somebody_wants_has_an_owner(assignor, group):
 
 
 @given(group=groups())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_sticky_shares_differ_by_one_at_most_among_equals(group):
     partition_counts, members = group
     alike = [one._replace(topics=frozenset(TOPICS)) for one in members]
@@ -241,7 +242,7 @@ def test_sticky_shares_differ_by_one_at_most_among_equals(group):
 
 
 @given(group=groups())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_a_sticky_assignment_stays_when_nothing_changes(group):
     partition_counts, members = group
     first = StickyAssignor().assign(partition_counts, members)
@@ -250,7 +251,7 @@ def test_a_sticky_assignment_stays_when_nothing_changes(group):
 
 
 @given(group=groups())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_cooperative_rounds_come_to_an_end_with_every_partition_owned(group):
     partition_counts, members = group
     owned = {one.member_id: () for one in members}

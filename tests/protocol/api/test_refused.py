@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import Phase, given, settings
+from kit.examples import examples
 from kit.wire_values import messages
 
 from ottla.protocol.api import REGISTRY, Api, ApiKey
@@ -36,7 +37,7 @@ CASES = [
 
 @pytest.mark.parametrize(("api", "version"), CASES)
 def test_a_refusal_has_its_code_wherever_something_was_asked(api: Api, version: int) -> None:
-    @settings(max_examples=5, phases=[Phase.generate])
+    @settings(max_examples=examples(5), phases=[Phase.generate])
     @given(request=messages(api.request, version))
     def check(request: Request) -> None:
         if isinstance(request, ProduceRequest):

@@ -10,6 +10,7 @@ import crcmod.predefined
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 
 from ottla.protocol.records.batch import (
     HEADER_BYTES,
@@ -106,7 +107,7 @@ def test_records_cut_at_any_byte_are_corrupt_even_when_header_and_checksum_agree
             decode_batch(cut)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(data=st.data(), codec=st.sampled_from(ALL))
 def test_damaged_records_with_a_true_checksum_decode_or_are_corrupt_and_nothing_else(data, codec):
     batch = encode_batch(sample(6), compression=codec)

@@ -14,6 +14,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 
 from ottla.protocol.records.compression import Compression, compress, decompress
 from ottla.protocol.records.errors import CorruptBatch, DecompressedTooLarge
@@ -58,7 +59,7 @@ def test_cut_data_is_corrupt(codec):
             decompress(codec, compressed[:size], 100_000)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=st.binary(max_size=120), codec=st.sampled_from(CODECS), prefix=st.booleans())
 def test_noise_is_corrupt_or_small(data, codec, prefix):
     start = {

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatch as KafkaPythonReader
 from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
+from kit.examples import examples
 
 from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.compression import Compression
@@ -79,7 +80,7 @@ def decode_set(message_set, **options):
 
 @pytest.mark.parametrize("builder", BUILDERS)
 @pytest.mark.parametrize("magic", MAGICS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(records=RECORDS)
 def test_uncompressed_messages_are_theirs_byte_for_byte(builder, magic, records):
     assert encode_message_set(records, magic) == written_by(builder, records, magic, Compression.NONE)
@@ -87,7 +88,7 @@ def test_uncompressed_messages_are_theirs_byte_for_byte(builder, magic, records)
 
 @pytest.mark.parametrize("builder", BUILDERS)
 @pytest.mark.parametrize("magic", MAGICS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(records=RECORDS, data=st.data())
 def test_we_read_what_they_write(builder, magic, records, data):
     codec = data.draw(codecs_of(builder, magic))
@@ -97,7 +98,7 @@ def test_we_read_what_they_write(builder, magic, records, data):
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("magic", MAGICS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(records=RECORDS, data=st.data(), first=st.integers(0, 2**40))
 def test_they_read_what_we_write(reader, magic, records, data, first):
     codec = data.draw(codecs_of(reader, magic))
@@ -119,7 +120,7 @@ def test_a_compressed_message_has_the_offset_of_the_last_one_inside_and_the_newe
 
 
 @pytest.mark.parametrize("magic", MAGICS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(records=RECORDS, codec=st.sampled_from(CODECS), first=st.integers(1, 2**40), stamp=st.none() | st.just(77))
 def test_a_look_inside_tells_what_decoding_would(magic, records, codec, first, stamp):
     records = [record._replace(offset=first + 3 * record.offset) for record in records]
@@ -286,7 +287,7 @@ def test_another_magic_is_no_message(magic):
         parse_message_header(message)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=st.binary(max_size=120), magic=st.sampled_from(MAGICS))
 def test_noise_is_corrupt_and_nothing_worse(data, magic):
     noise = bytearray(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given, settings
 from kit.cleaning import clean, records_of
+from kit.examples import examples
 from kit.logs import NOW_MS, append, disk, open_test_log, sync
 
 from ottla.protocol.errors import ErrorCode
@@ -120,7 +121,7 @@ def log_bytes(log: Log) -> bytes:
     return b"".join(segment.file.pread(segment.size_bytes, 0) for segment in log.segments)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(batches=BATCHES, rolls=ROLLS, later=BATCHES)
 def test_cleaning_keeps_the_newest_record_of_each_key_and_nothing_else(batches, rolls, later) -> None:
     files = disk()
@@ -180,7 +181,7 @@ def test_cleaning_keeps_the_newest_record_of_each_key_and_nothing_else(batches, 
         assert (told.record and told.record.record) == next((one for one in held if one.offset >= offset), None)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(batches=BATCHES, rolls=ROLLS, keys_at_a_time=st.integers(1, 4))
 def test_a_map_that_takes_few_keys_ends_at_the_same_log(batches, rolls, keys_at_a_time: int) -> None:
     batches = [(records[:1], compression, producer_id) for records, compression, producer_id in batches]

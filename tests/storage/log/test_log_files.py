@@ -8,6 +8,7 @@ from uuid import UUID
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
+from kit.examples import examples
 from kit.logs import (
     DIRECTORY,
     NOW_MS,
@@ -47,7 +48,7 @@ def kafkas_indexes(data: bytes, interval_bytes: int) -> tuple[bytes, bytes]:
     return offsets, times
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     turns=st.lists(st.lists(st.tuples(st.integers(0, 300), st.integers(-50, 50)), max_size=8), min_size=1, max_size=10),
     interval_bytes=st.integers(0, 600),

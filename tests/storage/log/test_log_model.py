@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from kit.examples import examples
 from kit.logs import NOW_MS, append, batch, disk, open_test_log, stored
 
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -227,5 +228,5 @@ class LogAgainstDict(RuleBasedStateMachine):
         assert found == expected
 
 
-LogAgainstDict.TestCase.settings = settings(max_examples=80, stateful_step_count=30)
+LogAgainstDict.TestCase.settings = settings(max_examples=examples(80), stateful_step_count=30)
 TestLogAgainstDict = LogAgainstDict.TestCase

@@ -7,6 +7,7 @@ import struct
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from kit.examples import examples
 from kit.logs import DIRECTORY, NOW_MS, append, append_values, batch, disk, open_test_log, sync
 
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -239,7 +240,7 @@ def test_a_deleted_segment_stays_readable_until_it_is_unlinked() -> None:
 # -- by time
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     stamps=st.lists(st.lists(st.integers(-1, 40), min_size=1, max_size=4), min_size=1, max_size=25),
     codec=st.sampled_from(list(Compression)),

@@ -14,6 +14,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from kit.examples import examples
 from kit.logs import DIRECTORY, NOW_MS, append, batch, disk, open_test_log, snapshot_of, sync, write_snapshot
 from kit.simulated_files import CrashPoint, SimulatedFiles
 
@@ -372,7 +373,7 @@ OPERATIONS = ["roll", "sync", "begin", "end", "retention", "stop"]
 WEIGHTS = [3, 4, 3, 3, 2, 0.3]
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_start_knows_every_producer_whatever_was_on_its_way_when_it_stopped(seed: int) -> None:
     chance = random.Random(seed)

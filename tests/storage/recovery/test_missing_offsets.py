@@ -126,7 +126,7 @@ def test_a_first_batch_that_says_a_later_offset_than_its_segment_is_damage_where
     again = open_test_log(files.kill(), was_clean=False, high_watermark=2)
     assert again.recovery.gap == (0, 2)
     (aside,) = again.recovery.kept_aside
-    assert again.services.files.read_bytes(DIRECTORY / aside) == spoilt
+    assert again.files.read_bytes(DIRECTORY / aside) == spoilt
 
 
 def test_what_the_cleaner_took_is_no_loss_at_any_recovery_point_that_it_leaves() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 from kit.logs import DIRECTORY, append_values, disk, open_test_log, sync
 from kit.old_segments import MIXED_COUNT, STAMP_MS, OldSegment, mixed_segment, old_messages
 from kit.simulated_files import SimulatedFiles
@@ -171,7 +172,7 @@ def test_offsets_that_are_missing_between_old_messages_end_the_log_after_a_crash
     assert log.log_end_offset == 4
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 10_000))
 def test_a_sound_message_is_found_behind_any_damage(seed: int) -> None:
     chooser = random.Random(seed)

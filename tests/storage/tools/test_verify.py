@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.examples import examples
 from kit.left_behind import BATCHES, ORDERS, PLACE, change, flip, left_behind, logs_of
 from kit.logs import NOW_MS, batch, stored
 from kit.nodes import DATA, start_node
@@ -94,7 +95,7 @@ def test_what_is_no_log_directory_is_refused_in_one_line() -> None:
 # --- logs
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(where=st.floats(min_value=0, max_value=1, exclude_max=True), mask=st.integers(1, 255))
 def test_any_byte_of_a_log_that_changes_is_damage(where: float, mask: int) -> None:
     files = left_behind()

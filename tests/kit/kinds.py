@@ -1,0 +1,102 @@
+"""The kinds of tests that take long, by their place: each is a mark, and `scripts/test --quick` leaves all of them out.
+
+What has no line here runs in the test's own process and waits for nothing. CONTRIBUTING.md says which question each
+kind answers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+TESTS: Final = Path(__file__).parents[1]
+
+PLACES: Final = {
+    "processes": (
+        "broker/test_notify.py",
+        "broker/test_process.py",
+        "cli/test_client_properties.py",
+        "cli/test_clients.py",
+        "cli/test_completion.py",
+        "cli/test_configuration.py",
+        "cli/test_format.py",
+        "cli/test_groups.py",
+        "cli/test_log.py",
+        "cli/test_operations.py",
+        "cli/test_ping.py",
+        "cli/test_platforms.py",
+        "cli/test_serve.py",
+        "cli/test_standard_files.py",
+        "cli/test_terminal.py",
+        "cli/test_waiting.py",
+        "client/groups/test_against_broker.py",
+        "client/test_against_broker.py",
+        "client/test_blocking.py",
+        "client/test_blocking_lifecycle.py",
+        "client/test_examples.py",
+        "client/test_order.py",
+        "client/test_page.py",
+        "client/test_restarts.py",
+        "client/test_splitting.py",
+        "crash/test_audit.py",
+        "crash/test_clock_jump.py",
+        "crash/test_commits.py",
+        "crash/test_kill.py",
+        "crash/test_kill_cleaning.py",
+        "image",
+        "integration",
+    ),
+    "simulation": (
+        "broker/test_flipped_bits.py",
+        "crash/test_simulator.py",
+        "fuzz",
+    ),
+    "oracles": (
+        "protocol/records/test_oracles.py",
+        "protocol/test_kafka_golden.py",
+        "protocol/test_kafka_python_oracle.py",
+        "protocol/test_kio_oracle.py",
+        "protocol/test_old_kafka_python_oracle.py",
+    ),
+    "old_clients": ("integration/test_old_clients.py",),
+    "spark": (
+        "spark/test_demo.py",
+        "spark/test_docs.py",
+        "spark/test_sink.py",
+        "spark/test_source.py",
+        "spark/test_stream.py",
+    ),
+}
+"""Folders and files below `tests`. A longer path goes before a shorter one."""
+
+SPARK_NEEDS: Final = ("numpy", "pyarrow")
+"""Of all tests in `spark`. Where they are not there, a quick run leaves those out, too, and does not install them."""
+_KIND_OF: Final = {place: kind for kind, places in PLACES.items() for place in places}
+
+
+def kind_of(path: Path) -> str | None:
+    """The kind of the tests in this file or folder; None where they are quick, or no tests of ours."""
+    if not path.is_relative_to(TESTS):
+        return None
+    inside = path.relative_to(TESTS)
+    for one in (inside, *inside.parents):
+        if kind := _KIND_OF.get(one.as_posix()):
+            return kind
+    return None
+
+
+def is_left_out(path: Path) -> bool:
+    """Whether a quick run goes past this file or folder: of a kind, or in need of what a quick run does not install."""
+    if kind_of(path) is not None:
+        return True
+    return path.is_relative_to(TESTS / "spark") and not all(map(find_spec, SPARK_NEEDS))
+
+
+def what_is_left_out() -> str:
+    """One line for the end of a quick run."""
+    files = sorted(TESTS.rglob("test_*.py"))
+    left_out = Counter(kind_of(path) or "spark" for path in files if is_left_out(path))
+    kinds = ", ".join(f"{kind} {left_out[kind]}" for kind in PLACES)
+    return f"--quick left out {left_out.total()} of {len(files)} files of tests ({kinds}): scripts/test runs them all"
