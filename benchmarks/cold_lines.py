@@ -205,14 +205,15 @@ def _of_producer(batch: bytes, sequence: int) -> bytes:
 
 def counted(tree: Path, workload: str, count: int, *, is_idle: bool) -> tuple[int, int, int]:
     """(instructions, lines of code, lines of data) of a whole process."""
+    here = tree / "benchmarks"  # its own: this file knows where the broker's parts are in its version
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join((str(tree), str(HERE))),
+        "PYTHONPATH": os.pathsep.join((str(tree), str(here))),
         "PYTHONHASHSEED": "0",
     }
     with tempfile.NamedTemporaryFile(prefix="ottla-bench-") as out:
         words = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", *CACHES, f"--cachegrind-out-file={out.name}"]
-        words += [sys.executable, str(HERE / "cold_lines.py"), "--inside", workload, "--turns", str(count)]
+        words += [sys.executable, str(here / "cold_lines.py"), "--inside", workload, "--turns", str(count)]
         if is_idle:
             words.append("--idle")
         done = subprocess.run(words, env=environment, cwd=tree, capture_output=True, text=True, check=False)

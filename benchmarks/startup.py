@@ -42,6 +42,7 @@ from ottla.broker.metadata.change_requests import NewTopic, TopicResult
 from ottla.broker.node import Node
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.records.checksum import crc32c
+from ottla.storage.log.append import AppendEntry
 from ottla.storage.log.log import Log
 
 START_PROMISE_S = 3.0
@@ -218,7 +219,7 @@ def append(log: Log, batches: list[bytearray]) -> None:
     """The same batches again, which an append has given offsets."""
     for batch in batches:
         batch[:8] = bytes(8)
-    results = log.append([(memoryview(batch), PRODUCE_VERSION) for batch in batches], STAMP_MS)
+    results = log.append([AppendEntry(memoryview(batch), PRODUCE_VERSION) for batch in batches], STAMP_MS)
     if any(result.error_code for result in results):
         sys.exit(f"{log.name}: {results[-1]}")
 

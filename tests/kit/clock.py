@@ -16,6 +16,10 @@ class ManualClock:
         self._boot_ms = 1_000
         self._boots = 1
 
+    def wall_ns(self) -> int:
+        """As `wall_ms`, in nanoseconds."""
+        return self.wall_ms() * 1_000_000
+
     def wall_ms(self) -> int:
         return self._wall_ms
 

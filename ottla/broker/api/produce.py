@@ -21,6 +21,7 @@ from ottla.broker.catalog.topic import find_partition
 from ottla.broker.declarations import Need
 from ottla.broker.formats.conversion import FIRST_PRODUCE_VERSION_WITH_BATCHES
 from ottla.broker.formats.produce_conversion import OldRecords, convert_aside, convert_now, is_little
+from ottla.broker.partitions.visibility import promise_failure
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
@@ -147,7 +148,7 @@ class _Produce:
         self._one_done()
 
     def appended(self, index: int, result: AppendResult) -> None:
-        """The turn's flush tells what became of a batch; answer now, or when the high watermark covers it."""
+        """The result of a batch, from the turn's flush: answer now, or when the high watermark covers it."""
         response = self._results[index]
         response.log_start_offset = result.log_start_offset
         if result.error_code is not ErrorCode.NONE:
@@ -164,12 +165,10 @@ class _Produce:
         partition = self.partitions[index]
         assert partition is not None
         end_offset = result.last_offset + 1
-        if partition.high_watermark >= end_offset or self._acks == 0:
+        if partition.may_acknowledge(end_offset, self._acks):
             self._one_done()
-        elif self._acks == ACKS_ALL or partition.holds_acknowledgements:
-            self._wait(partition, index, end_offset)
         else:
-            self._one_done()
+            self._wait(partition, index, end_offset)
 
     def _wait(self, partition: Partition, index: int, end_offset: int) -> None:
         def visible(error: BaseException | None) -> None:
@@ -177,10 +176,7 @@ class _Produce:
                 self._one_done()
                 return
             self._results[index].base_offset = -1
-            if isinstance(error, KafkaError):
-                self.refuse(index, error.code, error.message)
-            else:
-                self.refuse(index, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            self.refuse(index, *promise_failure(error))
 
         if self._deadline_ms < 0:
             self._deadline_ms = self._context.services.clock.monotonic_ms() + max(self._request.timeout_ms, 0)

@@ -9,17 +9,14 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from ottla.broker.partitions.visibility import promise_failure
 from ottla.broker.runtime.slot import Slot
-from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.log.append import AllStored
+from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ottla.broker.fast.produce_templates import ProduceTemplate
-    from ottla.storage.log.append import AppendResult
+    from ottla.storage.log.append import Appended, AppendResult
 
-ACKS_ALL = -1
 _NONE = ErrorCode.NONE
 
 
@@ -58,37 +55,26 @@ class ProduceRun(Slot):
         self.end = end
         return True
 
-    def run_appended(self, results: Sequence[AppendResult]) -> None:
-        """Told by the turn's flush: encode the answers, and let them leave now or when they may."""
+    def run_appended(self, appended: Appended) -> None:
+        """Encode the answers, and let them leave now or when they may. Called by the turn's flush."""
         template = self._template
         correlation_ids = self._correlation_ids
-        if type(results) is AllStored:
-            promised_offset = results.batches[-1][3] + 1
-            answers = template.stored(correlation_ids, results.batches, results.log_append_time_ms)
+        if appended.refused is None:
+            answers = template.stored(correlation_ids, appended)
         else:
-            promised_offset = max(result.last_offset for result in results) + 1
-            answers = list(map(self._answer, correlation_ids, results))
+            answers = list(map(self._answer, correlation_ids, appended))
         partition = template.partition
-        if partition.high_watermark >= promised_offset or (
-            template.acks != ACKS_ALL and not partition.holds_acknowledgements
-        ):
+        end_offset = appended.end_offset
+        if partition.may_acknowledge(end_offset, template.acks):
             self._answered(answers)
             return
-        self._wait(promised_offset, answers, results)
-
-    def _wait(self, promised_offset: int, answers: list[bytes], results: Sequence[AppendResult]) -> None:
-        """Let the answers leave when `promised_offset` may be seen."""
-        template = self._template
         # Not the results: they look at bytes that were received, which are good for this turn only.
-        if type(results) is AllStored:
-            last_offsets = [batch[3] for batch in results.batches]
-        else:
-            last_offsets = [result.last_offset for result in results]
+        last_offsets = appended.last_offsets()
 
         def visible(error: BaseException | None) -> None:
             self._answered(answers if error is None else self._after_failure(answers, last_offsets, error))
 
-        template.partition.when_visible(promised_offset, visible, template.clock.monotonic_ms() + template.timeout_ms)
+        partition.when_visible(end_offset, visible, template.clock.monotonic_ms() + template.timeout_ms)
 
     def _answer(self, correlation_id: int, result: AppendResult) -> bytes:
         """The answer of one request: stored, stored before, or refused."""
@@ -100,10 +86,7 @@ class ProduceRun(Slot):
 
     def _after_failure(self, answers: list[bytes], last_offsets: list[int], error: BaseException) -> list[bytes]:
         """The answers when the promise could not be kept: only what may be seen all the same is a success."""
-        if isinstance(error, KafkaError):
-            code, message = error.code, error.message
-        else:
-            code, message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+        code, message = promise_failure(error)
         high_watermark = self._template.partition.high_watermark
         return [
             # What was refused has a last offset of -1, and its answer already.

@@ -34,6 +34,7 @@ from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.headers import response_header
 from ottla.protocol.message import encode
+from ottla.storage.log.append import FIRST_PRODUCE_VERSION_WITH_ZSTD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,11 +45,9 @@ if TYPE_CHECKING:
     from ottla.broker.services import Services
     from ottla.protocol.types import Buffer
     from ottla.storage.files.clock import Clock
-    from ottla.storage.log.append import AppendEntry, AppendResult
-    from ottla.storage.log.append_plan import PlannedBatch
-    from ottla.storage.log.log import Log
+    from ottla.storage.log.append import Appended, AppendResult
 
-    Frames = tuple["ProduceTemplate", list[AppendEntry | tuple[memoryview, int]], list[int], int, int]
+    Frames = tuple["ProduceTemplate", list[memoryview], list[int], int, int]
     """Frames of one template, one behind the other: their batches, correlation ids, the bytes of the batches, and where
     the last frame ends."""
 
@@ -87,12 +86,12 @@ class ProduceTemplate:
         "clock",
         "front",
         "index",
-        "log",
         "meter",
         "meter_of",
         "name",
         "pack",
         "partition",
+        "takes_zstd",
         "timeout_ms",
         "topic_id",
         "version",
@@ -109,7 +108,7 @@ class ProduceTemplate:
         self.topic_id = topic.topic_id
         self.index = topic.partition_data[0].index
         self.partition = partition
-        self.log: Log = partition.log
+        self.takes_zstd = version >= FIRST_PRODUCE_VERSION_WITH_ZSTD
         self.clock: Clock = services.clock
         self.meter_of = meter_of
         self.meter = meter_of(0)
@@ -131,17 +130,16 @@ class ProduceTemplate:
         self._behind = _TIME_AND_START.pack(log_append_time_ms, log_start_offset) + self._after
         return self._behind
 
-    def stored(
-        self, correlation_ids: list[int], batches: Sequence[PlannedBatch], log_append_time_ms: int
-    ) -> list[bytes]:
-        """The whole responses of batches that were stored, with their lengths."""
+    def stored(self, correlation_ids: list[int], appended: Appended) -> list[bytes]:
+        """The whole responses of batches that were all stored, with their lengths."""
         pack, front, before, behind = self.pack, self.front, self.before, self._behind
-        log_start_offset = self.log.log_start_offset
+        log_append_time_ms, log_start_offset = appended.log_append_time_ms, appended.log_start_offset
         if self._log_append_time_ms != log_append_time_ms or self._log_start_offset != log_start_offset:
             behind = self.behind(log_append_time_ms, log_start_offset)
         answers: list[bytes] = []
-        for correlation_id in correlation_ids:
-            answers.append(pack(front, correlation_id, before, batches[len(answers)][2], behind))
+        ids = iter(correlation_ids)
+        for _, _, base_offset, _, _ in appended.batches:
+            answers.append(pack(front, next(ids), before, base_offset, behind))
         return answers
 
     def refusal(self, correlation_id: int, code: ErrorCode, message: str | None, result: AppendResult | None) -> bytes:
@@ -236,7 +234,7 @@ class ProduceTemplates:
             run = newest
         else:
             run = ProduceRun(template, correlation_ids, following, perf_counter_ns())
-        template.partition.gather_run(entries, run_bytes, run)
+        template.partition.gather_run(entries, run_bytes, run, template.takes_zstd)
         return run
 
     def answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
@@ -246,7 +244,7 @@ class ProduceTemplates:
         Neither turn nor slot has to do with it. None, and nothing done, where answers have to wait.
         """
         expected = self._template
-        if expected is None or not expected.partition.shows_at_once():
+        if expected is None or not expected.partition.visible_on_append():
             return None
         started_ns = perf_counter_ns()
         frames = self._look(view, 0, end, most)
@@ -254,14 +252,14 @@ class ProduceTemplates:
             return None
         template, entries, correlation_ids, run_bytes, following = frames
         partition = template.partition
-        if template is not expected and not partition.shows_at_once():
+        if template is not expected and not partition.visible_on_append():
             return None
-        refused, batches, stamp_ms = partition.append(entries, run_bytes, template.clock.wall_ms())
-        if refused is not None:
+        appended = partition.append(entries, run_bytes, template.clock.wall_ns() // 1_000_000, template.takes_zstd)
+        if appended.refused is not None:
             run = ProduceRun(template, correlation_ids, following, started_ns)
-            run.run_appended(refused)
+            run.run_appended(appended)
             return run.buffers or [], following
-        answers = template.stored(correlation_ids, batches, stamp_ms)
+        answers = template.stored(correlation_ids, appended)
         template.meter.note((perf_counter_ns() - started_ns) // 1000, len(answers))
         return answers if len(answers) <= FEW_ANSWERS else [b"".join(answers)], following
 
@@ -284,7 +282,7 @@ class ProduceTemplates:
         unpack_next = self._unpack_next
         is_flexible = kind >= FIRST_FLEXIBLE_VERSION
         last_start = end - smallest_bytes
-        entries: list[AppendEntry | tuple[memoryview, int]] = []
+        entries: list[memoryview] = []
         correlation_ids: list[int] = []
         run_bytes = 0
         whole_bytes, records_bytes = _LENGTH_BYTES + frame_bytes, last - first
@@ -299,7 +297,7 @@ class ProduceTemplates:
                 (tail,), next_kind = _UINT32.unpack_from(view, following - 4), _NO_KIND
             if is_flexible and tail & 0xFFFFFF:
                 break  # tagged fields, which the slow path knows
-            entries.append((view[start + first : start + last], kind))
+            entries.append(view[start + first : start + last])
             correlation_ids.append(correlation_id)
             run_bytes += records_bytes
             start = following

@@ -11,7 +11,6 @@ Produce batches are gathered and appended once per loop turn; whoever else looks
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,7 +18,7 @@ from ottla.broker.partitions.visibility import NEVER_MS, VisibilityWaits, Visibl
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import CorruptBatch
 from ottla.protocol.records.formats import iter_any
-from ottla.storage.log.append import NO_TIMESTAMP, AllStored, AppendResult
+from ottla.storage.log.append import FIRST_PRODUCE_VERSION_WITH_ZSTD, NO_TIMESTAMP, Appended, AppendResult
 from ottla.storage.log.leader_epochs import UNDEFINED_EPOCH
 from ottla.storage.log.log_reader import ANY_BYTES
 from ottla.storage.segment.slice import LogSlice
@@ -36,37 +35,41 @@ if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
     from ottla.storage.files.clock import Clock
     from ottla.storage.log.append import AppendEntry
-    from ottla.storage.log.append_plan import PlannedBatch
     from ottla.storage.log.log import Log
 
 LOG = logging.getLogger("ottla.partition")
 
 
-class Appended(Protocol):
-    """Whoever gathers a batch is told what became of it, in the turn's flush."""
+class BatchWaiter(Protocol):
+    """What gathers a batch gets its result, in the turn's flush."""
 
     def appended(self, index: int, result: AppendResult) -> None:
         """`result` of the batch gathered under `index`."""
 
 
 class RunWaiter(Protocol):
-    """Whoever gathers several batches together is told of them together."""
+    """What gathers several batches together gets their results together."""
 
-    def run_appended(self, results: Sequence[AppendResult]) -> None:
+    def run_appended(self, appended: Appended) -> None:
         """The results of all of its batches of this turn, in their order."""
 
 
 class _OneBatch:
-    """The run of somebody who gathers a single batch."""
+    """The run of a waiter that gathers a single batch."""
 
     __slots__ = ("_index", "_waiter")
 
-    def __init__(self, waiter: Appended, index: int) -> None:
+    def __init__(self, waiter: BatchWaiter, index: int) -> None:
         self._waiter = waiter
         self._index = index
 
-    def run_appended(self, results: Sequence[AppendResult]) -> None:
-        self._waiter.appended(self._index, results[0])
+    def run_appended(self, appended: Appended) -> None:
+        self._waiter.appended(self._index, appended[0])
+
+
+def _refused(results: list[AppendResult]) -> Appended:
+    """None of a call's batches is stored."""
+    return Appended((), NO_TIMESTAMP, -1, results)
 
 
 class Watcher(Protocol):
@@ -101,6 +104,7 @@ class Partition:
         "_gathered_bytes",
         "_leader_epoch",
         "_services",
+        "_takes_zstd",
         "_unsynced_config",
         "_waiters",
         "_waits",
@@ -129,12 +133,14 @@ class Partition:
         """Reads that were answered CORRUPT_MESSAGE; `next_damage_line_ms` is when the log says so again."""
         self.next_damage_line_ms = 0.0
         self._services = services
-        self.gathered: list[AppendEntry | tuple[memoryview, int]] = []
+        self.gathered: list[memoryview] = []
         """Batches of this turn that are not appended yet: who looks at the log calls `settle` first."""
         self._waiters: list[tuple[int, RunWaiter]] = []
-        """How many of the entries each is about, in order, and who is told."""
+        """How many of the gathered batches each waits for, in order."""
         self.newest_waiter: RunWaiter | None = None
-        """Who gathered the last batches of this turn that are not appended yet."""
+        """The one that gathered the last of them."""
+        self._takes_zstd = True
+        """Whether the requests that they came with are of a version that may bring zstd."""
         self._gathered_bytes = 0
         self._waits = VisibilityWaits(services.clock, services.timers)
         self._watchers: dict[Watcher, None] = {}
@@ -187,28 +193,34 @@ class Partition:
             end_offset = self.high_watermark
         return self.log.transactions.between(fetch_offset, end_offset)
 
-    def gather(self, entry: AppendEntry | tuple[memoryview, int], waiter: Appended, index: int) -> None:
-        """Append `entry` at the end of this turn and tell `waiter.appended(index, result)`.
+    def gather(self, entry: AppendEntry, waiter: BatchWaiter, index: int) -> None:
+        """Append `entry` at the end of this turn, then call `waiter.appended(index, result)`.
 
         `entry.records` must stay valid until the turn's flush. Batches of one idempotent producer may be gathered
         together: the log judges each by what the ones before it in the same call have made of the producer.
         """
-        self.gather_run([entry], len(entry[0]), _OneBatch(waiter, index))
+        records, api_version = entry
+        takes_zstd = api_version >= FIRST_PRODUCE_VERSION_WITH_ZSTD
+        self.gather_run([records], len(records), _OneBatch(waiter, index), takes_zstd=takes_zstd)
 
     def gather_run(
-        self, entries: list[AppendEntry | tuple[memoryview, int]], size_bytes: int, waiter: RunWaiter
+        self, batches: list[memoryview], size_bytes: int, waiter: RunWaiter, takes_zstd: bool = True
     ) -> None:
         """As `gather`, for several batches of `size_bytes` in all; the list is the partition's from now on.
 
-        Who is the `newest_waiter` may gather more: it is told of all together.
+        The `newest_waiter` may gather more: it gets the results of all together. `takes_zstd`: whether the requests are
+        of a version that may bring zstd.
         """
+        if takes_zstd is not self._takes_zstd:
+            self.settle()  # one call of the log is for requests of one kind
+            self._takes_zstd = takes_zstd
         if self.gathered:
-            self.gathered += entries
+            self.gathered += batches
         else:
             self._services.turn.note_gathering(self)
-            self.gathered = entries
+            self.gathered = batches
         self._gathered_bytes += size_bytes
-        count = len(entries)
+        count = len(batches)
         if self.newest_waiter is waiter:
             count += self._waiters.pop()[0]
         self._waiters.append((count, waiter))
@@ -220,9 +232,9 @@ class Partition:
             self.flush(self._services.clock.wall_ms())
 
     def flush(self, now_ms: int) -> None:
-        """Append what was gathered in one call, move the high watermark or ask for the sync, tell the waiters."""
-        entries = self.gathered
-        if not entries:
+        """Append what was gathered in one call, move the high watermark or ask for the sync, call the waiters."""
+        batches = self.gathered
+        if not batches:
             return
         waiters, gathered_bytes = self._waiters, self._gathered_bytes
         self.gathered, self._waiters, self._gathered_bytes = [], [], 0
@@ -230,19 +242,15 @@ class Partition:
         if self._closed_error is not None:
             code = self._code_of(self._closed_error)
             for count, waiter in waiters:
-                waiter.run_appended([AppendResult(code)] * count)
+                waiter.run_appended(_refused([AppendResult(code)] * count))
             return
-        told, batches, stamp_ms = self.append(entries, gathered_bytes, now_ms)
-        results = AllStored(batches, stamp_ms, self.log.log_start_offset) if told is None else told
-        if len(waiters) == 1:
-            waiters[0][1].run_appended(results)
-            return
+        appended = self.append(batches, gathered_bytes, now_ms, self._takes_zstd)
         first = 0
         for count, waiter in waiters:
-            waiter.run_appended(results[first : first + count])
+            waiter.run_appended(appended if count == len(batches) else appended[first : first + count])
             first += count
 
-    def shows_at_once(self) -> bool:
+    def visible_on_append(self) -> bool:
         """Whether what is appended now may be seen and acknowledged at once, and nothing waits to be appended before.
 
         Where a sync is asked for or waited for it may not; neither where the partition has failed or was given up.
@@ -254,21 +262,25 @@ class Partition:
             and self._closed_error is None
         )
 
-    def append(
-        self, entries: list[AppendEntry | tuple[memoryview, int]], size_bytes: int, now_ms: int
-    ) -> tuple[list[AppendResult] | None, Sequence[PlannedBatch], int]:
+    def may_acknowledge(self, end_offset: int, acks: int) -> bool:
+        """Whether a producer that asks for `acks` may be answered now about batches that end at `end_offset`; if not,
+        `when_visible`.
+        """
+        return self.high_watermark >= end_offset or acks == 0 or (acks == 1 and not self.holds_acknowledgements)
+
+    def append(self, batches: list[memoryview], size_bytes: int, now_ms: int, takes_zstd: bool = True) -> Appended:
         """Append at once, move the high watermark or ask for the sync, and count; what `Log.append_batches` gives.
 
-        Called by `flush`, and by who `shows_at_once` lets answer without the turn.
+        Called by `flush`, and by a fast path that `visible_on_append` lets answer without the turn.
         """
         log = self.log
         old_end_offset, old_size_bytes = log.log_end_offset, log.size_bytes
         try:
-            appended = log.append_batches(entries, now_ms)
+            appended = log.append_batches(batches, now_ms, takes_zstd)
         except Exception:
             # A bug must not leave the requests of a whole turn without an answer.
             LOG.exception("bug: append to %s-%d failed", self.topic, self.index)
-            appended = [AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR) for _ in entries], (), NO_TIMESTAMP
+            appended = _refused([AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR) for _ in batches])
         if log.config is not self._unsynced_config and log.log_end_offset > log.synced_offset:
             self._ask_for_sync()
         visible = log.high_watermark
@@ -278,22 +290,18 @@ class Partition:
             else:
                 self.high_watermark = visible
         counters = self.counters
-        counters.total_produce_requests += len(entries)
+        counters.total_produce_requests += len(batches)
         counters.messages_in += log.log_end_offset - old_end_offset
         if log.size_bytes - old_size_bytes == size_bytes:
             counters.bytes_in += size_bytes  # all stored, and as they came
         else:
-            told, batches, stamp_ms = appended
-            results = AllStored(batches, stamp_ms, log.log_start_offset) if told is None else told
-            self._count_one_by_one(entries, results)
+            self._count_one_by_one(batches, appended)
         return appended
 
-    def _count_one_by_one(
-        self, entries: list[AppendEntry | tuple[memoryview, int]], results: Sequence[AppendResult]
-    ) -> None:
+    def _count_one_by_one(self, batches: list[memoryview], appended: Appended) -> None:
         """Count the bytes of each batch where it belongs: some were refused, stored before, or not stored as sent."""
         counters = self.counters
-        for (records, _), result in zip(entries, results, strict=True):
+        for records, result in zip(batches, appended, strict=True):
             if result.base_offset < 0:
                 counters.bytes_rejected += len(records)
                 counters.failed_produce_requests += 1

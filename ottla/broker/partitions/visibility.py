@@ -24,6 +24,13 @@ NEVER_MS = (1 << 63) - 1
 _end_offset = attrgetter("end_offset")
 
 
+def promise_failure(error: BaseException) -> tuple[ErrorCode, str]:
+    """What a producer is answered whose batch is stored, but was not visible by its deadline or not synced."""
+    if isinstance(error, KafkaError):
+        return error.code, error.message
+    return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+
+
 class _Wait:
     """Somebody who waits for `end_offset` to be visible, until `deadline_ms` (monotonic)."""
 

@@ -21,6 +21,10 @@ _MOST_ID_CHARACTERS = 64
 class Clock(Protocol):
     """What the code that needs time is given."""
 
+    def wall_ns(self) -> int:
+        """As `wall_ms`, in nanoseconds: for the hot path, which spares a call by it."""
+        ...
+
     def wall_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC; may jump in either direction."""
         ...
@@ -45,6 +49,8 @@ class SystemClock:
 
     def __init__(self) -> None:
         self._boot_id: str | None = None
+
+    wall_ns = staticmethod(time.time_ns)
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""

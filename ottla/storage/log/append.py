@@ -41,7 +41,7 @@ _CONTROL_BIT: Final = 0x20
 
 
 class AppendEntry(NamedTuple):
-    """One partition's record data of one Produce request. The hot path gives the plain pair.
+    """One partition's record data of one Produce request.
 
     Attributes:
         records: exactly the bytes that the client sent for the partition; writable, because base offset and leader
@@ -84,39 +84,70 @@ class AppendResult(NamedTuple):
     record_errors: tuple[RecordError, ...] = ()
 
 
-class AllStored(Sequence[AppendResult]):
-    """The results of a call that stored the batches of all entries: made one by one for who looks at one.
+class Appended(Sequence[AppendResult]):
+    """What one call made of its batches: one result for each, in their order.
 
-    Who needs only offsets looks at the `batches`: an object for each is time on the hot path. It holds on to their
-    bytes, so it is good for the turn.
+    Nearly always all are stored: then a result is made only for the caller that looks at one (an object for each is
+    time on the hot path), and the hot path reads the attributes. It holds on to the batches' bytes, so it is good for
+    the turn.
+
+    Attributes:
+        batches: those that were stored, in order.
+        log_append_time_ms: the stamp that they got, -1 for none.
+        log_start_offset: of the partition at the time of the call.
+        refused: the results of all, where some were not stored as they came; None where all were.
     """
 
-    __slots__ = ("batches", "log_append_time_ms", "log_start_offset")
+    __slots__ = ("batches", "log_append_time_ms", "log_start_offset", "refused")
 
-    def __init__(self, batches: Sequence[PlannedBatch], log_append_time_ms: int, log_start_offset: int) -> None:
+    def __init__(
+        self,
+        batches: Sequence[PlannedBatch],
+        log_append_time_ms: int,
+        log_start_offset: int,
+        refused: list[AppendResult] | None = None,
+    ) -> None:
         self.batches = batches
         self.log_append_time_ms = log_append_time_ms
         self.log_start_offset = log_start_offset
+        self.refused = refused
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last batch that is stored, now or by an earlier call; 0 when none is."""
+        if self.refused is not None:
+            return max(result.last_offset for result in self.refused) + 1
+        _, _, _, last_offset, _ = self.batches[-1]
+        return last_offset + 1
+
+    def last_offsets(self) -> list[int]:
+        """The last offset of each batch, -1 for one that is not stored."""
+        if self.refused is not None:
+            return [result.last_offset for result in self.refused]
+        return [last_offset for _, _, _, last_offset, _ in self.batches]
 
     def __len__(self) -> int:
-        return len(self.batches)
+        return len(self.batches if self.refused is None else self.refused)
 
     def __iter__(self) -> Iterator[AppendResult]:
-        return map(self._result, self.batches)
+        return map(self._result, self.batches) if self.refused is None else iter(self.refused)
 
     @overload
     def __getitem__(self, index: int) -> AppendResult: ...
 
     @overload
-    def __getitem__(self, index: slice) -> AllStored: ...
+    def __getitem__(self, index: slice) -> Appended: ...
 
-    def __getitem__(self, index: int | slice) -> AppendResult | AllStored:
+    def __getitem__(self, index: int | slice) -> AppendResult | Appended:
         if isinstance(index, slice):
-            return AllStored(self.batches[index], self.log_append_time_ms, self.log_start_offset)
-        return self._result(self.batches[index])
+            if self.refused is None:
+                return Appended(self.batches[index], self.log_append_time_ms, self.log_start_offset)
+            return Appended((), self.log_append_time_ms, self.log_start_offset, self.refused[index])
+        return self._result(self.batches[index]) if self.refused is None else self.refused[index]
 
     def _result(self, batch: PlannedBatch) -> AppendResult:
-        return AppendResult(ErrorCode.NONE, batch[2], batch[3], self.log_append_time_ms, self.log_start_offset)
+        _, _, base_offset, last_offset, _ = batch
+        return AppendResult(ErrorCode.NONE, base_offset, last_offset, self.log_append_time_ms, self.log_start_offset)
 
 
 class Refused(Exception):
@@ -246,12 +277,12 @@ def timestamp_out_of_range(base_ms: int, max_ms: int, rules: BatchRules, now_ms:
     )
 
 
-def check_attributes(attributes: int, api_version: int) -> None:
+def check_attributes(attributes: int, takes_zstd: bool) -> None:
     """Refuse a codec that does not exist, or not in that version of Produce, and what clients may not say."""
     codec = attributes & 0x07
     if codec > Compression.ZSTD:
         raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no compression {codec}")
-    if codec == Compression.ZSTD and api_version < FIRST_PRODUCE_VERSION_WITH_ZSTD:
+    if codec == Compression.ZSTD and not takes_zstd:
         raise Refused(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {FIRST_PRODUCE_VERSION_WITH_ZSTD} or later"
         )

@@ -121,10 +121,11 @@ class SegmentRun:
         position = self.size_bytes
         limits = self.limits
         base_offset = self.base_offset
+        _, _, _, last_offset, _ = batches[-1]
         if (
             not position
             or position + added_bytes > limits.segment_bytes
-            or batches[-1][3] > self.max_offset
+            or last_offset > self.max_offset
             or len(batches) > self.free_slots
             or (newest_ms if self.first_timestamp_ms >= 0 else now_ms) > self.roll_at_ms
         ):
@@ -193,7 +194,9 @@ class SegmentRun:
         self.start = segment.size_bytes = self.size_bytes
         self.buffers.clear()
         segment.first_timestamp_ms = self.first_timestamp_ms
-        segment.set_largest_timestamp(self.largest_timestamp_ms, self.offset_of_largest_timestamp)
+        # Attributes, not a call: each file that is entered is lines of code on the hot path.
+        segment.largest_timestamp_ms = self.largest_timestamp_ms
+        segment.offset_of_largest_timestamp = self.offset_of_largest_timestamp
         if self.index_offsets:
             segment.indexed_position = self.indexed_position
             unwritten = segment.offset_index.append_run(self.index_offsets, self.index_positions, self.index_firsts)
@@ -219,7 +222,8 @@ def plan_runs(run: SegmentRun, batches: Sequence[PlannedBatch], now_ms: int) -> 
     runs = [run]
     for batch in batches:
         if not run.add(batch, now_ms):
-            run = SegmentRun(run.limits, batch[2], None, now_ms)
+            _, _, base_offset, _, _ = batch
+            run = SegmentRun(run.limits, base_offset, None, now_ms)
             runs.append(run)
             run.add(batch, now_ms)
     return runs

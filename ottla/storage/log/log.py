@@ -15,20 +15,17 @@ passed in. Created by `recovery.open_log`. Follows Kafka's UnifiedLog and LocalL
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property, partial
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import parse_header
 from ottla.protocol.records.checksum import crc32c
-from ottla.storage.files.files import IOV_MAX
-from ottla.storage.log.append import NO_TIMESTAMP, AllStored, AppendEntry, AppendResult
-from ottla.storage.log.append_plan import PlannedBatch, SegmentRun, plan_producers, plan_runs
-from ottla.storage.log.intake import validate_and_assign
+from ottla.storage.log.append import AppendResult
+from ottla.storage.log.append_plan import SegmentRun, plan_runs
+from ottla.storage.log.log_append import LogAppend
 from ottla.storage.log.log_reader import ANY_BYTES, End
 from ottla.storage.log.log_retention import LogRetention
-from ottla.storage.log.log_state import LogState
-from ottla.storage.log.log_writer import MAX_WRITE_BYTES, short_write, undo_write, write_run
 from ottla.storage.segment import timestamp_lookup
 from ottla.storage.segment.segment import Segment
 from ottla.storage.segment.slice import EMPTY_SLICE, LogSlice
@@ -40,66 +37,10 @@ class LogClosed(RuntimeError):
     """The error of a log that was closed."""
 
 
-class Log(LogState):
+class Log(LogAppend):
     """See the module; the attributes are those of LogState."""
 
-    # -- appending
-
-    def append(self, entries: Sequence[AppendEntry | tuple[memoryview, int]], now_ms: int) -> Sequence[AppendResult]:
-        """Store a turn's batches; one result per entry, in order. An OSError becomes KAFKA_STORAGE_ERROR in each
-        result.
-
-        Base offset and leader epoch are written into the entries' own bytes. A refused entry does not affect the
-        others.
-        """
-        results, batches, stamp_ms = self.append_batches(entries, now_ms)
-        return AllStored(batches, stamp_ms, self.log_start_offset) if results is None else results
-
-    def append_batches(
-        self, entries: Sequence[AppendEntry | tuple[memoryview, int]], now_ms: int
-    ) -> tuple[list[AppendResult] | None, Sequence[PlannedBatch], int]:
-        """`append` without result objects in the common case: results None, the batches of all entries, which are
-        stored, and the log append time that they got, -1 for none.
-        """
-        health = self._health
-        if (
-            health.room_bytes <= 0
-            or health.is_offline
-            or self.error is not None
-            or self.leader_epoch > self.epochs.latest
-        ):
-            problem = self._begin_append()
-            if problem is not None:
-                if self.error is None and not health.is_offline:
-                    self.producers.note_unstored((records for records, _ in entries), now_ms)
-                return [self._storage_refusal(problem) for _ in entries], (), NO_TIMESTAMP
-        run = self._active_run
-        if run is None or run.segment is None or run.segment.size_bytes != run.size_bytes:
-            run = self._run_of_active(now_ms)
-        results, batches, added_bytes, newest_ms, next_offset, producers, stamp_ms = validate_and_assign(
-            entries,
-            self._rules,
-            self.producers,
-            self.log_end_offset,
-            self.leader_epoch,
-            self.log_start_offset,
-            now_ms,
-        )
-        if batches:
-            if run.add_all(batches, added_bytes, newest_ms, now_ms):
-                run.producers = producers
-                error = self._write_to_active(run, next_offset, now_ms)
-            else:
-                runs = plan_runs(run, batches, now_ms)
-                if producers:
-                    plan_producers(runs, self.producers, now_ms)
-                error = self._write(runs, next_offset, now_ms)
-            if error is not None:
-                old_end = self.log_end_offset
-                self.producers.note_unstored((batch[0] for batch in batches), now_ms)
-                told = AllStored(batches, stamp_ms, self.log_start_offset) if results is None else results
-                results = [self._storage_refusal(error) if one.base_offset >= old_end else one for one in told]
-        return results, batches, stamp_ms
+    # -- appending (the broker's own batches; clients' are `log_append.py`'s)
 
     def append_internal(self, batch: bytes | bytearray, now_ms: int) -> AppendResult:
         """Store one batch of the broker itself unchanged: control batches allowed, leader epoch and offsets already in
@@ -140,108 +81,6 @@ class Log(LogState):
             problem = self._write(runs, self.log_end_offset, now_ms)
         if problem is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem))
-
-    def _run_of_active(self, now_ms: int) -> SegmentRun:
-        """The plan for the active segment: that of the last call, unless that failed or something changed since."""
-        run = self._active_run
-        if run is None or run.segment is None or run.segment.size_bytes != run.size_bytes:
-            active = self.segment_list.active
-            run = self._active_run = SegmentRun(self._limits, active.base_offset, active, now_ms)
-        return run
-
-    def _write(self, runs: Sequence[SegmentRun], next_offset: int, now_ms: int) -> OSError | None:
-        """Write all runs and publish them, or restore the former state and return the error."""
-        created: list[int] = []
-        try:
-            for run in runs:
-                if run.segment is None:
-                    created.append(run.base_offset)
-                    run.segment = self.create_segment(run.base_offset, now_ms)
-                if run.buffers:
-                    write_run(run.segment.file, run)
-        except OSError as error:
-            made = [run.segment for run in runs[1:] if run.segment is not None]
-            self._take_back(error, made, created)
-            return error
-        self._publish(runs, next_offset)
-        return None
-
-    def _write_to_active(self, run: SegmentRun, next_offset: int, now_ms: int) -> OSError | None:
-        """`_write` in the common case: one run, at the end of the active segment, by one `pwritev`.
-
-        (A twentieth of the broker's own time for batches of 16 KB five at a time, measured.)
-        """
-        segment, buffers, start = run.segment, run.buffers, run.start
-        written_bytes = run.size_bytes - start
-        if segment is None or len(buffers) > IOV_MAX or written_bytes > MAX_WRITE_BYTES:
-            return self._write([run], next_offset, now_ms)
-        try:
-            if segment.file.pwritev(buffers, start) != written_bytes:
-                raise short_write(segment.file)
-        except OSError as error:
-            self._take_back(error, (), ())
-            return error
-        if run.producers:
-            self._publish_producers(run)
-        self.size_bytes += written_bytes
-        self._health.room_bytes -= written_bytes
-        try:
-            run.publish(segment)
-        except OSError as error:
-            self._derived_file_failed(error)
-        self.log_end_offset = next_offset
-        if not self._is_synced_before_shown:
-            self.high_watermark = next_offset
-            self.reader.high_watermark = next_offset, run.base_offset, run.size_bytes
-        return None
-
-    def _take_back(self, error: OSError, made: Sequence[Segment], created: Sequence[int]) -> None:
-        """Restore the segment list and the lengths from before the call, after a failed write."""
-        self._active_run = None
-        if created:
-            # Until the removal is synced a crash may bring the name back, and cut off all that is appended after it.
-            self.unsynced.name_changed()
-        undo_error = undo_write(self.files, self.directory, self.segment_list.active, made, created)
-        self._write_failed(error)
-        if undo_error is not None:
-            logger.error("%s: could not take back a failed write: %s", self.name, undo_error)
-            self.fail(undo_error)
-
-    def _publish_producers(self, run: SegmentRun) -> None:
-        for entry in run.producers:
-            self.producers.publish(entry)
-        run.producers = ()
-
-    def _publish(self, runs: Sequence[SegmentRun], next_offset: int) -> None:
-        for number, run in enumerate(runs):
-            segment = run.segment
-            assert segment is not None
-            if number:
-                self.unsynced.rolled(self.segment_list.active)
-                self._seal(self.segment_list.active)
-                self.segment_list.append(segment)
-                self.unsynced.name_changed()
-                self.producer_snapshots.take(run.base_offset, self.producers)
-                self._active_run = run
-                if self.on_roll is not None:
-                    self.on_roll()
-            self._publish_producers(run)
-            written_bytes = run.size_bytes - run.start
-            self.size_bytes += written_bytes
-            self._health.room_bytes -= written_bytes
-            try:
-                run.publish(segment)
-            except OSError as error:
-                self._derived_file_failed(error)
-        self.log_end_offset = next_offset
-        if not self._is_synced_before_shown:
-            self.high_watermark = next_offset
-            self.reader.high_watermark = next_offset, run.base_offset, run.size_bytes
-
-    def _storage_refusal(self, error: BaseException) -> AppendResult:
-        return AppendResult(
-            ErrorCode.KAFKA_STORAGE_ERROR, log_start_offset=self.log_start_offset, error_message=str(error)
-        )
 
     # -- reading
 

@@ -41,8 +41,6 @@ class Segment:
     __slots__ = (
         "_files",
         "_guard",
-        "_largest_timestamp_ms",
-        "_offset_of_largest_timestamp",
         "base_offset",
         "created_ms",
         "cuts",
@@ -52,7 +50,9 @@ class Segment:
         "index_interval_bytes",
         "indexed_position",
         "is_deleted",
+        "largest_timestamp_ms",
         "offset_index",
+        "offset_of_largest_timestamp",
         "path",
         "size_bytes",
         "sound",
@@ -92,8 +92,8 @@ class Segment:
         """Start of the batch that was indexed last; 0 when none was."""
         self.first_timestamp_ms = UNKNOWN
         """Largest timestamp of the first batch: what rolling by time counts from."""
-        self._largest_timestamp_ms = NO_TIMESTAMP
-        self._offset_of_largest_timestamp = base_offset
+        self.largest_timestamp_ms = NO_TIMESTAMP
+        self.offset_of_largest_timestamp = base_offset
         self.is_deleted = False
         self.free_slots = (0, 0)
         """Entries that the offset index and the time index of the active segment still take before it rolls."""
@@ -206,7 +206,7 @@ class Segment:
         )
         segment.size_bytes = segment.synced_bytes = file.size()
         segment.sound = SoundRanges(segment.size_bytes)
-        segment._largest_timestamp_ms = UNKNOWN
+        segment.largest_timestamp_ms = UNKNOWN
         return segment, index_lost
 
     # -- looking up
@@ -249,14 +249,14 @@ class Segment:
 
     def largest_timestamp(self) -> tuple[int, int]:
         """(largest timestamp in ms or -1, last offset of the first batch that holds it)."""
-        if self._largest_timestamp_ms == UNKNOWN:
+        if self.largest_timestamp_ms == UNKNOWN:
             try:
                 last = self.time_index.last_entry
             except CorruptIndex:
                 self.rebuild_indexes(seal=self.offset_index.is_sealed)
                 last = self.time_index.last_entry
             self.set_largest_timestamp(last.timestamp, last.offset)
-        return self._largest_timestamp_ms, self._offset_of_largest_timestamp
+        return self.largest_timestamp_ms, self.offset_of_largest_timestamp
 
     def retention_timestamp_ms(self) -> int:
         """What retention by time counts from: the largest timestamp, or without one when the file was last written."""
@@ -285,19 +285,19 @@ class Segment:
 
     def set_largest_timestamp(self, timestamp_ms: int, offset: int) -> None:
         """Remember the largest timestamp so far and the last offset of its batch."""
-        self._largest_timestamp_ms = timestamp_ms
-        self._offset_of_largest_timestamp = offset
+        self.largest_timestamp_ms = timestamp_ms
+        self.offset_of_largest_timestamp = offset
 
     def index(self, header: BatchHeader, position: int) -> None:
         """Take one batch of the `.log` into the indexes, by Kafka's rule (more than the interval since the last one
         indexed).
         """
-        if header.max_timestamp > self._largest_timestamp_ms:
+        if header.max_timestamp > self.largest_timestamp_ms:
             self.set_largest_timestamp(header.max_timestamp, header.last_offset)
         if position - self.indexed_position > self.index_interval_bytes and not self.offset_index.is_full:
             self.offset_index.append(header.last_offset, position)
             if not self.time_index.is_full:
-                self.time_index.maybe_append(self._largest_timestamp_ms, self._offset_of_largest_timestamp)
+                self.time_index.maybe_append(self.largest_timestamp_ms, self.offset_of_largest_timestamp)
             self.indexed_position = position
 
     def begin_rebuild(self) -> None:
@@ -428,7 +428,7 @@ class Segment:
         self.set_largest_timestamp(last.timestamp, last.offset)
         # Up to the batch that was indexed last the time index speaks for all; behind it the headers do.
         for _, header in walk(self.file.pread, self.indexed_position, self.size_bytes, SEQUENTIAL_CHUNK_BYTES):
-            if header.max_timestamp > self._largest_timestamp_ms:
+            if header.max_timestamp > self.largest_timestamp_ms:
                 self.set_largest_timestamp(header.max_timestamp, header.last_offset)
             next_offset = header.next_offset
         self.prepare_to_append()

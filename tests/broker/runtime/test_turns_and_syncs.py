@@ -6,7 +6,6 @@ import errno
 import gc
 import random
 import weakref
-from collections.abc import Sequence
 
 import pytest
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
@@ -30,9 +29,9 @@ def appends_of(node: Node, topic: str, index: int = 0) -> list[int]:
     counts: list[int] = []
     original = log.append_batches
 
-    def counting(entries: Sequence[AppendEntry], now_ms: int) -> object:
-        counts.append(len(entries))
-        return original(entries, now_ms)
+    def counting(batches: list[memoryview], now_ms: int, takes_zstd: bool = True) -> object:
+        counts.append(len(batches))
+        return original(batches, now_ms, takes_zstd)
 
     log.append_batches = counting  # type: ignore[method-assign]  # a spy
     return counts

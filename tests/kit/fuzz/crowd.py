@@ -83,7 +83,7 @@ class Crowd:
         partition = partition_of(self.node, TOPIC)
         for _ in range(BATCHES):
             records = bytearray(batch(RECORDS, value=VALUE))
-            partition.append([(memoryview(records), 9)], len(records), self.clock.wall_ms())
+            partition.append([memoryview(records)], len(records), self.clock.wall_ms())
         self.workers.holds = True
         self.connections = Connections(self.node.services, self.node.dispatcher)
         self.transports: list[FullSocket] = []

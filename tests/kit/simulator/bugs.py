@@ -31,8 +31,7 @@ from ottla.storage.directories import directory_checkpoints, log_directory, log_
 from ottla.storage.directories.directory_checkpoints import DirectoryCheckpoints
 from ottla.storage.directories.log_checkpoints import LogCheckpoints
 from ottla.storage.files.clock_trust import ClockTrust
-from ottla.storage.log import intake, log_retention, sync
-from ottla.storage.log import log as log_module
+from ottla.storage.log import log_append, log_retention, sync
 from ottla.storage.log.append import AppendResult
 from ottla.storage.log.log import Log
 from ottla.storage.log.log_reader import End
@@ -95,8 +94,8 @@ def stories() -> Mapping[str, str]:
 @_bug("acknowledge before sync", "acks=all is answered, and the records are shown, when they are written")
 def _acknowledge_before_sync() -> Any:
     def replace(append: Any) -> Any:
-        def patched(self: Log, entries: Any, now_ms: int) -> Any:
-            appended = append(self, entries, now_ms)
+        def patched(self: Log, batches: Any, now_ms: int, *more: Any) -> Any:
+            appended = append(self, batches, now_ms, *more)
             active = self.segment_list.active
             self._raise_high_watermark(End(self.log_end_offset, active.base_offset, active.size_bytes))
             return appended
@@ -137,7 +136,7 @@ def _duplicate_early() -> Any:
 
         return patched
 
-    return _before(intake, "_duplicate", replace)
+    return _before(log_append, "_duplicate", replace)
 
 
 @_bug(
@@ -308,7 +307,7 @@ def _stored_not_looked_at() -> Any:
 
 @_bug("failed append not taken back", "a short write on a full disk leaves its bytes in the segment")
 def _failed_append_stays() -> Any:
-    return mock.patch.object(log_module, "undo_write", _nothing)
+    return mock.patch.object(log_append, "undo_write", _nothing)
 
 
 @_bug("cleaner swaps before it syncs", "a cleaned segment takes the place of the old ones before its pages are on disk")
@@ -362,12 +361,12 @@ def _clean_without_sync() -> Any:
 
 @_bug("sequence gaps accepted", "a batch is taken though the one before it is missing")
 def _gaps_accepted() -> Any:
-    return mock.patch.object(intake, "_require_sequence", _nothing)
+    return mock.patch.object(log_append, "_require_sequence", _nothing)
 
 
 @_bug("producer repeats accepted", "a repeated batch is stored again")
 def _repeats_accepted() -> Any:
-    return mock.patch.multiple(intake, _require_sequence=_nothing, find_duplicate=_nothing)
+    return mock.patch.multiple(log_append, _require_sequence=_nothing, find_duplicate=_nothing)
 
 
 @_bug("deleted offsets come back", "a load takes no notice of the tombstones of committed offsets")

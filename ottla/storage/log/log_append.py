@@ -1,0 +1,385 @@
+"""Appending to a log: a turn's batches are looked at, given their offsets and written by one call, and only then shown.
+
+What every topic asks of a batch is asked here, in the loop over them (docs/decisions/a-look-at-the-header.md);
+`append.py` has the rules and says what is wrong, `rewrite.py` has what only some topics ask. Nothing is staged: where the batches go is planned in
+memory (`append_plan.py`), they are written, and then published. A failed write leaves segment list, lengths, indexes
+and producers as they were. Base offset and leader epoch are written into the batches' own bytes.
+
+Batches that were stored before are answered like their originals.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.batch import (
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    BatchHeader,
+    HeaderFields,
+    place_batch,
+    unpack_header,
+)
+from ottla.protocol.records.checksum import crc32c
+from ottla.storage.files.files import IOV_MAX
+from ottla.storage.log.append import (
+    FIRST_PRODUCE_VERSION_WITH_ZSTD,
+    LAST_PLAIN_CODEC,
+    NO_TIMESTAMP,
+    Appended,
+    AppendEntry,
+    AppendResult,
+    BatchRules,
+    Refused,
+    check_attributes,
+    check_timestamps,
+    wrong_shape,
+)
+from ottla.storage.log.append_plan import PlannedBatch, SegmentRun, plan_producers, plan_runs
+from ottla.storage.log.log_state import LogState
+from ottla.storage.log.log_writer import MAX_WRITE_BYTES, short_write, undo_write, write_run
+from ottla.storage.log.rewrite import rewrite
+from ottla.storage.producers.producer_state import (
+    MAX_SEQUENCE,
+    BatchFields,
+    ProducerEntry,
+    ProducerStates,
+    advance_by,
+    check_sequence,
+    due_sequence,
+    find_duplicate,
+)
+from ottla.storage.segment.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+_NO_PRODUCERS: Final[dict[int, ProducerEntry]] = {}
+_NO_BATCHES: Final[list[BatchFields]] = []
+_ALL_STORED: Final[dict[int, AppendResult]] = {}
+"""What a call without any begins with, and never changes."""
+_CHECKED: Final = slice(21, None)
+"""The bytes of a batch that its checksum covers: from its attributes on."""
+
+
+class LogAppend(LogState):
+    """See the module; the attributes are those of LogState."""
+
+    def append(self, entries: Sequence[AppendEntry], now_ms: int) -> Sequence[AppendResult]:
+        """Store the batches of requests of any version; one result per entry, in order."""
+        results: list[AppendResult] = []
+        for takes_zstd, group in groupby(entries, _takes_zstd):
+            results += self.append_batches([entry.records for entry in group], now_ms, takes_zstd=takes_zstd)
+        return results
+
+    def append_batches(self, entries: list[memoryview], now_ms: int, takes_zstd: bool = True) -> Appended:
+        """Store a turn's batches; one result each, in order. An OSError becomes KAFKA_STORAGE_ERROR in each result.
+
+        Base offset and leader epoch are written into the batches' own bytes. A refused one does not affect the others.
+        `takes_zstd`: whether the requests are of a version that may bring zstd.
+        """
+        health = self._health
+        if (
+            health.room_bytes <= 0
+            or health.is_offline
+            or self.error is not None
+            or self.leader_epoch > self.epochs.latest
+        ):
+            problem = self._begin_append()
+            if problem is not None:
+                if self.error is None and not health.is_offline:
+                    self.producers.note_unstored(entries, now_ms)
+                refusals = [self._storage_refusal(problem) for _ in entries]
+                return Appended((), NO_TIMESTAMP, self.log_start_offset, refusals)
+        run = self._active_run
+        if run is None or run.segment is None or run.segment.size_bytes != run.size_bytes:
+            run = self._run_of_active(now_ms)
+        appended, added_bytes, newest_ms, next_offset, producers = validate_and_assign(
+            entries,
+            self._rules,
+            self.producers,
+            self.log_end_offset,
+            self.leader_epoch,
+            self.log_start_offset,
+            now_ms,
+            takes_zstd,
+        )
+        batches = appended.batches
+        if batches:
+            if run.add_all(batches, added_bytes, newest_ms, now_ms):
+                run.producers = producers
+                error = self._write_to_active(run, next_offset, now_ms)
+            else:
+                runs = plan_runs(run, batches, now_ms)
+                if producers:
+                    plan_producers(runs, self.producers, now_ms)
+                error = self._write(runs, next_offset, now_ms)
+            if error is not None:
+                old_end = self.log_end_offset
+                self.producers.note_unstored((records for records, *_ in batches), now_ms)
+                appended.refused = [
+                    self._storage_refusal(error) if one.base_offset >= old_end else one for one in appended
+                ]
+        return appended
+
+    def _run_of_active(self, now_ms: int) -> SegmentRun:
+        """The plan for the active segment: that of the last call, unless that failed or something changed since."""
+        run = self._active_run
+        if run is None or run.segment is None or run.segment.size_bytes != run.size_bytes:
+            active = self.segment_list.active
+            run = self._active_run = SegmentRun(self._limits, active.base_offset, active, now_ms)
+        return run
+
+    def _write(self, runs: Sequence[SegmentRun], next_offset: int, now_ms: int) -> OSError | None:
+        """Write all runs and publish them, or restore the former state and return the error."""
+        created: list[int] = []
+        try:
+            for run in runs:
+                if run.segment is None:
+                    created.append(run.base_offset)
+                    run.segment = self.create_segment(run.base_offset, now_ms)
+                if run.buffers:
+                    write_run(run.segment.file, run)
+        except OSError as error:
+            made = [run.segment for run in runs[1:] if run.segment is not None]
+            self._take_back(error, made, created)
+            return error
+        self._publish(runs, next_offset)
+        return None
+
+    def _write_to_active(self, run: SegmentRun, next_offset: int, now_ms: int) -> OSError | None:
+        """`_write` in the common case: one run, at the end of the active segment, by one `pwritev`.
+
+        (A twentieth of the broker's own time for batches of 16 KB five at a time, measured.)
+        """
+        segment, buffers, start = run.segment, run.buffers, run.start
+        written_bytes = run.size_bytes - start
+        if segment is None or len(buffers) > IOV_MAX or written_bytes > MAX_WRITE_BYTES:
+            return self._write([run], next_offset, now_ms)
+        try:
+            if segment.file.pwritev(buffers, start) != written_bytes:
+                raise short_write(segment.file)
+        except OSError as error:
+            self._take_back(error, (), ())
+            return error
+        if run.producers:
+            self._publish_producers(run)
+        self.size_bytes += written_bytes
+        self._health.room_bytes -= written_bytes
+        try:
+            run.publish(segment)
+        except OSError as error:
+            self._derived_file_failed(error)
+        self.log_end_offset = next_offset
+        if not self._is_synced_before_shown:
+            self.high_watermark = next_offset
+            self.reader.high_watermark = next_offset, run.base_offset, run.size_bytes
+        return None
+
+    def _take_back(self, error: OSError, made: Sequence[Segment], created: Sequence[int]) -> None:
+        """Restore the segment list and the lengths from before the call, after a failed write."""
+        self._active_run = None
+        if created:
+            # Until the removal is synced a crash may bring the name back, and cut off all that is appended after it.
+            self.unsynced.name_changed()
+        undo_error = undo_write(self.files, self.directory, self.segment_list.active, made, created)
+        self._write_failed(error)
+        if undo_error is not None:
+            logger.error("%s: could not take back a failed write: %s", self.name, undo_error)
+            self.fail(undo_error)
+
+    def _publish_producers(self, run: SegmentRun) -> None:
+        for entry in run.producers:
+            self.producers.publish(entry)
+        run.producers = ()
+
+    def _publish(self, runs: Sequence[SegmentRun], next_offset: int) -> None:
+        for number, run in enumerate(runs):
+            segment = run.segment
+            assert segment is not None
+            if number:
+                self.unsynced.rolled(self.segment_list.active)
+                self._seal(self.segment_list.active)
+                self.segment_list.append(segment)
+                self.unsynced.name_changed()
+                self.producer_snapshots.take(run.base_offset, self.producers)
+                self._active_run = run
+                if self.on_roll is not None:
+                    self.on_roll()
+            self._publish_producers(run)
+            written_bytes = run.size_bytes - run.start
+            self.size_bytes += written_bytes
+            self._health.room_bytes -= written_bytes
+            try:
+                run.publish(segment)
+            except OSError as error:
+                self._derived_file_failed(error)
+        self.log_end_offset = next_offset
+        if not self._is_synced_before_shown:
+            self.high_watermark = next_offset
+            self.reader.high_watermark = next_offset, run.base_offset, run.size_bytes
+
+    def _storage_refusal(self, error: BaseException) -> AppendResult:
+        return AppendResult(
+            ErrorCode.KAFKA_STORAGE_ERROR, log_start_offset=self.log_start_offset, error_message=str(error)
+        )
+
+
+def validate_and_assign(  # noqa: PLR0915  (one loop without calls: what it says below)
+    entries: list[memoryview],
+    rules: BatchRules,
+    producers: ProducerStates,
+    next_offset: int,
+    leader_epoch: int,
+    log_start_offset: int,
+    now_ms: int,
+    takes_zstd: bool,
+) -> tuple[Appended, int, int, int, Sequence[ProducerEntry]]:
+    """Look at each entry and give its batch the next offsets, or say why not.
+
+    The results, as if all that is to be stored were; of that, how many bytes it has, the largest of its timestamps, the
+    offset behind it, and what it makes of its producers. (A plain tuple, since it is taken apart at once.)
+
+    One function for all of it: with a call for the look at each batch, which gave its fields back, a batch of 16 KB
+    took 0.6 us of 8 more.
+    """
+    if not rules.bounds_from_ms <= now_ms < rules.bounds_until_ms:
+        rules.set_bounds(now_ms)
+    earliest_ms, latest_ms, max_batch_bytes = rules.earliest_ms, rules.latest_ms, rules.max_batch_bytes
+    is_plain = rules.is_plain
+    stamp_ms = now_ms if rules.is_log_append_time else -1
+    batches: list[PlannedBatch] = []
+    # The batch before's: its producer, what was known of that, which of its batches came since, what comes next of it.
+    sender = sender_epoch = due = -1
+    producer: ProducerEntry | None = None
+    fresh = _NO_BATCHES
+    staged = _NO_PRODUCERS  # what became of the producers of others before
+    not_stored = _ALL_STORED
+    added_bytes, newest_ms = 0, -1
+    for records in entries:
+        try:
+            try:
+                fields: HeaderFields = unpack_header(records)
+            except struct.error:
+                raise wrong_shape(records, rules) from None
+            first, length, _, magic, crc, attributes, delta, base_ms, max_ms, producer_id, epoch, sequence, count = (
+                fields
+            )
+            size_bytes = length + LENGTH_PREFIX_BYTES
+            if (
+                magic != MAGIC
+                or size_bytes != len(records)
+                or first
+                or count < 1
+                or delta != count - 1
+                or size_bytes > max_batch_bytes
+            ):
+                raise wrong_shape(records, rules)
+            if crc32c(records[_CHECKED]) != crc:
+                raise Refused(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match its bytes")
+            # Nothing to ask of the common case: a known codec other than zstd, and none of the bits that are refused.
+            if attributes and not 0 < attributes <= LAST_PLAIN_CODEC:
+                check_attributes(attributes, takes_zstd)
+            if base_ms < earliest_ms or max_ms > latest_ms or max_ms < base_ms:
+                check_timestamps(base_ms, max_ms, rules, now_ms)
+            if producer_id >= 0 or not is_plain:
+                if producer_id >= 0 and (sequence < 0 or epoch < 0):
+                    raise Refused(
+                        ErrorCode.INVALID_RECORD,
+                        f"sequence {sequence} and epoch {epoch} cannot be those of producer {producer_id}",
+                    )
+                if not is_plain:
+                    records, fields = rewrite(  # noqa: PLW2901  (a name of its own is time on the hot path)
+                        records, BatchHeader._make(fields), rules, now_ms
+                    )
+                    _, length, _, _, _, _, delta, _, max_ms, _, _, _, _ = fields
+                    size_bytes = length + LENGTH_PREFIX_BYTES
+                if producer_id >= 0:
+                    if producer_id != sender or sequence != due or epoch != sender_epoch:
+                        if sender >= 0:
+                            staged = staged or {}
+                            staged[sender] = advance_by(producer, sender, sender_epoch, fresh, now_ms)
+                            sender = -1
+                        producer = staged.get(producer_id) or producers.get(producer_id)
+                        if sequence != due_sequence(producer, epoch):
+                            header = BatchHeader._make(fields)
+                            duplicate = _duplicate(producer, header, rules, log_start_offset)
+                            if duplicate is not None:
+                                not_stored = not_stored or {}
+                                not_stored[len(batches) + len(not_stored)] = duplicate
+                                continue
+                            _require_sequence(producers, producer, header)
+                        sender, sender_epoch, fresh = producer_id, epoch, []
+                    last_sequence = (sequence + delta) & MAX_SEQUENCE
+                    fresh.append((last_sequence, next_offset + delta, delta, max_ms))
+                    due = (last_sequence + 1) & MAX_SEQUENCE
+        except Refused as refusal:
+            not_stored = not_stored or {}
+            not_stored[len(batches) + len(not_stored)] = _refused(refusal, log_start_offset)
+            continue
+        place_batch(records, 0, next_offset, length, leader_epoch)
+        last_offset = next_offset + delta
+        batches.append((records, size_bytes, next_offset, last_offset, max_ms))
+        next_offset = last_offset + 1
+        added_bytes += size_bytes
+        if max_ms > newest_ms:  # noqa: PLR1730  (a call for each batch is time on the hot path)
+            newest_ms = max_ms
+    appended = Appended(batches, stamp_ms, log_start_offset)
+    if not_stored:
+        appended.refused = _in_order(appended, not_stored)
+    changed: Sequence[ProducerEntry] = ()
+    if sender >= 0:
+        newest = advance_by(producer, sender, sender_epoch, fresh, now_ms)
+        changed = (*staged.values(), newest) if staged else (newest,)
+    elif staged:
+        changed = list(staged.values())
+    return appended, added_bytes, newest_ms, next_offset, changed
+
+
+def _takes_zstd(entry: AppendEntry) -> bool:
+    return entry.api_version >= FIRST_PRODUCE_VERSION_WITH_ZSTD
+
+
+def _in_order(stored: Appended, not_stored: dict[int, AppendResult]) -> list[AppendResult]:
+    """One result for each entry, where those of some entries, by their numbers, are not to be stored."""
+    rest = iter(stored)
+    return [not_stored.get(number) or next(rest) for number in range(len(stored) + len(not_stored))]
+
+
+def _duplicate(
+    producer: ProducerEntry | None, header: BatchHeader, rules: BatchRules, log_start_offset: int
+) -> AppendResult | None:
+    original = find_duplicate(producer, header)
+    if original is None:
+        return None
+    stamp_ms = original.timestamp_ms if rules.is_log_append_time else -1
+    return AppendResult(
+        ErrorCode.NONE, original.base_offset, original.last_offset, stamp_ms, log_start_offset, is_duplicate=True
+    )
+
+
+def _refused(refusal: Refused, log_start_offset: int) -> AppendResult:
+    return AppendResult(
+        refusal.code,
+        log_start_offset=log_start_offset,
+        error_message=refusal.message,
+        record_errors=refusal.record_errors,
+    )
+
+
+def _require_sequence(producers: ProducerStates, producer: ProducerEntry | None, header: BatchHeader) -> None:
+    if producer is None:
+        earlier = producers.beginnings.earlier(header)
+        if earlier is not None:
+            raise Refused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"sequence {header.base_sequence} of producer {header.producer_id} is behind {earlier}, "
+                "which found no room and has to be stored first",
+            )
+    refusal = check_sequence(producer, header)
+    if refusal is not None:
+        raise Refused(refusal.error_code, refusal.message)
