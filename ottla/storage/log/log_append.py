@@ -1,9 +1,10 @@
 """Appending to a log: a turn's batches are looked at, given their offsets and written by one call, and only then shown.
 
 What every topic asks of a batch is asked here, in the loop over them (docs/decisions/a-look-at-the-header.md);
-`append.py` has the rules and says what is wrong, `rewrite.py` has what only some topics ask. Nothing is staged: where the batches go is planned in
-memory (`append_plan.py`), they are written, and then published. A failed write leaves segment list, lengths, indexes
-and producers as they were. Base offset and leader epoch are written into the batches' own bytes.
+`append.py` has the rules and says what is wrong, `rewrite.py` has what only some topics ask. Nothing is staged: where
+the batches go is planned in memory (`append_plan.py`), they are written, and then published. A failed write leaves
+segment list, lengths, indexes and producers as they were. Base offset and leader epoch are written into the batches'
+own bytes.
 
 Batches that were stored before are answered like their originals.
 """
