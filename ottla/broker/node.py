@@ -51,6 +51,8 @@ class Node:
     With `post` (a loop's way to run something on the broker's thread) syncs and cold reads run in threads; without it
     syncs queue up in `services.syncer.rounds` until a simulation runs them, and cold reads happen on the spot.
     `workers`, if given, take the place of either for cold reads and all else that may block, but not for syncs.
+    `later(step)`, if given, runs a step when others have had their turn; else the timers do, and without `post` every
+    step runs at once.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Node:
         files: Files | None = None,
         post: Post | None = None,
         workers: Workers | None = None,
+        later: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         clock = SystemClock() if clock is None else clock
         files = _os_files(config) if files is None else files
@@ -93,7 +96,7 @@ class Node:
             workers=workers,
             make_partition=make_partition,
             metrics=metrics,
-            later=None if post is None else self._run_later,
+            later=later if later is not None or post is None else self._run_later,
         )
         profile = profile_named(config.ottla_profile)
         self.services = ApiServices(

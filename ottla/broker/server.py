@@ -110,7 +110,7 @@ class Server:
         self._clock = clock
         self._files = files
         self._node: Node | None = None
-        self._connections: Connections | None = None
+        self.connections: Connections | None = None
         self._timers: LoopTimers | None = None
         self._watch: LoopWatch | None = None
         self._servers: list[asyncio.AbstractServer] = []
@@ -170,7 +170,7 @@ class Server:
                 await self._http.stop()
             raise
         sends_maps = type(loop).__module__.startswith("uvloop")
-        self._connections = Connections(
+        self.connections = Connections(
             node.services,
             node.dispatcher,
             sends_maps=sends_maps,
@@ -227,7 +227,7 @@ class Server:
         for server in self._servers:
             server.close()
         self._servers.clear()
-        connections, node = self._connections, self._node
+        connections, node = self.connections, self._node
         if connections is not None and node is not None:
             connections.drain()
             node.services.turn.end()
@@ -326,7 +326,7 @@ class Server:
             self._node.services.turn.end()
 
     async def _accept(self, loop: asyncio.AbstractEventLoop, listener: Listener, bound: socket.socket) -> None:
-        connections = self._connections
+        connections = self.connections
         assert connections is not None
         backlog = self.config.socket_listen_backlog_size
         try:

@@ -176,7 +176,7 @@ async def test_stopping_answers_a_produce_under_way_and_ends_long_polls(tmp_path
     await producer.ask(metadata("t"), 9)
     poller.send(fetch_request("t", 0, max_wait_ms=600_000), 12)
     producer.send(produce_request("t", batch()), 9)
-    connections = server._connections
+    connections = server.connections
     assert connections is not None
     while not all(connection.is_waiting for connection in connections):
         await asyncio.sleep(0)

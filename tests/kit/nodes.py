@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +22,8 @@ from ottla.protocol.message import Request, Response, decode, encode
 
 DATA = Path("/data")
 
+Later = Callable[[Callable[[], None]], None]
+
 R = TypeVar("R", bound=Response)
 
 
@@ -38,10 +40,12 @@ def start_node(
     return node, files, clock
 
 
-def start_node_with(workers: Workers, **keys: object) -> tuple[Node, SimulatedFiles, ManualClock]:
-    """As `start_node`, on new files, with these workers."""
+def start_node_with(
+    workers: Workers | None = None, later: Later | None = None, /, **keys: object
+) -> tuple[Node, SimulatedFiles, ManualClock]:
+    """As `start_node`, on new files, with these workers, and what takes steps that leave turns to others."""
     files, clock = SimulatedFiles(), ManualClock()
-    node = Node(_config(keys), clock=clock, files=files, workers=workers)
+    node = Node(_config(keys), clock=clock, files=files, workers=workers, later=later)
     node.start()
     return node, files, clock
 

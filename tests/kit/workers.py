@@ -1,4 +1,4 @@
-"""Workers that a test holds: work is done on the spot until they are told to keep it."""
+"""Work that a test holds: it is done on the spot, but while the test wants it kept."""
 
 from __future__ import annotations
 
@@ -36,3 +36,18 @@ class HeldWorkers(InlineWorkers):
     def close(self) -> None:
         """Nothing is done any more."""
         self.jobs.clear()
+
+
+class HeldSteps(deque[Callable[[], None]]):
+    """`later` of a node: steps that leave others a turn. While `holds` they are kept here, for the test to run."""
+
+    def __init__(self, *, holds: bool = True) -> None:
+        super().__init__()
+        self.holds = holds
+
+    def __call__(self, step: Callable[[], None]) -> None:
+        """Keep it, or run it."""
+        if self.holds:
+            self.append(step)
+        else:
+            step()

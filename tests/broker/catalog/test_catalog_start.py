@@ -106,7 +106,10 @@ def test_a_damaged_metadata_log_refuses_to_start_in_one_line_and_changes_nothing
 
 def test_a_transaction_that_a_stopped_controller_left_open_is_aborted() -> None:
     node, files, clock = start_node()
-    node.services.catalog._journal.append_now([BeginTransactionRecord(), TopicRecord(name="t", topic_id=UUID(int=500))])
+    node.services.catalog.change(
+        lambda image: [BeginTransactionRecord(), TopicRecord(name="t", topic_id=UUID(int=500))], lambda error: None
+    )
+    node.settle()
     again, _, _ = start_node(files.crash(random.Random(1)), clock)
     assert again.services.catalog.topics == {}
     assert again.services.catalog.node_epoch == again.services.catalog.image.brokers[1].broker_epoch
@@ -117,9 +120,9 @@ def test_the_metadata_of_a_larger_cluster_is_refused() -> None:
     node, files, clock = start_node()
     create(node, NewTopic("t"))
     topic_id = node.services.catalog.topics["t"].id
-    node.services.catalog._journal.append_now(
-        [PartitionChangeRecord(partition_id=0, topic_id=topic_id, replicas=[1, 2])]
-    )
+    change = PartitionChangeRecord(partition_id=0, topic_id=topic_id, replicas=[1, 2])
+    node.services.catalog.change(lambda image: [change], lambda error: None)
+    node.settle()
     node.stop()
     with pytest.raises(MetadataError, match=r"brokers \[1, 2\]"):
         start_node(files, clock)

@@ -9,8 +9,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from kit.nodes import DATA, pass_time, start_node
+from kit.nodes import DATA, pass_time, start_node, start_node_with
 from kit.topics import codes, create, delete
+from kit.workers import HeldSteps
 
 from ottla.broker.catalog.catalog import NewPartitions, NewTopic, TopicResult
 from ottla.broker.catalog.partition_creation import PARTITIONS_PER_STEP
@@ -78,9 +79,8 @@ def test_the_metadata_say_where_a_partition_is_that_was_made_elsewhere_than_was_
 
 
 def test_partitions_are_made_and_removed_some_at_a_time_and_a_name_is_free_once_all_are_gone() -> None:
-    later: list[Callable[[], None]] = []
-    node, files, _ = start_node()
-    node.services.catalog._creation._later = node.services.catalog._removal._later = later.append
+    later = HeldSteps()
+    node, files, _ = start_node_with(None, later)
     told: list[str] = []
 
     def begin(name: str, partitions: int) -> None:
@@ -116,16 +116,15 @@ def test_partitions_are_made_and_removed_some_at_a_time_and_a_name_is_free_once_
 
 
 def test_a_topic_that_is_deleted_while_it_is_made_is_gone() -> None:
-    later: list[Callable[[], None]] = []
-    node, files, _ = start_node()
-    node.services.catalog._creation._later = node.services.catalog._removal._later = later.append
+    later = HeldSteps()
+    node, files, _ = start_node_with(None, later)
     told: list[str] = []
     node.services.catalog.create_topics([NewTopic("t", 10)], lambda outcomes: told.append("made"))
     node.settle()
     node.services.catalog.delete_topics(["t"], lambda outcomes: told.append("deleted"))
     node.settle()
     while later:
-        later.pop(0)()
+        later.popleft()()
         node.settle()
     assert sorted(told) == ["deleted", "made"]
     names = [name for name in files.list_directory(DATA) if name.startswith("t-")]
@@ -137,9 +136,8 @@ def served(node: Node, topic: str) -> int:
 
 
 def test_growing_a_topic_that_is_still_being_made_is_answered_when_the_new_partitions_accept_requests() -> None:
-    later: list[Callable[[], None]] = []
-    node, _, _ = start_node()
-    node.services.catalog._creation._later = node.services.catalog._removal._later = later.append
+    later = HeldSteps()
+    node, _, _ = start_node_with(None, later)
     told: list[tuple[str, int]] = []
     node.services.catalog.create_topics(
         [NewTopic("a", 4), NewTopic("b", 2)], lambda _: told.append(("made", served(node, "b")))
@@ -150,16 +148,16 @@ def test_growing_a_topic_that_is_still_being_made_is_answered_when_the_new_parti
     )
     node.settle()
     while later:
-        later.pop(0)()
+        later.popleft()()
         node.settle()
     assert told == [("made", 2), ("grown", 5)]
 
 
 def test_growing_a_topic_that_waits_for_a_deleted_one_is_answered_when_the_new_partitions_accept_requests() -> None:
-    later: list[Callable[[], None]] = []
-    node, _, _ = start_node()
+    later = HeldSteps(holds=False)
+    node, _, _ = start_node_with(None, later)
     create(node, NewTopic("t", 3))
-    node.services.catalog._creation._later = node.services.catalog._removal._later = later.append
+    later.holds = True
     told: list[tuple[str, int]] = []
     node.services.catalog.delete_topics(["t"], lambda _: None)
     node.services.catalog.create_topics([NewTopic("t", 2)], lambda _: told.append(("made", served(node, "t"))))
@@ -168,16 +166,16 @@ def test_growing_a_topic_that_waits_for_a_deleted_one_is_answered_when_the_new_p
     )
     node.settle()
     while later:
-        later.pop(0)()
+        later.popleft()()
         node.settle()
     assert told == [("made", 2), ("grown", 4)]
 
 
 def test_a_topic_that_waits_is_deleted_and_made_again() -> None:
-    later: list[Callable[[], None]] = []
-    node, _, _ = start_node()
+    later = HeldSteps(holds=False)
+    node, _, _ = start_node_with(None, later)
     create(node, NewTopic("t", 3))
-    node.services.catalog._creation._later = node.services.catalog._removal._later = later.append
+    later.holds = True
     told: list[str] = []
     node.services.catalog.delete_topics(["t"], lambda _: told.append("deleted"))
     node.services.catalog.create_topics([NewTopic("t", 1)], lambda _: told.append("made"))
@@ -185,17 +183,16 @@ def test_a_topic_that_waits_is_deleted_and_made_again() -> None:
     node.services.catalog.create_topics([NewTopic("t", 2)], lambda _: told.append(f"made with {served(node, 't')}"))
     node.settle()
     while later:
-        later.pop(0)()
+        later.popleft()()
         node.settle()
     assert told == ["deleted before it was made", "deleted", "made", "made with 2"]
     assert node.services.catalog.topics["t"].id == node.services.catalog.image.topics["t"].id
 
 
 def test_a_partition_that_the_disk_refuses_is_told_to_who_wished_for_it() -> None:
-    later: list[Callable[[], None]] = []
-    node, files, _ = start_node()
+    later = HeldSteps()
+    node, files, _ = start_node_with(None, later)
     files.fail("make_directory", "*b-3", errno.ENOSPC, times=None)
-    node.services.catalog._creation._later = later.append
     told: list[list[ErrorCode]] = []
     node.services.catalog.create_topics(
         [NewTopic("a", 4), NewTopic("b", 2)], lambda outcomes: told.append(codes(outcomes))
@@ -204,22 +201,21 @@ def test_a_partition_that_the_disk_refuses_is_told_to_who_wished_for_it() -> Non
     node.services.catalog.create_partitions([NewPartitions("b", 5)], lambda outcomes: told.append(codes(outcomes)))
     node.settle()
     while later:
-        later.pop(0)()
+        later.popleft()()
         node.settle()
     assert told == [[ErrorCode.NONE, ErrorCode.NONE], [ErrorCode.KAFKA_STORAGE_ERROR]]
 
 
 def test_a_topic_that_is_deleted_while_it_is_made_can_be_made_again() -> None:
-    later: list[Callable[[], None]] = []
-    node, files, _ = start_node()
-    node.services.catalog._creation._later = node.services.catalog._removal._later = later.append
+    later = HeldSteps()
+    node, files, _ = start_node_with(None, later)
     told: list[str] = []
     node.services.catalog.create_topics([NewTopic("t", 10)], lambda _: told.append("made"))
     node.services.catalog.delete_topics(["t"], lambda _: told.append("deleted"))
     node.services.catalog.create_topics([NewTopic("t", 2)], lambda _: told.append(f"made with {served(node, 't')}"))
     node.settle()
     while later:
-        later.pop(0)()
+        later.popleft()()
         node.settle()
     assert told[-1] == "made with 2"
     assert sorted(told) == ["deleted", "made", "made with 2"]

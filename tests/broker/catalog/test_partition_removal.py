@@ -12,8 +12,9 @@ from queue import SimpleQueue
 import pytest
 from kit.clock import ManualClock
 from kit.exchange import Exchange, batch, make_topic, produce_request
-from kit.nodes import DATA, partition_of, start_node
+from kit.nodes import DATA, partition_of, start_node, start_node_with
 from kit.simulated_files import SimulatedFiles
+from kit.workers import HeldSteps
 
 from ottla.broker.catalog.catalog import NewTopic, TopicResult
 from ottla.broker.catalog.partition_removal import PartitionRemoval
@@ -120,36 +121,36 @@ def test_a_failed_sync_of_names_takes_the_directory_offline_and_is_not_tried_aga
 
 def test_a_sync_that_begins_while_a_log_waits_for_its_turn_is_waited_for() -> None:
     """Retention that had the partition in hand rolls it; to close files that a thread syncs would be to sync others."""
-    later: list[Callable[[], None]] = []
-    node, files, clock = start_node(ottla_acks_all="page-cache")
+    later = HeldSteps(holds=False)
+    node, files, clock = start_node_with(None, later, ottla_acks_all="page-cache")
     make_topic(node, "t")
     partition = node.services.catalog.topics["t"].partitions[0]
     assert partition is not None
     client = Exchange(node)
     client.send(produce_request("t", batch(1)), 9)
     node.services.turn.end()
-    node.services.catalog._removal._later = later.append
+    later.holds = True
     answers = delete(node, "t")
     node.settle()
     assert (len(later), partition.log.error) == (1, None)
     partition.log.roll(clock.wall_ms())
     node.services.turn.end()
     assert partition.log.unsynced.ticket is not None
-    later.pop(0)()
+    later.popleft()()
     assert (renamed(files), partition.log.error, answers) == (0, None, [])
     node.settle()
     while later:
-        later.pop(0)()
+        later.popleft()()
         node.settle()
     assert renamed(files) == 1
     assert [outcome.error_code for outcome in answers[0]] == [ErrorCode.NONE]
 
 
 def test_a_stop_finishes_what_waits_for_its_turn() -> None:
-    later: list[Callable[[], None]] = []
-    node, files, clock = start_node()
+    later = HeldSteps(holds=False)
+    node, files, clock = start_node_with(None, later)
     make_topic(node, "t", 5)
-    node.services.catalog._removal._later = later.append
+    later.holds = True
     delete(node, "t")
     node.settle()
     assert (renamed(files), len(later)) == (0, 1)

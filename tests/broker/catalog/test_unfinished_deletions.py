@@ -16,8 +16,9 @@ from uuid import UUID
 import pytest
 from kit.clock import ManualClock
 from kit.exchange import Exchange, batch, produce_request
-from kit.nodes import DATA, pass_time, start_node
+from kit.nodes import DATA, Later, pass_time, start_node, start_node_with
 from kit.simulated_files import CrashPoint, SimulatedFiles
+from kit.workers import HeldSteps
 
 from ottla.broker.catalog.catalog import NewTopic
 from ottla.broker.node import Node
@@ -33,9 +34,9 @@ def start(files: SimulatedFiles, clock: ManualClock, **keys: object) -> Node:
     return node
 
 
-def prepared(**keys: object) -> tuple[Node, SimulatedFiles, ManualClock]:
+def prepared(later: Later | None = None, /, **keys: object) -> tuple[Node, SimulatedFiles, ManualClock]:
     """A broker with `old`, which has records in each partition, and `kept`."""
-    node, files, clock = start_node(**keys)
+    node, files, clock = start_node_with(None, later, **keys)
     node.services.catalog.create_topics([NewTopic("old", partitions=PARTITIONS), NewTopic("kept")], lambda _: None)
     node.settle()
     client = Exchange(node)
@@ -139,9 +140,9 @@ def test_no_snapshot_forgets_a_deletion_whose_directories_may_be_there() -> None
 
 
 def test_a_snapshot_waits_for_directories_that_are_on_their_way_out_but_not_for_ever() -> None:
-    waiting: list[Callable[[], None]] = []
-    node, files, clock = prepared(**SNAPSHOT_KEYS)
-    node.services.catalog._removal._later = waiting.append  # the loop has not come to it
+    waiting = HeldSteps(holds=False)
+    node, files, clock = prepared(waiting, **SNAPSHOT_KEYS)
+    waiting.holds = True  # the loop does not come to it
     clock.advance(1_000)
     node.services.catalog.delete_topics(["old"], lambda _: None)
     node.settle()
@@ -155,8 +156,9 @@ def test_a_snapshot_waits_for_directories_that_are_on_their_way_out_but_not_for_
 
 
 def test_a_log_that_has_grown_long_waits_for_no_directory() -> None:
-    node, _, _ = prepared(metadata_log_max_record_bytes_between_snapshots=2_000)
-    node.services.catalog._removal._later = lambda step: None
+    waiting = HeldSteps(holds=False)
+    node, _, _ = prepared(waiting, metadata_log_max_record_bytes_between_snapshots=2_000)
+    waiting.holds = True
     node.services.catalog.delete_topics(["old"], lambda _: None)
     node.settle()
     for number in range(200):
