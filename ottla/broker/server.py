@@ -28,6 +28,7 @@ from ottla.broker.notify import notify
 from ottla.broker.runtime.descriptors import LEAST_DESCRIPTORS, RAISED_BY, descriptor_limit, shortage
 from ottla.broker.runtime.loop_watch import LoopWatch
 from ottla.broker.runtime.threads import ThreadStarter
+from ottla.protocol.records import checksum
 from ottla.storage.tools.counted import counted
 from ottla.version import __version__
 
@@ -398,6 +399,13 @@ class Server:
             LOG.warning("configuration: %s", warning)
         if fitted := self.config.fitted:
             LOG.info("little memory, so not set and smaller than usual: %s (docs/limits.md)", ", ".join(fitted))
+        if checksum.slow_because is not None:
+            LOG.warning(
+                "checksums are computed by crcmod, some 45 times slower than by the processor, because %s:"
+                " `pip install --force-reinstall crc32c` with a Python and on a system that it has a wheel for"
+                " (docs/platforms.md)",
+                checksum.slow_because,
+            )
         if few := shortage(self.config, descriptor_limit()):
             LOG.warning("%s", few)
         for directory in services.log_manager.directories:

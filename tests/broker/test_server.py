@@ -25,6 +25,7 @@ from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.headers import decode_response_header, encode_request_header
 from ottla.protocol.message import Request, Response, decode, encode
+from ottla.protocol.records import checksum
 from ottla.storage.directories.log_closing import CloseProgress
 from ottla.storage.errors import StorageError
 from ottla.storage.log.log import Log
@@ -265,6 +266,7 @@ async def test_the_summary_is_for_people(tmp_path: Path, caplog: pytest.LogCaptu
     text = caplog.text
     for part in ("Ottla ", f"log directory {tmp_path}: online", "0 topics, 0 partitions", "listener PLAINTEXT at"):
         assert part in text
+    assert ("crcmod" in text) == (checksum.slow_because is not None)
 
 
 def test_timers_run_on_the_loop_in_time_and_not_before(tmp_path: Path) -> None:

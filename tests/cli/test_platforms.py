@@ -9,11 +9,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from kit.broker import BrokerProcess
+
+import ottla
+
+ROOT = Path(__file__).parents[2]
 
 TIMEOUT_S = 60.0
 
@@ -195,3 +200,34 @@ def test_without_crc32cs_wheel_checksums_are_crcmods(tmp_path: Path) -> None:
         server = ("-b", broker.bootstrap)
         assert python(environment, "produce", "t", *server, stdin=b"one\n")[0] == 0
         assert python({}, "consume", "t", *server, "--from-beginning", "--max-messages", "1")[1] == "one\n"
+        (line,) = [line for line in broker.output.splitlines() if "crcmod" in line]
+        assert "WARNING" in line
+        assert "because crc32c is not installed: `pip install" in line
+
+
+def test_a_copy_in_a_zip_knows_its_version_without_metadata(tmp_path: Path) -> None:
+    """As Spark's executors get it (`--py-files`), and as a frozen program has it."""
+    with zipfile.ZipFile(tmp_path / "ottla.zip", "w") as archive:
+        for path in (ROOT / "ottla").rglob("*"):
+            if path.suffix in (".py", ".properties"):
+                archive.write(path, path.relative_to(ROOT))
+    environment = lacking(
+        "import importlib.metadata\n"
+        "found = importlib.metadata.distribution\n"
+        "def distribution(name):\n"
+        "    if name == 'ottla':\n"
+        "        raise importlib.metadata.PackageNotFoundError(name)\n"
+        "    return found(name)\n"
+        "importlib.metadata.distribution = distribution\n",
+        tmp_path / "site",
+    )
+    environment["PYTHONPATH"] = f"{tmp_path / 'ottla.zip'}{os.pathsep}{environment['PYTHONPATH']}"
+    program = (
+        "import importlib, ottla\n"
+        "names = 'broker.server', 'cli.main', 'client', 'client.blocking', 'spark', 'spark.connection'\n"
+        "modules = [importlib.import_module(f'ottla.{name}') for name in names]\n"
+        "assert all('ottla.zip' in module.__file__ for module in modules)\n"
+        "print(ottla.__version__)"
+    )
+    assert python(environment, "-P", "-c", program, module=()) == (0, f"{ottla.__version__}\n", "")
+    assert python(environment, "--version", module=("-P", "-m", "ottla"))[1] == f"Ottla {ottla.__version__}\n"

@@ -2,7 +2,8 @@
 
 `crc32c(buffer, value=0)` takes any contiguous buffer without copying it and continues from `value`. The processor's
 instruction computes it where the `crc32c` package is there (16 KB in 0.7 us); crcmod's table is the way out where that
-package has no wheel.
+package has no wheel. Importing this says nothing of that: `slow_because` has the reason, and a broker logs it when it
+starts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
 
-__all__ = ["crc32c"]
+__all__ = ["crc32c", "slow_because"]
+
+slow_because: str | None = None
+"""Why checksums are computed by crcmod; None where the processor computes them."""
 
 if TYPE_CHECKING:
 
@@ -40,7 +44,8 @@ else:
 
     try:
         crc32c = _load_native()
-    except ImportError:
+    except ImportError as error:
+        slow_because = str(error)
         import crcmod.predefined
 
         _table_crc32c = crcmod.predefined.mkCrcFun("crc-32c")
