@@ -15,7 +15,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from ottla.broker.net.listening import StartError, shown
+from ottla.address import host_and_port
+from ottla.broker.net.listening import StartError
 from ottla.broker.notify import notify
 from ottla.broker.runtime.repeated_lines import RepeatedLines
 from ottla.broker.server import Server
@@ -119,5 +120,5 @@ def _say_addresses(server: Server) -> None:
     Raises OSError.
     """
     for name, (host, port) in server.addresses.items():
-        sys.stdout.write(f"listening on {name}://{shown(host, port)}\n")
+        sys.stdout.write(f"listening on {name}://{host_and_port(host, port)}\n")
     sys.stdout.flush()

@@ -20,9 +20,10 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
+from ottla.address import host_and_port
 from ottla.broker.http_port import HttpPort
 from ottla.broker.net.connections import Connections
-from ottla.broker.net.listening import StartError, bind, explain, shown
+from ottla.broker.net.listening import StartError, bind, explain
 from ottla.broker.node import Node
 from ottla.broker.notify import notify
 from ottla.broker.runtime.descriptors import LEAST_DESCRIPTORS, RAISED_BY, descriptor_limit, shortage
@@ -129,7 +130,7 @@ class Server:
     @property
     def bootstrap(self) -> str:
         """`host:port` of the first listener, as clients want it."""
-        return shown(*next(iter(self.addresses.values())))
+        return host_and_port(*next(iter(self.addresses.values())))
 
     async def start(self) -> None:
         """Open everything and accept. Raises StartError, StorageError, MetadataError, each one line for people, and
@@ -342,8 +343,8 @@ class Server:
         if advertised is None:
             told = "the address that they connect to"
         else:
-            told = f"{advertised.host}:{advertised.port or port}"
-        LOG.info("listener %s at %s: clients are told %s", listener.name, shown(host, port), told)
+            told = host_and_port(advertised.host, advertised.port or port)
+        LOG.info("listener %s at %s: clients are told %s", listener.name, host_and_port(host, port), told)
 
     def _start_http(self) -> None:
         """Listen for HTTP. A port that somebody has named must be had; the default one is another broker's, maybe."""
@@ -358,7 +359,7 @@ class Server:
             return starting_pages(progress), {}
 
         host, port = address
-        where = f"ottla.http.listener={shown(host, port)}"
+        where = f"ottla.http.listener={host_and_port(host, port)}"
         try:
             self._http = HttpPort(host, port, starting)
         except OSError as error:
@@ -372,7 +373,7 @@ class Server:
             )
             return
         self.http_address = self._http.address
-        at = shown(*self.http_address)
+        at = host_and_port(*self.http_address)
         LOG.info("health and metrics at http://%s (/ links what there is; for this machine: POST /log/...)", at)
 
     def _show_pages(self) -> None:

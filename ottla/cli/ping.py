@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from ottla.address import host_and_port
 from ottla.cli import probe
 from ottla.cli.entry import answer_line
 from ottla.cli.failures import Failure
@@ -88,4 +89,4 @@ def serving_address(properties: Path | None) -> str:
     if not listener.port:
         raise Failure(f"listeners={listener}: port 0 is chosen at the start; give --bootstrap-server")
     host = {"": "localhost", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(listener.host, listener.host)
-    return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
+    return host_and_port(host, listener.port)

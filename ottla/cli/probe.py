@@ -15,6 +15,8 @@ import socket
 import struct
 import time
 
+from ottla.address import host_and_port
+
 API_VERSIONS = 18
 MAX_RESPONSE_BYTES = 64 * 1024
 DEFAULT_PORT = 9092
@@ -100,7 +102,7 @@ def ping_first(servers: list[tuple[str, int]], timeout_ms: int) -> tuple[str, fl
     problems = []
     kind: type[NoAnswer] = NobodyListens
     for host, port in servers:
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = host_and_port(host, port)
         try:
             elapsed_ms, apis = ping(host, port, timeout_ms)
         except NoAnswer as error:

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
+from ottla.address import host_and_port
 from ottla.client.errors import ClientTimeout, ConnectionLost, KafkaError, UnsupportedByBroker
 from ottla.client.metrics import ConnectionMetrics
 from ottla.client_core.exchange import Answer, Exchange, InFlight
@@ -296,7 +297,7 @@ async def connect(host: str, port: int, options: ClientOptions, metrics: Connect
 
     Raises ConnectionLost, ClientTimeout, or KafkaError when the broker refuses.
     """
-    address = f"{host}:{port}"
+    address = host_and_port(host, port)
     loop = asyncio.get_running_loop()
     limit_ms = options.socket_connection_setup_timeout_ms
     try:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ottla.address import host_and_port
 from ottla.client.connection import Connection, connect
 from ottla.client.errors import ClientClosed, ConnectionLost, KafkaError, NoBrokersAvailable
 from ottla.client.metrics import ConnectionMetrics
@@ -99,7 +100,7 @@ class Connections:
             if isinstance(key[0], str) or node.connection is None:
                 continue
             address = brokers.get(key[0])
-            if address is None or node.connection.address != f"{address.host}:{address.port}":
+            if address is None or node.connection.address != host_and_port(address.host, address.port):
                 node.connection.close("the broker has moved or left the cluster")
                 if node.dialling is None:  # or nobody would know of the connection that comes of it
                     del self._nodes[key]
@@ -113,9 +114,9 @@ class Connections:
             return node.connection
         if node.dialling is None:
             if loop.time() < node.not_before:
-                raise ConnectionLost(f"{host}:{port} failed a moment ago and is not dialled again yet")
+                raise ConnectionLost(f"{host_and_port(host, port)} failed a moment ago and is not dialled again yet")
             attempt = connect(host, port, self._options, self._metrics)
-            node.dialling = asyncio.create_task(attempt, name=f"ottla-dial-{host}:{port}")
+            node.dialling = asyncio.create_task(attempt, name=f"ottla-dial-{host_and_port(host, port)}")
             node.dialling.add_done_callback(lambda task: self._on_dialled(node, task))
         return await outcome_of(node.dialling)
 

@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from ottla.address import host_and_port
+
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9._-]+)://(?P<host>\[[^\]/]*\]|[A-Za-z0-9._%-]*):(?P<port>-?[0-9]{1,6})")
 
 
@@ -37,7 +39,7 @@ class Listener(NamedTuple):
     @property
     def address(self) -> str:
         """`host:port`, an IPv6 host in brackets."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_and_port(self.host, self.port)
 
     def __str__(self) -> str:
         return f"{self.name}://{self.address}"
@@ -157,7 +159,7 @@ def show_optional_address(value: object) -> str:
     if not isinstance(value, tuple):
         return ""
     host, port = value
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return host_and_port(host, port)
 
 
 def _parse_one(item: str, *, shown: str = "", form: str = "NAME://host:port, an IPv6 address in brackets") -> Listener:

@@ -9,6 +9,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.address import host_and_port
 from ottla.spark.errors import OptionError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_and_port(self.host, self.port)
 
 
 def integer(option: str, value: str, smallest: int, largest: int = _LARGEST_INT64) -> int:

@@ -55,4 +55,4 @@ def test_the_source_imports_without_what_only_the_broker_needs(checksum: set[str
     assert "ottla.spark.fetcher" in imported
     assert "ottla.spark.sender" in imported
     ours = {name.split(".")[1] for name in imported if name.startswith("ottla.")}
-    assert ours == {"client_core", "protocol", "spark", "version"}
+    assert ours == {"address", "client_core", "protocol", "spark", "version"}

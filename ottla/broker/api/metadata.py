@@ -97,8 +97,7 @@ def _may_create(name: str, request: MetadataRequest, context: Context) -> bool:
 def _look_up(
     request: MetadataRequest, context: Context, target: str | UUID, failed: dict[str, ErrorCode]
 ) -> MetadataResponse.MetadataResponseTopic:
-    catalog = context.services.catalog
-    topic = catalog.topics_by_id.get(target) if isinstance(target, UUID) else catalog.topics.get(target)
+    topic = context.services.catalog.find_topic(target)
     if topic is not None:
         return _describe(request, context, topic)
     if isinstance(target, UUID):

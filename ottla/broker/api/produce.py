@@ -99,13 +99,9 @@ def _convert(old: list[OldRecords], produce: _Produce, context: Context) -> None
 
 def _find_topic(data: ProduceRequest.TopicProduceData, context: Context) -> tuple[Topic | None, ErrorCode]:
     """The topic, and the code for a partition that is not there."""
-    catalog = context.services.catalog
-    if context.api_version >= 13:
-        topic = catalog.topics_by_id.get(data.topic_id)
-        missing = ErrorCode.UNKNOWN_TOPIC_ID if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    else:
-        topic = catalog.topics.get(data.name)
-        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    by_id = context.api_version >= 13
+    topic = context.services.catalog.find_topic(data.topic_id if by_id else data.name)
+    missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if topic is not None and topic.is_internal:
         return None, ErrorCode.INVALID_TOPIC_EXCEPTION
     return topic, missing

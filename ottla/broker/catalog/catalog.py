@@ -97,6 +97,7 @@ class Catalog:
         self._topic_index = TopicIndex(config)
         self.topics = self._topic_index.by_name
         self.topics_by_id = self._topic_index.by_id
+        self.find_topic = self._topic_index.find
         self.cluster_id = ""
         self.node_id = config.node_id
         self.node_epoch = -1

@@ -5,10 +5,10 @@ Pure look-ups for API handlers (which never import each other).
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.address import plain_host
 from ottla.protocol.acls import AclOperation
 from ottla.protocol.errors import ErrorCode
 
@@ -88,7 +88,7 @@ def describe_broker(config: BrokerConfig, node_id: int, peer: Peer) -> BrokerDes
     host, port = peer.local_address[0], peer.local_address[1]
     if advertised is not None:
         host, port = advertised.host, advertised.port or port
-    return BrokerDescription(node_id, _plain_host(host), port, config.broker_rack or None)
+    return BrokerDescription(node_id, plain_host(host), port, config.broker_rack or None)
 
 
 def describe_partition(topic: Topic, index: int, node_id: int) -> PartitionDescription:
@@ -99,11 +99,3 @@ def describe_partition(topic: Topic, index: int, node_id: int) -> PartitionDescr
         return PartitionDescription(index, error, NO_LEADER, NO_LEADER, [node_id], [node_id], [node_id])
     epoch = partition.leader_epoch
     return PartitionDescription(index, ErrorCode.NONE, node_id, epoch, [node_id], [node_id], [])
-
-
-def _plain_host(host: str) -> str:
-    """`::ffff:192.0.2.1`, which a socket on both families reports, as the IPv4 address that it is."""
-    if not host.startswith("::"):
-        return host
-    mapped = ipaddress.IPv6Address(host.partition("%")[0]).ipv4_mapped
-    return host if mapped is None else str(mapped)

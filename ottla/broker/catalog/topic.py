@@ -73,6 +73,10 @@ class TopicIndex:
         self.by_id: dict[UUID, Topic] = {}
         self._config = config
 
+    def find(self, key: str | UUID) -> Topic | None:
+        """The topic of that name or id; None where there is none."""
+        return self.by_name.get(key) if isinstance(key, str) else self.by_id.get(key)
+
     def add(self, state: TopicState, overrides: Mapping[str, str]) -> Topic:
         """The topic of `state`, without partitions yet. Raises MetadataError when its configuration cannot be used."""
         try:

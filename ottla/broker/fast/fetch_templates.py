@@ -285,12 +285,10 @@ def learnable_fetch(request: FetchRequest, version: int, services: Services) -> 
     asked = request.topics[0].partitions[0]
     if asked.last_fetched_epoch >= 0:
         return None
-    catalog = services.catalog
     topic_data = request.topics[0]
-    if version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        topic = catalog.topics_by_id.get(topic_data.topic_id)
-    else:
-        topic = catalog.topics.get(topic_data.topic)
+    topic = services.catalog.find_topic(
+        topic_data.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic_data.topic
+    )
     if topic is None or not 0 <= asked.partition < len(topic.partitions):
         return None
     partition = topic.partitions[asked.partition]

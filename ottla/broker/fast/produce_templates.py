@@ -371,11 +371,9 @@ def learnable_partition(request: ProduceRequest, version: int, services: Service
         return None
     topic_data = request.topic_data[0]
     data = topic_data.partition_data[0]
-    catalog = services.catalog
-    if version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        topic = catalog.topics_by_id.get(topic_data.topic_id)
-    else:
-        topic = catalog.topics.get(topic_data.name)
+    topic = services.catalog.find_topic(
+        topic_data.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic_data.name
+    )
     if topic is None or topic.is_internal or not 0 <= data.index < len(topic.partitions) or not data.records:
         return None
     partition = topic.partitions[data.index]

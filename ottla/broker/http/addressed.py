@@ -20,6 +20,8 @@ import socket
 from collections.abc import Collection
 from contextlib import suppress
 
+from ottla.address import plain_host
+
 UNREGISTRABLE = (".localhost", ".internal")
 """RFC 6761; ICANN's resolution of 2024-07-29. Docker has `host.docker.internal`, Podman `host.containers.internal`."""
 
@@ -34,7 +36,7 @@ def is_named(host: str, own_names: Collection[str] = ()) -> bool:
 
 def is_loopback(host: str) -> bool:
     """Whether a peer's address is this machine's own."""
-    return host == "::1" or host.removeprefix("::ffff:").startswith("127.")
+    return host == "::1" or plain_host(host).startswith("127.")
 
 
 def _without_port(host: str) -> str:

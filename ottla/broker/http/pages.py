@@ -14,9 +14,9 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from ottla.address import host_and_port
 from ottla.broker.http.front import front_page
 from ottla.broker.http.server import Page, Pages
-from ottla.broker.net.listening import shown
 from ottla.broker.runtime.pending import Pending
 
 if TYPE_CHECKING:
@@ -109,7 +109,9 @@ def _front(services: ApiServices, addresses: Mapping[str, Address], accepts_requ
         "topics": f"{len(catalog.topics):,} with {partitions:,} partitions",
         "log directories": ", ".join(f"{one.path} ({one.state.value})" for one in services.log_manager.directories),
     }
-    listeners = [(name, shown(*address), _sent_to(services, name, address[1])) for name, address in addresses.items()]
+    listeners = [
+        (name, host_and_port(*address), _sent_to(services, name, address[1])) for name, address in addresses.items()
+    ]
     return front_page(_status(services, accepts_requests)[1], facts, listeners)
 
 
@@ -117,7 +119,7 @@ def _sent_to(services: ApiServices, listener: str, bound_port: int) -> str:
     advertised = services.config.advertised(listener)
     if advertised is None:
         return "the address that they connect to"
-    return shown(advertised.host, advertised.port or bound_port)
+    return host_and_port(advertised.host, advertised.port or bound_port)
 
 
 class _Metrics:

@@ -140,6 +140,10 @@ class MetadataImage:
         records.extend(self.carried)
         return records
 
+    def find_topic(self, key: str | UUID) -> TopicState | None:
+        """The topic of that name or id; None where there is none."""
+        return self.topics.get(key) if isinstance(key, str) else self.topics_by_id.get(key)
+
     def topic_of(self, topic_id: UUID, record: MetadataRecord) -> TopicState:
         """The topic of this id. Raises MetadataError naming the record that asks."""
         topic = self.topics_by_id.get(topic_id)

@@ -125,7 +125,7 @@ def plan_partitions(
 def plan_removal(image: MetadataImage, targets: Sequence[str | UUID], rules: Rules) -> TopicPlan:
     """Delete topics by name or id. One that is named twice, even once by name and once by id, is refused twice."""
     plan = TopicPlan()
-    found = [_find(image, target) for target in targets]
+    found = [image.find_topic(target) for target in targets]
     times = Counter(topic.id if topic is not None else target for topic, target in zip(found, targets, strict=True))
     for topic, target in zip(found, targets, strict=True):
         if not rules.config.delete_topic_enable:
@@ -271,10 +271,6 @@ def _existing(image: MetadataImage, name: str) -> TopicState:
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return topic
-
-
-def _find(image: MetadataImage, target: str | UUID) -> TopicState | None:
-    return image.topics_by_id.get(target) if isinstance(target, UUID) else image.topics.get(target)
 
 
 def _new_partition(node_id: int, directory: UUID) -> PartitionState:

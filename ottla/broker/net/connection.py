@@ -26,6 +26,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
 
+from ottla.address import host_and_port, plain_host
 from ottla.broker.net.bad_frame import describe_bad_size
 from ottla.broker.net.buffers import LARGE_FRAME_BYTES
 from ottla.broker.net.held_bytes import FIRST_BYTES, HeldBytes
@@ -116,10 +117,10 @@ class Connection(asyncio.BufferedProtocol):
         peer = self.peer
         name = transport.get_extra_info("peername")
         if name:
-            peer.host, peer.port = _plain_host(str(name[0])), int(name[1])
+            peer.host, peer.port = plain_host(str(name[0])), int(name[1])
         local = transport.get_extra_info("sockname")
         if local:
-            peer.local_address = (_plain_host(str(local[0])), int(local[1]))
+            peer.local_address = (plain_host(str(local[0])), int(local[1]))
         # A client that has left only a little of a long answer holds all of its memory, so it goes on when it has all.
         transport.set_write_buffer_limits(high=MOST_LEFT_BYTES, low=0)
         peer.sends_maps = self._shared.sends_maps and transport.get_extra_info("sslcontext") is None
@@ -364,9 +365,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def __str__(self) -> str:
         peer = self.peer
-        host = f"[{peer.host}]" if ":" in peer.host else peer.host
         software = f" ({peer.software})" if peer.software else ""
-        return f"{host}:{peer.port}{software} on {peer.listener}"
+        return f"{host_and_port(peer.host, peer.port)}{software} on {peer.listener}"
 
     # -- frames ---------------------------------------------------------------------------------------------------
 
@@ -682,8 +682,3 @@ class Connection(asyncio.BufferedProtocol):
         self._pause &= ~reason
         if before and not self._pause and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
-
-
-def _plain_host(host: str) -> str:
-    """An IPv4 address as such, also where a dual-stack socket shows it as `::ffff:192.0.2.1`."""
-    return host[7:] if host.startswith("::ffff:") and "." in host else host

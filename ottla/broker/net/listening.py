@@ -69,8 +69,3 @@ def explain(error: OSError) -> str:
     if error.errno == errno.EADDRNOTAVAIL:
         return "this machine has no such address"
     return str(error.strerror or error)
-
-
-def shown(host: str, port: int) -> str:
-    """An address as people and clients write it."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

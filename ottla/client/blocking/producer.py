@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Unpack
 
+from ottla.address import host_and_port
 from ottla.client.accumulator import Delivery as AsyncDelivery
 from ottla.client.blocking.loop_thread import EXIT_LIMIT_MS
 from ottla.client.blocking.twins import ProducerMethods
@@ -300,7 +301,7 @@ def _warn_of_unsent(producer: AsyncProducer, records: int) -> None:
             "what is wrong",
             records,
             "record was" if records == 1 else "records were",
-            ",".join(f"{host}:{port}" for host, port in producer._servers),
+            ",".join(host_and_port(host, port) for host, port in producer._servers),
         )
 
 
