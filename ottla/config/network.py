@@ -24,10 +24,10 @@ class Identity(Options):
 
     broker_id = int32(1, kafka="-1", doc="Older name of `node.id`.")
     node_id = finer(
-        (broker_id, 1), bits=32, kafka="-1 (must be set)", doc="Number of this broker, as Metadata tells it to clients."
+        (broker_id, 1), bits=32, kafka="-1 (must be set)", doc="Number of this broker, as clients see it in Metadata."
     )
     broker_rack = string(
-        "", empty_is_unset=True, doc="Rack of this broker, as Metadata tells it to clients; empty for none."
+        "", empty_is_unset=True, doc="Rack of this broker, as clients see it in Metadata; empty for none."
     )
     process_roles = words(
         ("broker", "controller"),

@@ -18,10 +18,11 @@ from ottla.config.topic import TopicConfig
 _PREFACE = """\
 # Configuration
 
-This page is written by `python -m ottla.config.reference`; change the declarations in `ottla/config`, not the page.
+All keys of the broker, of topics, groups and client metrics, with their defaults. The page is long because it is generated, one row per
+key, by `python -m ottla.config.reference`; change the declarations in `ottla/config`, not the page.
 
-Keys, their meaning and the syntax of `server.properties` are those of Apache Kafka 4.1; keys of our own begin with
-`ottla.`. Five sources, each wins over the ones before it, key by key:
+Keys, their meaning and the syntax of `server.properties` are those of Apache Kafka 4.1; Ottla's own keys begin with
+`ottla.`. There are five sources; each overrides the ones before it, key by key:
 
 1. the defaults below;
 2. the file given to `ottla serve server.properties` (`ottla/config/server.properties` is a commented example);
@@ -29,24 +30,24 @@ Keys, their meaning and the syntax of `server.properties` are those of Apache Ka
    for a dot, `__` for `_`, `___` for `-`); `OTTLA_ACKS_ALL` sets `ottla.acks.all`; other images' variables, such as
    Bitnami's `KAFKA_CFG_LOG_RETENTION_MS`, are in docs/image.md;
 4. `--override key=value`, as often as you like;
-5. what clients set while the broker runs (`ottla configs alter`, Kafka's own tools), for the keys marked ↻: first for
-   all brokers, then for this one. It is kept in the metadata log and in effect at once.
+5. settings that clients change while the broker runs (`ottla configs alter`, Kafka's own tools), for the keys marked
+   ↻: first for all brokers, then for this one. They are stored in the metadata log and in effect at once.
 
-A wrong value stops the start with one line: the key, the value, what is allowed, and where it was set. A key that Ottla
-does not know is a warning. A secret (type PASSWORD) is never shown.
+A wrong value makes the start fail with one line: the key, the value, what is allowed, and where it was set. An unknown
+key is a warning. A secret (type PASSWORD) is never shown.
 
 A key may be set for one listener as `listener.name.NAME.KEY`. So far such keys are read and have no effect: the only
 protocol is PLAINTEXT, and a listener of another protocol is refused rather than served without its protection.
 
-**Default**: in brackets, Apache Kafka's where ours differs. **↻** behind the type: may be changed while the broker
-runs. **Topic**: the key by which a topic sets the same for itself. Keys marked *no effect* are accepted, checked and
+**Default**: in brackets, Apache Kafka's default where it differs. **↻** after the type: can be changed while the broker
+runs. **Topic**: the key by which a topic overrides it. Keys marked *no effect* are accepted, checked and
 shown by DescribeConfigs.
 """
 
 _FURTHER = """
 ## Accepted without effect
 
-Keys of Apache Kafka that mean nothing on one node, so that files written for it work as they are.
+Keys of Apache Kafka that have no meaning on one node. They are accepted, so that files written for Kafka work unchanged.
 
 | Key | Type | Default | Reason |
 |---|---|---|---|
@@ -82,7 +83,7 @@ Set with `ottla configs alter --group NAME`; the broker's `group.consumer.min.*`
 _METRICS = """
 ## Keys of a client metrics subscription
 
-Kept, and told by DescribeConfigs (KIP-714).
+Stored, and returned by DescribeConfigs (KIP-714).
 
 | Key | Type | Default | Allowed | Meaning |
 |---|---|---|---|---|
