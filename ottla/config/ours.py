@@ -24,7 +24,7 @@ class Promises(Options):
     ottla_validate_records = boolean(
         False,
         dynamic=True,
-        doc="Whether every record of a batch is looked at before it is stored, as Kafka does. Otherwise the "
+        doc="Whether every record of a batch is checked before it is stored, as Kafka does. Otherwise the "
         "batch's header and checksum are.",
     )
     ottla_batch_max_decompressed_bytes = int32(
@@ -55,21 +55,21 @@ def _cluster_id(text: str) -> str:
 
 
 class WallClock(Options):
-    """Ottla: how far the wall clock is believed (docs/clock.md)."""
+    """Ottla: how far the wall clock is trusted (docs/clock.md)."""
 
     ottla_clock_jump_max_ms = int64(
         3600000,
         at_least=-1,
         dynamic=True,
         doc="By how much the wall clock may move against the boot clock, or at a start against the newest time known "
-        "from the disk, before deletion by time waits. -1: the wall clock is believed whatever it says.",
+        "from the disk, before deletion by time waits. -1: the wall clock is always trusted.",
     )
     ottla_clock_trust_after_ms = int64(
         86400000,
         at_least=0,
         dynamic=True,
         doc="How long a wall clock that has jumped must go on without another jump, while the broker runs, until it is "
-        "believed and deletion by time goes by it. `ottla log trust-clock` believes it at once.",
+        "trusted and used for deletion by time. `ottla log trust-clock` trusts it at once.",
     )
 
 
