@@ -89,12 +89,12 @@ def quick_ping(arguments: list[str]) -> int | None:
     if len(servers) * timeout_ms > QUICK_MS:
         return None
     try:
-        told = probe.ping_first(servers, timeout_ms)
+        answer = probe.ping_first(servers, timeout_ms)
     except probe.NoAnswer as error:
         sys.stderr.write(f"ottla: {probe.problem_line(error)}\n")
         return 1
     if not is_quiet:
-        sys.stdout.write(answer_line(*told) + "\n")
+        sys.stdout.write(answer_line(*answer) + "\n")
         sys.stdout.flush()
     return 0
 

@@ -8,17 +8,17 @@ from ottla.storage.index.index_reading import IndexStep
 from ottla.storage.tools.explain import Explanation
 
 
-def explanation_to_json(told: Explanation) -> dict[str, object]:
+def explanation_to_json(explanation: Explanation) -> dict[str, object]:
     """What `json.dumps` takes."""
-    segment, scan, batch, record = told.segment, told.scan, told.batch, told.record
+    segment, scan, batch, record = explanation.segment, explanation.scan, explanation.batch, explanation.record
     return {
-        "topic": told.topic,
-        "partition": told.partition,
-        "directory": str(told.directory),
-        "offset": told.offset,
-        "timestamp": told.timestamp,
-        "log_start_offset": told.log_start_offset,
-        "segment_timestamps": [one._asdict() for one in told.timestamps],
+        "topic": explanation.topic,
+        "partition": explanation.partition,
+        "directory": str(explanation.directory),
+        "offset": explanation.offset,
+        "timestamp": explanation.timestamp,
+        "log_start_offset": explanation.log_start_offset,
+        "segment_timestamps": [one._asdict() for one in explanation.timestamps],
         "segment": segment
         and {
             "base_offsets": list(segment.base_offsets),
@@ -27,8 +27,8 @@ def explanation_to_json(told: Explanation) -> dict[str, object]:
             "file": segment.path.name,
             "size_bytes": segment.size_bytes,
         },
-        "time_index": _index(told.time_index, "timestamp", "relative_offset"),
-        "offset_index": _index(told.offset_index, "relative_offset", "position"),
+        "time_index": _index(explanation.time_index, "timestamp", "relative_offset"),
+        "offset_index": _index(explanation.offset_index, "relative_offset", "position"),
         "scan": scan
         and {
             "start_position": scan.start_position,
@@ -52,8 +52,8 @@ def explanation_to_json(told: Explanation) -> dict[str, object]:
             "is_crc_right": batch.is_crc_right,
         },
         "record": record and {"number": record.number, **record_to_json(record.record)},
-        "ending": str(told.ending),
-        "reason": told.reason,
+        "ending": str(explanation.ending),
+        "reason": explanation.reason,
     }
 
 

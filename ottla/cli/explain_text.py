@@ -17,54 +17,60 @@ _NEIGHBOURS = 3
 """Segments and scanned batches that are shown on either side of what was chosen, in long lists."""
 
 
-def explanation_lines(told: Explanation) -> Iterator[str]:
+def explanation_lines(explanation: Explanation) -> Iterator[str]:
     """The lines to print. Colours are left to the terminal, which drops them where there is none."""
-    yield from _question(told)
-    for number, (heading, lines) in enumerate(_steps(told), 1):
+    yield from _question(explanation)
+    for number, (heading, lines) in enumerate(_steps(explanation), 1):
         yield ""
         yield click.style(f"{number}. {heading}", bold=True)
         yield from lines
     yield ""
-    yield _answer(told)
+    yield _answer(explanation)
 
 
-def _question(told: Explanation) -> Iterator[str]:
+def _question(explanation: Explanation) -> Iterator[str]:
     wanted = (
-        f"offset {told.offset}"
-        if told.offset is not None
-        else f"the first record stamped {_stamp(told.timestamp or 0)} or later"
+        f"offset {explanation.offset}"
+        if explanation.offset is not None
+        else f"the first record stamped {_stamp(explanation.timestamp or 0)} or later"
     )
-    yield f"Looking for {wanted} in {told.directory}"
-    if told.log_start_offset:
-        yield f"The log starts at offset {told.log_start_offset} (log-start-offset-checkpoint)."
+    yield f"Looking for {wanted} in {explanation.directory}"
+    if explanation.log_start_offset:
+        yield f"The log starts at offset {explanation.log_start_offset} (log-start-offset-checkpoint)."
 
 
-def _steps(told: Explanation) -> Iterator[tuple[str, Iterator[str]]]:
-    if told.timestamp is not None:
-        yield "Segment: the first one whose largest timestamp is late enough", _timestamps(told)
-        if told.time_index is not None:
-            yield "Time index: the greatest timestamp at or below the one looked for", _time_entry(told.time_index)
-    if told.segment is not None:
-        if told.offset is not None:
+def _steps(explanation: Explanation) -> Iterator[tuple[str, Iterator[str]]]:
+    if explanation.timestamp is not None:
+        yield "Segment: the first one whose largest timestamp is late enough", _timestamps(explanation)
+        if explanation.time_index is not None:
             yield (
-                f"Segment: the greatest base offset at or below {told.offset}, of {len(told.segment.base_offsets)}",
-                _segment(told.segment, told.offset),
+                "Time index: the greatest timestamp at or below the one looked for",
+                _time_entry(explanation.time_index),
             )
-        if told.offset_index is not None:
-            target = told.offset_index.base_offset + told.offset_index.target
+    if explanation.segment is not None:
+        if explanation.offset is not None:
+            yield (
+                f"Segment: the greatest base offset at or below {explanation.offset}, of {len(explanation.segment.base_offsets)}",
+                _segment(explanation.segment, explanation.offset),
+            )
+        if explanation.offset_index is not None:
+            target = explanation.offset_index.base_offset + explanation.offset_index.target
             yield (
                 f"Offset index: the greatest entry at or below {target}",
-                _offset_entry(told.offset_index, told.segment),
+                _offset_entry(explanation.offset_index, explanation.segment),
             )
-    if told.scan is not None:
-        yield f"Scan: batch headers from position {told.scan.start_position} on", _scan(told.scan, told)
-    if told.batch is not None:
-        magic, size_bytes = told.batch.header.magic, len(told.batch.raw_header)
+    if explanation.scan is not None:
+        yield (
+            f"Scan: batch headers from position {explanation.scan.start_position} on",
+            _scan(explanation.scan, explanation),
+        )
+    if explanation.batch is not None:
+        magic, size_bytes = explanation.batch.header.magic, len(explanation.batch.raw_header)
         kind = "Batch header" if magic == MAGIC else f"Header of a message of format v{magic}"
-        yield f"{kind}: {size_bytes} bytes at position {told.batch.position}", _batch(told.batch)
-    if told.record is not None and told.batch is not None:
-        count = told.batch.header.record_count
-        yield f"Record {told.record.number + 1} of {count} in the batch", _record(told.record)
+        yield f"{kind}: {size_bytes} bytes at position {explanation.batch.position}", _batch(explanation.batch)
+    if explanation.record is not None and explanation.batch is not None:
+        count = explanation.batch.header.record_count
+        yield f"Record {explanation.record.number + 1} of {count} in the batch", _record(explanation.record)
 
 
 def _segment(step: SegmentStep, offset: int) -> Iterator[str]:
@@ -80,8 +86,8 @@ def _segment(step: SegmentStep, offset: int) -> Iterator[str]:
     yield f"     {offset} - {step.base_offset} = {offset - step.base_offset}: the offset relative to the segment"
 
 
-def _timestamps(told: Explanation) -> Iterator[str]:
-    asked = told.timestamps
+def _timestamps(explanation: Explanation) -> Iterator[str]:
+    asked = explanation.timestamps
     skipped = max(0, len(asked) - 2 * _NEIGHBOURS)
     if skipped:
         yield f"       {counted(skipped, 'segment')} whose records are all older"
@@ -137,11 +143,11 @@ def _entry_bytes(index: IndexStep, key_bytes: int) -> Iterator[str]:
     yield f"     {_mark(True)} {place}:   {raw}"
 
 
-def _scan(scan: ScanStep, told: Explanation) -> Iterator[str]:
+def _scan(scan: ScanStep, explanation: Explanation) -> Iterator[str]:
     batches = scan.batches
     shown = batches if len(batches) <= 2 * _NEIGHBOURS + 1 else (*batches[:_NEIGHBOURS], *batches[-_NEIGHBOURS:])
     hidden = scan.headers_read - len(shown)
-    rows = [_scanned(one, told) for one in shown]
+    rows = [_scanned(one, explanation) for one in shown]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
     for number, (one, row) in enumerate(zip(shown, rows, strict=True)):
         if hidden and number == _NEIGHBOURS:
@@ -149,17 +155,17 @@ def _scan(scan: ScanStep, told: Explanation) -> Iterator[str]:
         cells = "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         yield f"     {_mark(one.is_wanted)} {cells}"
     if not batches or not batches[-1].is_wanted:
-        yield f"       position {scan.end_position}: {told.reason if told.ending is Ending.BROKEN else 'the end'}"
+        yield f"       position {scan.end_position}: {explanation.reason if explanation.ending is Ending.BROKEN else 'the end'}"
 
 
-def _scanned(one: ScannedBatch, told: Explanation) -> list[str]:
+def _scanned(one: ScannedBatch, explanation: Explanation) -> list[str]:
     row = [
         f"position {one.position}",
         f"offsets {offsets_of(one.header)}",
         f"{one.header.size_bytes:,} bytes",
         codec_of(one.header),
     ]
-    if told.timestamp is not None:
+    if explanation.timestamp is not None:
         row.append(f"largest timestamp {_stamp(one.header.max_timestamp)}")
     return row
 
@@ -195,7 +201,7 @@ def _record(step: RecordStep) -> Iterator[str]:
         yield f"     header     {name} = {show_bytes(value)}"
 
 
-def _answer(told: Explanation) -> str:
+def _answer(explanation: Explanation) -> str:
     words = {
         Ending.FOUND: ("Found", "green"),
         Ending.FOUND_LATER: ("Found the next one", "yellow"),
@@ -204,12 +210,17 @@ def _answer(told: Explanation) -> str:
         Ending.NOTHING_SO_LATE: ("Nothing", "yellow"),
         Ending.BROKEN: ("Broken", "red"),
     }
-    word, colour = words[told.ending]
-    reason = told.reason
-    if not reason and told.record is not None and told.batch is not None and told.segment is not None:
+    word, colour = words[explanation.ending]
+    reason = explanation.reason
+    if (
+        not reason
+        and explanation.record is not None
+        and explanation.batch is not None
+        and explanation.segment is not None
+    ):
         reason = (
-            f"offset {told.record.record.offset} is in the batch at position {told.batch.position} "
-            f"of {told.segment.path.name}"
+            f"offset {explanation.record.record.offset} is in the batch at position {explanation.batch.position} "
+            f"of {explanation.segment.path.name}"
         )
     return f"{click.style(word, fg=colour, bold=True)}: {reason}"
 

@@ -136,13 +136,13 @@ def explain(
         try:
             with Waiting(str(directory), verb="reading"):
                 if offset is not None:
-                    told = explain_offset(OsFiles(), directory, topic, number, offset)
+                    explanation = explain_offset(OsFiles(), directory, topic, number, offset)
                 else:
-                    told = explain_timestamp(OsFiles(), directory, topic, number, parse_time(timestamp or ""))
+                    explanation = explain_timestamp(OsFiles(), directory, topic, number, parse_time(timestamp or ""))
         except NoSuchPartition as error:
             raise Failure(str(error)) from None
-        lines = [json.dumps(explanation_to_json(told), indent=2)] if as_json else explanation_lines(told)
+        lines = [json.dumps(explanation_to_json(explanation), indent=2)] if as_json else explanation_lines(explanation)
         for line in lines:
             click.echo(line)
-    if told.ending not in (Ending.FOUND, Ending.FOUND_LATER):
+    if explanation.ending not in (Ending.FOUND, Ending.FOUND_LATER):
         raise SystemExit(1)

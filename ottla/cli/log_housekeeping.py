@@ -37,15 +37,15 @@ def clean(topic: str, address: str, no_wait: bool, as_json: bool) -> None:
       ottla log clean customers
       ottla log roll customers-0 && ottla log clean customers
     """
-    told = post(address, "/log/clean", {"topic": topic})["partitions"]
+    answer = post(address, "/log/clean", {"topic": topic})["partitions"]
     with Waiting(f"the end of the cleaning of {topic}"):
-        while not no_wait and any(one["state"] in _UNFINISHED for one in told):
+        while not no_wait and any(one["state"] in _UNFINISHED for one in answer):
             time.sleep(POLL_S)
-            told = post(address, "/log/cleaning", {"topic": topic})["partitions"]
+            answer = post(address, "/log/cleaning", {"topic": topic})["partitions"]
     with closed_pipe_ends_quietly():
-        for one in told:
+        for one in answer:
             click.echo(json.dumps(one) if as_json else _told(one))
-    if any(one["state"] == "failed" for one in told):
+    if any(one["state"] == "failed" for one in answer):
         raise SystemExit(1)
 
 
@@ -65,16 +65,16 @@ def explain_segments(
     partition: str, address: str, *, with_retention: bool, with_compaction: bool, as_json: bool
 ) -> None:
     """Tell of each segment of a partition what retention and the cleaner do with it. Raises Failure."""
-    told = post(address, "/log/explain", {"partition": str(require_partition(partition))})
+    answer = post(address, "/log/explain", {"partition": str(require_partition(partition))})
     with closed_pipe_ends_quietly():
         if as_json:
-            click.echo(json.dumps(told))
+            click.echo(json.dumps(answer))
             return
-        if not told["segments"]:
+        if not answer["segments"]:
             raise Failure(f"{partition} has no segments")
-        for line in _head(told, with_compaction=with_compaction):
+        for line in _head(answer, with_compaction=with_compaction):
             click.echo(line)
-        for segment in told["segments"]:
+        for segment in answer["segments"]:
             click.echo(
                 f"segment {segment['base_offset']}: offsets up to {segment['end_offset'] - 1},"
                 f" {show_size(segment['size_bytes'])}, newest record {show_time(segment['newest_ms'])}"
@@ -89,20 +89,20 @@ def explain_segments(
                 click.echo(f"  compaction: {segment['compaction']}")
 
 
-def _head(told: dict[str, Any], *, with_compaction: bool) -> list[str]:
+def _head(answer: dict[str, Any], *, with_compaction: bool) -> list[str]:
     lines = [
-        f"{told['partition']}: cleanup.policy={','.join(told['cleanup_policy'])}, log start {told['log_start_offset']},"
-        f" high watermark {told['high_watermark']}, log end {told['log_end_offset']}"
+        f"{answer['partition']}: cleanup.policy={','.join(answer['cleanup_policy'])}, log start {answer['log_start_offset']},"
+        f" high watermark {answer['high_watermark']}, log end {answer['log_end_offset']}"
     ]
-    if with_compaction and "compact" in told["cleanup_policy"]:
+    if with_compaction and "compact" in answer["cleanup_policy"]:
         lines.append(
-            f"clean up to offset {told['first_dirty_offset']}, cleanable up to {told['first_uncleanable_offset']},"
-            f" dirty ratio {told['dirty_ratio']:.2f}"
+            f"clean up to offset {answer['first_dirty_offset']}, cleanable up to {answer['first_uncleanable_offset']},"
+            f" dirty ratio {answer['dirty_ratio']:.2f}"
         )
-        if told["uncleanable"]:
-            lines.append(f"it cannot be cleaned: {told['uncleanable']}")
-        elif told["is_cleaning"]:
+        if answer["uncleanable"]:
+            lines.append(f"it cannot be cleaned: {answer['uncleanable']}")
+        elif answer["is_cleaning"]:
             lines.append("it is being cleaned now")
-        elif not told["is_cleaner_enabled"]:
+        elif not answer["is_cleaner_enabled"]:
             lines.append("log.cleaner.enable is false: only `ottla log clean` cleans it")
     return lines

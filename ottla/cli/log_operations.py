@@ -43,13 +43,15 @@ def roll(partition: str, address: str, as_json: bool) -> None:
     Example:
       ottla log roll orders-0
     """
-    told = post(address, "/log/roll", {"partition": str(require_partition(partition))})
+    answer = post(address, "/log/roll", {"partition": str(require_partition(partition))})
     if as_json:
-        click.echo(json.dumps(told))
-    elif told["is_rolled"]:
-        click.echo(f"{told['partition']}: a new segment begins at offset {told['base_offset']}")
+        click.echo(json.dumps(answer))
+    elif answer["is_rolled"]:
+        click.echo(f"{answer['partition']}: a new segment begins at offset {answer['base_offset']}")
     else:
-        click.echo(f"{told['partition']}: the active segment, at offset {told['base_offset']}, holds nothing to roll")
+        click.echo(
+            f"{answer['partition']}: the active segment, at offset {answer['base_offset']}, holds nothing to roll"
+        )
 
 
 @click.command(short_help="Delete now what retention would, on a running broker.")
@@ -67,9 +69,9 @@ def retain(topic: str | None, address: str, as_json: bool) -> None:
       ottla log retain
       ottla log retain orders --json
     """
-    told = post(address, "/log/retain", {} if topic is None else {"topic": topic})["partitions"]
+    answer = post(address, "/log/retain", {} if topic is None else {"topic": topic})["partitions"]
     with closed_pipe_ends_quietly():
-        for one in told:
+        for one in answer:
             if as_json:
                 click.echo(json.dumps(one))
             elif one["deleted_segments"]:
@@ -78,8 +80,8 @@ def retain(topic: str | None, address: str, as_json: bool) -> None:
                     f"({show_size(one['deleted_bytes'])}), the log starts at {one['log_start_offset']}"
                 )
         if not as_json:
-            deleted = sum(len(one["deleted_segments"]) for one in told)
-            click.echo(f"{counted(deleted, 'segment')} deleted, in {counted(len(told), 'partition')}")
+            deleted = sum(len(one["deleted_segments"]) for one in answer)
+            click.echo(f"{counted(deleted, 'segment')} deleted, in {counted(len(answer), 'partition')}")
 
 
 @click.command("trust-clock", short_help="Say that the wall clock of a running broker is right.")
@@ -136,9 +138,9 @@ def post(address: str, path: str, fields: Mapping[str, str]) -> dict[str, Any]:
         words = body[:200].decode("utf-8", "replace").strip().partition("\n")[0]
         raise Failure(f"{address}: {words or 'no answer of an Ottla broker'}")
     try:
-        told: dict[str, Any] = json.loads(body)
+        answer: dict[str, Any] = json.loads(body)
     except ValueError:
         raise Failure(f"{address}: no answer of an Ottla broker") from None
     if response.status != 200:
-        raise Failure(str(told.get("error", f"{address}: {response.status} {response.reason}")))
-    return told
+        raise Failure(str(answer.get("error", f"{address}: {response.status} {response.reason}")))
+    return answer

@@ -148,8 +148,8 @@ class BrokerConfig(
         Keys that Kafka 4 has removed are told only where they are set.
         """
         set_keys = merged(self.layers)
-        told = [one for one in select(ALL_BROKER_KEYS, names) if one.key in set_keys or one.key not in REMOVED_KEYS]
-        return [broker_entry(option, self.layers) for option in told]
+        shown = [one for one in select(ALL_BROKER_KEYS, names) if one.key in set_keys or one.key not in REMOVED_KEYS]
+        return [broker_entry(option, self.layers) for option in shown]
 
     def describe_default(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """What DescribeConfigs answers for the broker of no name: what was set for all brokers, and nothing else."""

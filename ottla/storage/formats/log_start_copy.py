@@ -58,7 +58,7 @@ def read_copy(files: Files, directory: Path) -> LogStartCopy | None:
         data = files.read_bytes(path)
     except FileNotFoundError:
         return None
-    content, _, told = data.rpartition(_SUM)
+    content, _, checksum = data.rpartition(_SUM)
     if told != b"%d\n" % crc32c(content):
         raise BrokenFile(path, 1, "the checksum in its last line is not that of the others")
     return LogStartCopy(parse_offsets(path, content.decode("utf-8", "replace")), content)

@@ -58,8 +58,8 @@ def known_topic_id(files: Files, directory: Path, wanted: UUID) -> UUID | None:
         logger.warning("%s: the metadata say whose the directory is", error)
         return None
     if topic_id is not None and is_flipped(topic_id, wanted):
-        path, told = directory / PARTITION_METADATA_FILE, uuid_to_text(topic_id)
-        logger.warning("%s: %s is %s with a flipped bit, as the metadata say", path, told, uuid_to_text(wanted))
+        path, stated = directory / PARTITION_METADATA_FILE, uuid_to_text(topic_id)
+        logger.warning("%s: %s is %s with a flipped bit, as the metadata say", path, stated, uuid_to_text(wanted))
         return None
     return topic_id
 

@@ -72,7 +72,7 @@ def examine(
     """
     end, checked_from, problem = start, -1, None
     window = _Window(file)
-    told = start
+    reported = start
     try:
         for position, header in walk(window.pread, start, limit, SEQUENTIAL_CHUNK_BYTES):
             is_checked = header.last_offset >= check_from_offset
@@ -88,12 +88,12 @@ def examine(
                 checked_from = position
             visit(position, header)
             end, next_offset = position + header.size_bytes, header.next_offset
-            if end - told >= SEQUENTIAL_CHUNK_BYTES:
-                progress(end - told)
-                told = end
+            if end - reported >= SEQUENTIAL_CHUNK_BYTES:
+                progress(end - reported)
+                reported = end
     except CorruptBatch as error:
         problem = str(error)
-    progress(end - told)
+    progress(end - reported)
     return Soundness(end, next_offset, problem, end if checked_from < 0 else checked_from, start)
 
 

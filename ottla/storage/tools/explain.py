@@ -1,10 +1,10 @@
-"""How a record is found, told step by step: a look-up that keeps everything it looked at.
+"""How a record is found, explanation step by step: a look-up that keeps everything it looked at.
 
 `explain_offset` and `explain_timestamp` make the broker's own way through a partition's directory (floor in the list
 of segments, floor in the sparse index, scan of batch headers, the record) and return it as plain data; the command
 line prints it. They read what is on disk and nothing else: read-only, without the directory's lock, so also beside a
 running broker (whose newest batches may be half written, and whose active index may lag behind what it has in memory)
-and for a directory that Apache Kafka has written. Nothing found broken is repaired; it is told.
+and for a directory that Apache Kafka has written. Nothing found broken is repaired; it is explanation.
 
 One remark on names: a segment's file is named by the **first** offset that it may hold. Some old articles say "the last
 offset of the segment before"; that is off by one.
@@ -133,31 +133,31 @@ def explain_offset(files: Files, log_directory: Path, topic: str, partition: int
     """The look-up of an offset in `log_directory`/`topic`-`partition`. Raises NoSuchPartition, OSError."""
     looking = _Looking(files, log_directory, topic, partition)
     first, log_start = looking.base_offsets[0], looking.log_start_offset or 0
-    told = looking.start(offset=offset)
+    explanation = looking.start(offset=offset)
     if offset < max(first, log_start):
         why = (
             f"the first segment begins at {first}"
             if first >= log_start
             else f"the log starts at {log_start} (log-start-offset-checkpoint)"
         )
-        return told._replace(ending=Ending.OUT_OF_RANGE, reason=f"offset {offset} is gone: {why}")
+        return explanation._replace(ending=Ending.OUT_OF_RANGE, reason=f"offset {offset} is gone: {why}")
     slot = bisect_right(looking.base_offsets, offset) - 1
     while True:
-        told = looking.with_position(told, slot, offset)
-        told = looking.with_search(
-            told, lambda header: header.last_offset >= offset, lambda record: record.offset >= offset
+        explanation = looking.with_position(explanation, slot, offset)
+        explanation = looking.with_search(
+            explanation, lambda header: header.last_offset >= offset, lambda record: record.offset >= offset
         )
         # Only after compaction can a segment end before the next one begins.
-        if told.ending is not Ending.AT_LOG_END or slot + 1 == len(looking.base_offsets):
+        if explanation.ending is not Ending.AT_LOG_END or slot + 1 == len(looking.base_offsets):
             break
         slot += 1
-    return _beyond_the_end(told, offset) if told.ending is Ending.AT_LOG_END else told
+    return _beyond_the_end(explanation, offset) if explanation.ending is Ending.AT_LOG_END else explanation
 
 
 def explain_timestamp(files: Files, log_directory: Path, topic: str, partition: int, timestamp: int) -> Explanation:
     """The look-up of the first record stamped `timestamp` (ms) or later. Raises NoSuchPartition, OSError."""
     looking = _Looking(files, log_directory, topic, partition)
-    told = looking.start(timestamp=timestamp)
+    explanation = looking.start(timestamp=timestamp)
     start = looking.log_start_offset or 0
     asked: list[SegmentTimestamp] = []
     for slot, base_offset in enumerate(looking.base_offsets):
@@ -165,20 +165,20 @@ def explain_timestamp(files: Files, log_directory: Path, topic: str, partition: 
             continue
         largest = looking.largest_timestamp(slot)
         asked.append(SegmentTimestamp(base_offset, largest, largest >= timestamp))
-        told = told._replace(timestamps=tuple(asked))
+        explanation = explanation._replace(timestamps=tuple(asked))
         if largest < timestamp:
             continue
         time_index = looking.floor_by_timestamp(slot, timestamp)
         found = base_offset + time_index.value if time_index.slot is not None else base_offset
-        told = looking.with_position(told._replace(time_index=time_index), slot, max(found, start))
-        told = looking.with_search(
-            told,
+        explanation = looking.with_position(explanation._replace(time_index=time_index), slot, max(found, start))
+        explanation = looking.with_search(
+            explanation,
             lambda header: header.max_timestamp >= timestamp and header.last_offset >= start,
             lambda record: record.timestamp >= timestamp and record.offset >= start,
         )
-        if told.ending is not Ending.AT_LOG_END:
-            return told
-    return told._replace(ending=Ending.NOTHING_SO_LATE, reason="no record is stamped so late")
+        if explanation.ending is not Ending.AT_LOG_END:
+            return explanation
+    return explanation._replace(ending=Ending.NOTHING_SO_LATE, reason="no record is stamped so late")
 
 
 class _Looking:
@@ -228,7 +228,7 @@ class _Looking:
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
-    def with_position(self, told: Explanation, slot: int, offset: int) -> Explanation:
+    def with_position(self, explanation: Explanation, slot: int, offset: int) -> Explanation:
         """The segment, and the entry of its index."""
         base_offset = self.base_offsets[slot]
         path = layout.log_file(self.directory, base_offset)
@@ -244,36 +244,39 @@ class _Looking:
             problem = f"entry {index.slot} points to byte {index.value}, the .log has {size}"
             index = index._replace(slot=None, value=0, problem=problem)
         segment = SegmentStep(tuple(self.base_offsets), slot, path, size)
-        return told._replace(segment=segment, offset_index=index)
+        return explanation._replace(segment=segment, offset_index=index)
 
     def with_search(
-        self, told: Explanation, wants_batch: Callable[[BatchHeader], bool], wants_record: Callable[[Record], bool]
+        self,
+        explanation: Explanation,
+        wants_batch: Callable[[BatchHeader], bool],
+        wants_record: Callable[[Record], bool],
     ) -> Explanation:
         """Headers from the index's position on; the first wanted batch that still has a wanted record ends the scan."""
-        segment = told.segment
+        segment = explanation.segment
         assert segment is not None
-        assert told.offset_index is not None
-        start = end = told.offset_index.value if told.offset_index.slot is not None else 0
+        assert explanation.offset_index is not None
+        start = end = explanation.offset_index.value if explanation.offset_index.slot is not None else 0
         kept: list[ScannedBatch] = []
         headers_read = 0
-        told = told._replace(ending=Ending.AT_LOG_END, reason="the segment ends")
+        explanation = explanation._replace(ending=Ending.AT_LOG_END, reason="the segment ends")
         file = self.files.open(segment.path)
         try:
             for position, outer in walk(file.pread, start, segment.size_bytes):
                 header = with_inner_offsets(file.pread, position, outer)
                 headers_read, end = headers_read + 1, position + header.size_bytes
                 if wants_batch(header):
-                    told = _with_record(told, file, position, header, wants_record)
+                    explanation = _with_record(explanation, file, position, header, wants_record)
                 if len(kept) == MAX_SCANNED_KEPT:
                     kept.pop()
-                kept.append(ScannedBatch(position, header, told.ending is not Ending.AT_LOG_END))
+                kept.append(ScannedBatch(position, header, explanation.ending is not Ending.AT_LOG_END))
                 if kept[-1].is_wanted:
                     break
         except CorruptBatch as error:
-            told = told._replace(ending=Ending.BROKEN, reason=f"{segment.path.name}: {error}")
+            explanation = explanation._replace(ending=Ending.BROKEN, reason=f"{segment.path.name}: {error}")
         finally:
             file.close()
-        return told._replace(scan=ScanStep(start, end, headers_read, tuple(kept)))
+        return explanation._replace(scan=ScanStep(start, end, headers_read, tuple(kept)))
 
     def floor_by_timestamp(self, slot: int, timestamp: int) -> IndexStep:
         base_offset = self.base_offsets[slot]
@@ -296,46 +299,46 @@ class _Looking:
             for _, header in walk(file.pread, start, size, SEQUENTIAL_CHUNK_BYTES):
                 largest = max(largest, header.max_timestamp)
         except CorruptBatch:
-            pass  # told by the scan, if the look-up comes here
+            pass  # explanation by the scan, if the look-up comes here
         finally:
             file.close()
         return largest
 
 
 def _with_record(
-    told: Explanation, file: File, position: int, header: BatchHeader, wants_record: Callable[[Record], bool]
+    explanation: Explanation, file: File, position: int, header: BatchHeader, wants_record: Callable[[Record], bool]
 ) -> Explanation:
-    """The batch, decoded, and its first wanted record; `told` as it was when it holds none any more (compaction)."""
+    """The batch, decoded, and its first wanted record; `explanation` as it was when it holds none any more (compaction)."""
     if header.size_bytes > MAX_BATCH_BYTES:
         reason = f"the batch has {header.size_bytes} bytes, more than is decoded here ({MAX_BATCH_BYTES})"
-        return told._replace(ending=Ending.BROKEN, reason=reason)
+        return explanation._replace(ending=Ending.BROKEN, reason=reason)
     data = file.pread(header.size_bytes, position)
     batch = BatchStep(position, data[: HEADER_BYTES_BY_MAGIC[header.magic]], header, any_crc_matches(data, header))
     try:
         records = decode_any(data)
     except CorruptBatch as error:
-        return told._replace(batch=batch, ending=Ending.BROKEN, reason=f"the batch at byte {position}: {error}")
+        return explanation._replace(batch=batch, ending=Ending.BROKEN, reason=f"the batch at byte {position}: {error}")
     for number, record in enumerate(records):
         if wants_record(record):
-            ending, reason = _ending(told, header, record)
-            return told._replace(batch=batch, record=RecordStep(number, record), ending=ending, reason=reason)
-    return told
+            ending, reason = _ending(explanation, header, record)
+            return explanation._replace(batch=batch, record=RecordStep(number, record), ending=ending, reason=reason)
+    return explanation
 
 
-def _ending(told: Explanation, header: BatchHeader, record: Record) -> tuple[Ending, str]:
-    if told.offset is not None and record.offset != told.offset:
+def _ending(explanation: Explanation, header: BatchHeader, record: Record) -> tuple[Ending, str]:
+    if explanation.offset is not None and record.offset != explanation.offset:
         return Ending.FOUND_LATER, (
-            f"no record has offset {told.offset} (any more); a consumer gets the next one, {record.offset}"
+            f"no record has offset {explanation.offset} (any more); a consumer gets the next one, {record.offset}"
         )
     return Ending.FOUND, "a control record: consumers do not see it" if header.is_control else ""
 
 
-def _beyond_the_end(told: Explanation, offset: int) -> Explanation:
-    assert told.segment is not None
-    assert told.scan is not None
-    batches = told.scan.batches
-    end = batches[-1].header.next_offset if batches else told.segment.base_offset
+def _beyond_the_end(explanation: Explanation, offset: int) -> Explanation:
+    assert explanation.segment is not None
+    assert explanation.scan is not None
+    batches = explanation.scan.batches
+    end = batches[-1].header.next_offset if batches else explanation.segment.base_offset
     if offset == end:
-        return told._replace(reason=f"{offset} is the log end offset: the next record will get it")
+        return explanation._replace(reason=f"{offset} is the log end offset: the next record will get it")
     reason = f"offset {offset} lies behind the log end offset {end}"
-    return told._replace(ending=Ending.OUT_OF_RANGE, reason=reason)
+    return explanation._replace(ending=Ending.OUT_OF_RANGE, reason=reason)

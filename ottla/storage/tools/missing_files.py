@@ -34,7 +34,7 @@ _RESERVED_DIRECTORY_IDS = 100
 
 def strays(
     files: Files,
-    told: MetadataTopics,
+    metadata: MetadataTopics,
     directory: Path,
     present: Collection[TopicPartition],
     *,
@@ -47,11 +47,11 @@ def strays(
     for one in sorted(present):
         if one.topic == layout.CLUSTER_METADATA_TOPIC:
             continue
-        topic_id = told.ids.get(one.topic)
-        is_known = topic_id is not None and one.partition in told.partitions.get(topic_id, {})
+        topic_id = metadata.ids.get(one.topic)
+        is_known = topic_id is not None and one.partition in metadata.partitions.get(topic_id, {})
         if is_known or not files.is_directory(directory / str(one)):
             continue
-        if not was_clean and _is_deleted(files, directory / str(one), told):
+        if not was_clean and _is_deleted(files, directory / str(one), metadata):
             words = "its topic was deleted, and the stop came first: the next start removes it"
             yield Finding(Severity.NOTE, directory / str(one), words)
         else:
@@ -62,16 +62,16 @@ def strays(
             yield Finding(Severity.NOTE, directory / str(one), words)
 
 
-def _is_deleted(files: Files, path: Path, told: MetadataTopics) -> bool:
+def _is_deleted(files: Files, path: Path, metadata: MetadataTopics) -> bool:
     try:
-        return read_partition_metadata(files, path) in told.removed
+        return read_partition_metadata(files, path) in metadata.removed
     except BrokenFile:
         return False
 
 
 def missing(
     files: Files,
-    told: MetadataTopics,
+    metadata: MetadataTopics,
     directory: Path,
     present: Collection[TopicPartition],
     checkpoints: Mapping[str, Mapping[TopicPartition, int]],
@@ -83,8 +83,8 @@ def missing(
         owner = None
     if owner is None:
         return
-    for topic, topic_id in sorted(told.ids.items()):
-        for partition, place in sorted(told.partitions.get(topic_id, {}).items()):
+    for topic, topic_id in sorted(metadata.ids.items()):
+        for partition, place in sorted(metadata.partitions.get(topic_id, {}).items()):
             one = layout.TopicPartition(topic, partition)
             if one in present or owner.node_id not in place.replicas:
                 continue

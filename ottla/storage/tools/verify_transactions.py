@@ -23,7 +23,7 @@ from ottla.storage.producers.transactions import (
 from ottla.storage.tools.verify_findings import Finding, Promises
 
 MAX_TOLD: Final = 5
-"""Transactions of one index that are told one by one."""
+"""Transactions of one index that are indexed one by one."""
 
 
 class TransactionCheck:
@@ -68,7 +68,7 @@ class TransactionCheck:
         severity = self._promises.severity_at(end_offset - 1)
         try:
             data = self._files.read_bytes(path) if base_offset in self._indexes else b""
-            told = {
+            indexed = {
                 (one.producer_id, one.last_offset): one
                 for one in parse_transaction_index(data, base_offset, end_offset)
             }
@@ -79,19 +79,19 @@ class TransactionCheck:
             return
         if self._is_blind:
             return
-        problems = [*self._not_told(expected, told), *self._not_there(expected, told)]
+        problems = [*self._not_indexed(expected, indexed), *self._not_there(expected, indexed)]
         for offset, problem in problems[:MAX_TOLD]:
             yield Finding(severity, path, problem, offset=offset)
         if len(problems) > MAX_TOLD:
             yield Finding(severity, path, f"{len(problems) - MAX_TOLD} more transactions are wrong")
 
-    def _not_told(
+    def _not_indexed(
         self,
         expected: dict[tuple[int, int], AbortedTransaction],
-        told: dict[tuple[int, int], AbortedTransaction],
+        indexed: dict[tuple[int, int], AbortedTransaction],
     ) -> Iterator[tuple[int, str]]:
         for key, one in expected.items():
-            known = told.get(key)
+            known = indexed.get(key)
             if known is None or known.first_offset > one.first_offset:
                 words = "readers of committed records would get its records"
                 yield one.first_offset, f"it does not say that {_name(one)} was aborted: {words}"
@@ -99,12 +99,12 @@ class TransactionCheck:
     def _not_there(
         self,
         expected: dict[tuple[int, int], AbortedTransaction],
-        told: dict[tuple[int, int], AbortedTransaction],
+        indexed: dict[tuple[int, int], AbortedTransaction],
     ) -> Iterator[tuple[int, str]]:
         first_offset = self._first_offset
         if self._promises.allows_gaps is not False or first_offset is None:
             return
-        for key, one in told.items():
+        for key, one in indexed.items():
             if one.first_offset >= first_offset and (
                 key not in expected or expected[key].first_offset != one.first_offset
             ):
