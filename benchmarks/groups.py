@@ -2,7 +2,7 @@
 
 The members are connections of one other process. A round is a member that joins, and then leaves: seconds from the
 JoinGroup (or LeaveGroup) that triggers the rebalance to the last SyncGroup answer. Every member asks by a heartbeat
-whether to join anew, at once and again until it is told so: real ones ask every three seconds, which is no broker's
+whether to join again, at once and again until it is told so: real ones ask every three seconds, which is no broker's
 time. `OTTLA_TEST_BOOTSTRAP=host:port` measures that broker instead, as in
 `scripts/interop/apache-kafka -- scripts/bench-groups`. `--protocol consumer` is in `consumer_groups.py`.
 """
@@ -108,7 +108,7 @@ class Member:
         return code is ErrorCode.NONE
 
     async def follow(self) -> None:
-        """Ask until the group wants it to join anew, and do so until it has its assignment."""
+        """Ask until the group wants it to join again, and do so until it has its assignment."""
         while await self.heartbeat() is ErrorCode.NONE:
             pass
         while not await self.join_and_sync():

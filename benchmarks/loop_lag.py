@@ -131,7 +131,7 @@ class Table:
         return self._only in name
 
     def row(self, name: str, api: str, work: Callable[[], object], times: int = 1) -> None:
-        """Do the work so often and print what others noticed of it; what was not asked for is done once in silence,
+        """Do the work so often and print what others noticed of it; what was not asked for is done once silently,
         because later rows may need it.
         """
         if not self.wants(name):

@@ -153,7 +153,7 @@ class Ottla(Server):
             **(overrides or {}),
         }
         words = [word for key, value in settings.items() for word in ("--override", f"{key}={value}")]
-        # pip compiles what it installs; without bytecode, a checkout would be compiled anew by every start (0.1 s).
+        # pip compiles what it installs; without bytecode, a checkout would be compiled again by every start (0.1 s).
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         if tree is not None:
             environment["PYTHONPATH"] = str(tree)

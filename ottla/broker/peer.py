@@ -54,7 +54,7 @@ class RequestContext(Protocol):
 
 
 def _ignore(reason: str) -> None:
-    """Where no connection stands behind the request, there is nothing to close."""
+    """Where no connection is after the request, there is nothing to close."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +68,7 @@ class Peer:
     until it has. `close(reason)` ends the connection after this turn with one log line. `hot_path` holds its request
     templates, None before the first is learnt. `received` counts what of a request is kept beyond its turn, and
     `hold(reservation)` the memory of the answer that is given next, until it has left; both None where no connection
-    stands behind. `on_end` is the group coordinator's: called once when the connection has ended, None where no member
+    is after. `on_end` is the group coordinator's: called once when the connection has ended, None where no member
     came by it.
     """
 

@@ -4,7 +4,7 @@
             ->  listeners accept
     stop:   no new connections  ->  started requests are answered  ->  connections end  ->  logs are synced and closed
 
-`process.py` calls `stop` at a signal; `interrupt_start` ends a recovery: the next start goes on with what is left of
+`process.py` calls `stop` at a signal; `interrupt_start` ends a recovery: the next start continues with what is left of
 it. Whatever happens, what was acknowledged is on disk, since acknowledging is what waited for it.
 """
 

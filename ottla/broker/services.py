@@ -33,7 +33,7 @@ class Services:
     """See the module's text. All of it is for the broker's one thread, but for what says otherwise.
 
     Attributes:
-        clock: the only clock that may be looked at.
+        clock: the only clock that may be read.
         clock_trust: whether the wall clock may be believed, and by which time records are deleted.
         files: the door to the operating system's files.
         timers: deadlines by the clock.

@@ -126,7 +126,7 @@ def consume(
 ) -> None:
     """Write the records of TOPIC to standard output, a line each, until Ctrl-C.
 
-    Fields stand in this order: timestamp, partition:offset, key, headers, value. A null is printed as `null`; --json
+    Fields are in this order: timestamp, partition:offset, key, headers, value. A null is printed as `null`; --json
     tells it from the text.
 
     \b

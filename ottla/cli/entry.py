@@ -7,7 +7,7 @@ and status 1, wherever it was written to.
 Two more things have to happen before click is imported, which takes longer than both:
 
 - `ottla ping` in its plain form, as health checks run it every few seconds, is answered by `probe.py` alone. Anything
-  that is not understood here, a mistake or `--help`, goes on to click, which knows how to say it.
+  that is not understood here, a mistake or `--help`, is passed on to click, which reports it.
 - Ctrl-C ends the program quietly with status 130 from its first moment on, and `ottla serve` as process 1 of a
   container, where signals without a handler are ignored, can be stopped while it is still being imported.
 """

@@ -49,8 +49,9 @@ def _steps(explanation: Explanation) -> Iterator[tuple[str, Iterator[str]]]:
             )
     if explanation.segment is not None:
         if explanation.offset is not None:
+            count = len(explanation.segment.base_offsets)
             yield (
-                f"Segment: the greatest base offset at or below {explanation.offset}, of {len(explanation.segment.base_offsets)}",
+                f"Segment: the greatest base offset at or below {explanation.offset}, of {count}",
                 _segment(explanation.segment, explanation.offset),
             )
         if explanation.offset_index is not None:
@@ -155,7 +156,8 @@ def _scan(scan: ScanStep, explanation: Explanation) -> Iterator[str]:
         cells = "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         yield f"     {_mark(one.is_wanted)} {cells}"
     if not batches or not batches[-1].is_wanted:
-        yield f"       position {scan.end_position}: {explanation.reason if explanation.ending is Ending.BROKEN else 'the end'}"
+        reason = explanation.reason if explanation.ending is Ending.BROKEN else "the end"
+        yield f"       position {scan.end_position}: {reason}"
 
 
 def _scanned(one: ScannedBatch, explanation: Explanation) -> list[str]:

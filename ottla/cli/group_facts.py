@@ -157,7 +157,7 @@ async def _open_transactions(admin: Admin, partition: TopicPartition) -> tuple[O
 
     try:
         states = (await admin.describe_producers([partition]))[partition]
-    except KafkaError:  # the diagnosis goes on without names
+    except KafkaError:  # the diagnosis continues without names
         return ()
     now_ms = time.time_ns() // 1_000_000
     return tuple(
@@ -179,6 +179,6 @@ async def _retention_minutes(admin: Admin) -> int | None:
         brokers = (await admin.describe_cluster()).brokers
         resource = ConfigResource.broker(brokers[0].node_id)
         entry = (await admin.describe_configs([resource], keys=[RETENTION_KEY]))[resource].get(RETENTION_KEY)
-    except KafkaError:  # the diagnosis goes on without
+    except KafkaError:  # the diagnosis continues without
         return None
     return int(entry.value) if entry is not None and entry.value is not None and entry.value.isdecimal() else None

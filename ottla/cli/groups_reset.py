@@ -1,4 +1,4 @@
-"""`ottla groups reset`: where a group without members goes on reading; shown first, done with --execute."""
+"""`ottla groups reset`: where a group without members continues reading; shown first, done with --execute."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def reset(
     execute: bool,
     dry_run: bool,
 ) -> None:
-    """Choose where GROUP goes on reading. It must have no members; without --execute nothing is changed.
+    """Choose where GROUP continues reading. It must have no members; without --execute nothing is changed.
 
     An offset that the log does not hold is taken as its nearest edge.
 

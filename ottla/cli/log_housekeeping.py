@@ -90,8 +90,9 @@ def explain_segments(
 
 
 def _head(answer: dict[str, Any], *, with_compaction: bool) -> list[str]:
+    policy = ",".join(answer["cleanup_policy"])
     lines = [
-        f"{answer['partition']}: cleanup.policy={','.join(answer['cleanup_policy'])}, log start {answer['log_start_offset']},"
+        f"{answer['partition']}: cleanup.policy={policy}, log start {answer['log_start_offset']},"
         f" high watermark {answer['high_watermark']}, log end {answer['log_end_offset']}"
     ]
     if with_compaction and "compact" in answer["cleanup_policy"]:

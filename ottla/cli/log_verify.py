@@ -1,4 +1,4 @@
-"""`ottla log verify`: is what lies on disk what was written? And with `--repair`: mending what is not."""
+"""`ottla log verify`: is what is on disk what was written? And with `--repair`: mending what is not."""
 
 from __future__ import annotations
 

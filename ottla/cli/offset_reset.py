@@ -1,4 +1,4 @@
-"""Where a group is to go on reading: the plan of `ottla groups reset`. Pure.
+"""Where a group is to continue reading: the plan of `ottla groups reset`. Pure.
 
 As Kafka's `kafka-consumer-groups --reset-offsets`: an offset outside of the log is taken as its nearest edge, and a
 time after the last record as the end.

@@ -1,4 +1,4 @@
-"""How far work has come, on standard error: a line that changes where somebody watches, else lines now and then.
+"""How far work has come, on standard error: a line that changes where somebody watches, else lines from time to time.
 
 `Progress` counts a transfer that nobody knows the end of, `Bar` shows how much of a known amount is done.
 """

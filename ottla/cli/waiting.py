@@ -55,7 +55,7 @@ class Waiting(logging.Handler):
         self.heard()
 
     def heard(self) -> None:
-        """Something came: the wait begins anew, and nothing is in its way."""
+        """Something came: the wait begins again, and nothing is in its way."""
         self._began_s = time.monotonic()
         self._began_at = time.time()
         self._due_s = self._began_s + SPEAKS_AFTER_S

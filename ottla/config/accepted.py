@@ -1,4 +1,4 @@
-"""Keys that Kafka has, that stand in many people's server.properties, and that mean nothing on one node.
+"""Keys that Kafka has, that are in many people's server.properties, and that mean nothing on one node.
 
 They are accepted so that such a file works as it is, checked for their type, shown by DescribeConfigs, and have no
 effect; each has the reason. (Keys that will have an effect in a later version stand with their kind, marked inert.)

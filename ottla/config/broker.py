@@ -8,7 +8,7 @@ line; a key that nobody knows is a warning, so that a server.properties from els
 
 A config changes in one way: `set_dynamic` lays what clients have set while the broker runs over what it was started
 with. Only keys declared as dynamic can be set so, and only their attributes change. Whoever reads such a key reads it
-anew each time; whoever keeps what he read must be told (`Catalog` tells the topics).
+again each time; whoever keeps what he read must be told (`Catalog` tells the topics).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Variables of other images of Kafka: Bitnami's, Confluent's, wurstmeister's. None of them is passed over in silence.
+"""Variables of other images of Kafka: Bitnami's, Confluent's, wurstmeister's. None of them is passed over silently.
 
 Apache Kafka's own image spells keys as `KAFKA_LOG_RETENTION_MS` (`sources.py`, which also reads Bitnami's spelling
 `KAFKA_CFG_LOG_RETENTION_MS`). What else these images understand is applied here where it can be, named in a warning

@@ -84,7 +84,7 @@ def _read_limits(directory: Path, name: str) -> Iterator[int]:
 
 
 def _text(path: Path) -> str:
-    """What stands in a small file, nothing where it cannot be read."""
+    """What is in a small file, nothing where it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read().decode(errors="replace")

@@ -108,7 +108,7 @@ class Given(NamedTuple):
 
 
 def text_of(value: object) -> str | None:
-    """A value as it would stand in server.properties; None for what is not set."""
+    """A value as it would be in server.properties; None for what is not set."""
     if value is None:
         return None
     if isinstance(value, bool):

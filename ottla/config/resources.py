@@ -51,7 +51,7 @@ class GroupConfig(Options):
     @classmethod
     def validate(cls, texts: Mapping[str, str], broker: BrokerConfig) -> None:
         """Check what a group is to set, all of it. Raises ConfigError for an unknown key, a wrong value, and one that
-        lies outside of the broker's bounds.
+        is outside of the broker's bounds.
         """
         values = _parsed(cls.by_key, texts, "Unknown group config name")
         of_broker = merged(broker.layers)

@@ -40,7 +40,7 @@ def compile_encoder(cls: Any, version: int) -> Callable[[Any], list[Buffer]]:
 
 
 def compile_constructor(cls: Any) -> Callable[..., None]:
-    """Make ``__init__`` with one keyword argument per field; lists are made anew for each object."""
+    """Make ``__init__`` with one keyword argument per field; lists are made again for each object."""
     namespace: dict[str, Any] = {"MISSING": MISSING}
     parameters: list[str] = []
     assignments: list[str] = []

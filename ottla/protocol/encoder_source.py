@@ -263,7 +263,7 @@ class EncoderSource:
         return b"\0" if self._is_flexible else struct.pack(">" + legacy_format, -1)
 
     def _length(self, legacy_format: str, length: str) -> None:
-        """Write a length or count that stands in a local variable."""
+        """Write a length or count that is in a local variable."""
         if self._is_flexible:
             self._line(f"{length} += 1")
             self._varint(length)

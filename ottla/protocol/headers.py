@@ -32,7 +32,7 @@ _CORRELATION_ID = struct.Struct(">i")
 
 
 class RequestHeader(NamedTuple):
-    """What stands in front of each request. `client_id` is null for a few tools."""
+    """What is in front of each request. `client_id` is null for a few tools."""
 
     api_key: int
     api_version: int

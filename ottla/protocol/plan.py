@@ -1,6 +1,6 @@
 """What a message looks like at one version: the step between a declaration and the code generated from it.
 
-Fields that the version has stand in wire order, tagged ones by their tag, and those it lacks apart, because they still
+Fields that the version has are in wire order, tagged ones by their tag, and those it lacks apart, because they still
 read as their defaults. Structs are resolved by name in the message that they are nested in.
 """
 

@@ -46,7 +46,7 @@ class Reading:
 
 @asynccontextmanager
 async def reading(*consumers: Consumer[Any, Any]) -> AsyncIterator[Reading]:
-    """Poll consumers in the background while the block runs; failures are kept and polling goes on."""
+    """Poll consumers in the background while the block runs; failures are kept and polling continues."""
     found = Reading()
 
     async def read(consumer: Consumer[Any, Any]) -> None:

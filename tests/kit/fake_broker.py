@@ -1,7 +1,7 @@
 """A broker of a hundred lines, in the test's own loop, that does what the script says: for what real brokers rarely do.
 
 It keeps batches per partition and refuses sequences as Kafka does (an unknown producer may begin anywhere, a known one
-must go on where it stopped, or repeat one of its last five batches), so that a test can inject faults and then look
+must continue where it stopped, or repeat one of its last five batches), so that a test can inject faults and then look
 whether records are there once, in order.
 """
 

@@ -72,7 +72,7 @@ class Member:
         self._errors.extend(self.process.stderr)
 
     def wait(self, what: Callable[[Member], bool]) -> None:
-        """Return once `what` is true of this member; it is looked at whenever the member tells something."""
+        """Return once `what` is true of this member; it is checked whenever the member tells something."""
         give_up = monotonic() + PATIENCE_S
         with self._told:
             while not what(self):

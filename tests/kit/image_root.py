@@ -1,7 +1,7 @@
 """Where the Dockerfile's steps run without a container engine: a Debian root of its own, or a virtual environment.
 
 `DebianRoot` is a clean system made by debootstrap, entered by chroot in a mount namespace: paths, users and steps are
-the image's. `EnvironmentRoot` needs neither root rights nor debootstrap: the image's paths lie below a directory of the
+the image's. `EnvironmentRoot` needs neither root rights nor debootstrap: the image's paths are below a directory of the
 test, in the text of each step too, and the steps that make a user and hand over directories are left out.
 """
 

@@ -57,7 +57,7 @@ def batches(topic: str) -> list[bytes]:
 
 
 def _stamp(topic: str, number: int, place: int) -> int:
-    """Times that go on and back a little; after every 18 batches a segment's time has passed."""
+    """Times that continue and back a little; after every 18 batches a segment's time has passed."""
     if topic == "timeless" and number % 9 < 4:
         return -1
     return START_MS + number // 18 * (2 * SEGMENT_MS) + number % 18 * 100 - number * 13 % 5 * 150 + place % 2 * 30

@@ -47,7 +47,7 @@ def kio_class(cls: type[Message], version: int) -> Any:
 
 
 def narrow_to_kio(field: FieldPlan) -> st.SearchStrategy[Any] | None:
-    """kio gives some numbers a meaning, and refuses what lies outside of it; far times it rounds."""
+    """kio gives some numbers a meaning, and refuses what is outside of it; far times it rounds."""
     if field.name.endswith("error_code"):
         return st.sampled_from([code.value for code in KioErrorCode])
     if field.name in ("log_append_time_ms", "last_fetch_timestamp", "last_caught_up_timestamp", "last_timestamp"):

@@ -1,4 +1,4 @@
-"""Logs on a simulated disk, batches as clients send them, and what lies in a log as a plain dict."""
+"""Logs on a simulated disk, batches as clients send them, and what is in a log as a plain dict."""
 
 from __future__ import annotations
 

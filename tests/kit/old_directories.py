@@ -148,7 +148,7 @@ def make_kafka_0_7(directory: Path) -> None:
 
 
 def tree(directory: Path) -> dict[str, bytes | None]:
-    """All that lies in a directory, by its path there; None for directories."""
+    """All that is in a directory, by its path there; None for directories."""
     return {
         str(path.relative_to(directory)): None if path.is_dir() else path.read_bytes()
         for path in sorted(directory.rglob("*"))

@@ -27,7 +27,7 @@ def old_kafka_python_class(cls: type[Message], version: int) -> Any:
 
 
 def to_old_kafka_python(message: Message, version: int) -> Any:
-    """The same value in the old class, whose fields stand in the order of the wire."""
+    """The same value in the old class, whose fields are in the order of the wire."""
     plan = plan_message(type(message), version)
     return old_kafka_python_class(type(message), version)(*_to_tuple(plan, message))
 

@@ -36,7 +36,7 @@ class SeedExample(NamedTuple):
 
 
 SEED_EXAMPLES = (
-    # Files named by the first offset. 15 lies in segment 10; the floor in its index is 14 -> 340.
+    # Files named by the first offset. 15 is in segment 10; the floor in its index is 14 -> 340.
     SeedExample("s0", (0, 10, 20), 10, 10, 19, ((14, 340),), ((2, 170), (4, 340), (8, 700)), 15, (4, 340)),
     # 170418 is the 8th of segment 170410, and its index holds exactly that: [8, 1325].
     SeedExample(

@@ -1,4 +1,4 @@
-"""What lies on a disk and what a crash leaves of it: files page by page, names change by change.
+"""What is on a disk and what a crash leaves of it: files page by page, names change by change.
 
 Per file it keeps what was written and what was synced; per directory the entries that are there and the entries that
 are durable. A crash finds:
@@ -26,7 +26,7 @@ SECTOR_BYTES = 512
 
 
 class Inode:
-    """A file's content: as written, as synced, and what lies between."""
+    """A file's content: as written, as synced, and what is between."""
 
     def __init__(self, modified_ms: int = 0) -> None:
         self.data = bytearray()

@@ -96,7 +96,7 @@ class _Deletion:
         partition.when_visible(before_offset, visible, self._deadline_ms)
 
     def all_asked(self) -> None:
-        """Nothing more comes: go on once nobody waits."""
+        """Nothing more comes: continue once nobody waits."""
         self._one_done()
 
     def _one_done(self) -> None:

@@ -20,8 +20,8 @@ clients as they are. Below version 6 a failing disk is NOT_LEADER_OR_FOLLOWER, a
 Differences from Apache Kafka: OFFSET_OUT_OF_RANGE comes with the log start offset and the high watermark, which Kafka
 leaves at -1; there are no followers, so a request with a replica id is served as a consumer's; versions 0-2 give whole
 messages only, the first one whatever its size, where Kafka 3 cut it and the client had to ask for more; a batch that
-was on the disk at the start is looked at by a worker before it is sent (`storage/segment/soundness.py`), and a damaged
-one is CORRUPT_MESSAGE, where Kafka sends what lies there.
+was on the disk at the start is checked by a worker before it is sent (`storage/segment/soundness.py`), and a damaged
+one is CORRUPT_MESSAGE, where Kafka sends what is there.
 """
 
 from __future__ import annotations

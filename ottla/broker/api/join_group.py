@@ -1,4 +1,4 @@
-"""JoinGroup, versions 0-9: a member enters a group of the classic protocol, or enters it anew for a rebalance.
+"""JoinGroup, versions 0-9: a member enters a group of the classic protocol, or enters it again for a rebalance.
 
 The answer parks until the group has joined. INVALID_GROUP_ID and INVALID_SESSION_TIMEOUT are told before any group is
 looked at; everything else is the group's to say (`broker/groups/classic.py`, or `consumer.py` for a classic member in a

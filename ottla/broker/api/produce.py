@@ -7,7 +7,7 @@ error ends the connection, which is all that such a producer can notice.
 
 Duplicates of idempotent producers are answered like their originals, and no earlier.
 
-Differences from Apache Kafka: what is looked at in a batch (docs/decisions/a-look-at-the-header.md); transactional ids
+Differences from Apache Kafka: what is checked in a batch (docs/decisions/a-look-at-the-header.md); transactional ids
 and transactional batches are refused until there are transactions, with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because
 clients take that as final and do not retry. Versions 0-2 carry messages of formats v0 and v1, which become a batch
 before it is gathered (`produce_conversion.py`); Kafka 4 refuses them.

@@ -1,7 +1,7 @@
 """SyncGroup, versions 0-5: the leader hands in the assignment, every member gets its part of it.
 
 The answer parks until the leader has spoken and what it said is durable. From version 5 on a request that does not name
-protocol type and protocol is INCONSISTENT_GROUP_PROTOCOL before any group is looked at, as in Kafka.
+protocol type and protocol is INCONSISTENT_GROUP_PROTOCOL before any group is checked, as in Kafka.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class Catalog:
     # --- life ----------------------------------------------------------------------------------------------------
 
     def look(self, directories: Sequence[LogDirectory]) -> None:
-        """Read the metadata that lie in the directories, which are locked and not changed yet.
+        """Read the metadata that are in the directories, which are locked and not changed yet.
 
         Blocks. Raises MetadataError, StorageError (one line for people) when a start cannot continue with them.
         """

@@ -111,7 +111,7 @@ class Chore:
         self._counters.bytes += size_bytes
 
     def _guard(self, work: Callable[[], bool | None]) -> bool:
-        """Run some of the chore's own work; whatever it raises is said here, the chore and all others go on."""
+        """Run some of the chore's own work; whatever it raises is said here, the chore and all others continue."""
         try:
             return bool(work())
         except (OSError, KafkaError) as error:
@@ -165,7 +165,7 @@ class Chore:
 class Sweep:
     """Goes over all logs, some per step, and begins again when it is through.
 
-    A visit that answers True ends its step: the log has given work to a worker, and whoever waits for that goes on.
+    A visit that answers True ends its step: the log has given work to a worker, and whoever waits for that continues.
     """
 
     def __init__(self, logs: Callable[[], Sequence[Log]], visit: Callable[[Log], object]) -> None:

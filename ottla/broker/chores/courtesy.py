@@ -1,4 +1,4 @@
-"""Courtesy: long work in a thread rests now and then, so that the broker's thread finds the interpreter free.
+"""Courtesy: long work in a thread rests from time to time, so that the broker's thread finds the interpreter free.
 
 A thread that computes gives it up only after others have waited for it, `sys.getswitchinterval` at a time.
 """

@@ -41,7 +41,7 @@ CHORE: Final = "log cleaner"
 NO_ROOM_RETRY_MS: Final = 60_000
 """How long a log waits that could not be cleaned because the disk is full, or for want of a descriptor."""
 NO_DESCRIPTOR_WAIT_MS: Final = 1_000
-"""A sync in the middle of a swap that could not begin is tried again so much later: nothing can go on without it."""
+"""A sync in the middle of a swap that could not begin is tried again so much later: nothing can continue without it."""
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class LogCleaner:
         return False
 
     def ask(self, topic: str) -> dict[TopicPartition, CleaningTold]:
-        """Clean the partitions of a compacted topic soon; what is told of each, which changes as it goes on."""
+        """Clean the partitions of a compacted topic soon; what is told of each, which changes as it continues."""
         asked = {}
         for index, partition in enumerate(self._services.catalog.topics[topic].partitions):
             if partition is not None:
@@ -146,7 +146,7 @@ class LogCleaner:
     # -- choosing
 
     def _candidates(self) -> list[_Candidate]:
-        """Compacted logs that may be looked at; those whose sealed segments are not on disk yet are synced first."""
+        """Compacted logs that may be checked; those whose sealed segments are not on disk yet are synced first."""
         services, now_ms = self._services, self._services.clock.monotonic_ms()
         is_enabled = services.config.log_cleaner_enable
         found = []
@@ -256,7 +256,7 @@ class LogCleaner:
         self._advance(None, None)
 
     def _advance(self, done_bytes: int | None, error: Exception | None) -> None:
-        """Let the cleaning go on after a piece of work, and have the next one done."""
+        """Let the cleaning continue after a piece of work, and have the next one done."""
         running = self._running
         if running is None:
             return
@@ -337,7 +337,7 @@ class LogCleaner:
         self._ended(running, "waiting")
 
     def _ended(self, running: _Running, state: str, message: str = "", *, looks_again: bool = True) -> None:
-        """Note what became of it, and look for the next log. One that was asked for is looked at once more."""
+        """Note what became of it, and look for the next log. One that was asked for is checked once more."""
         self._running = None
         cleaning = running.cleaning
         told = self.told.get(TopicPartition(running.log.topic, running.log.partition))

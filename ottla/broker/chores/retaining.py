@@ -55,7 +55,7 @@ def _advance(
     error: Exception | None,
     done: Callable[[Sequence[Segment]], None],
 ) -> None:
-    """Let it go on after a sync, and have the next one done."""
+    """Let it continue after a sync, and have the next one done."""
     try:
         work = next(steps) if error is None else steps.throw(error)
     except StopIteration as end:
@@ -65,7 +65,7 @@ def _advance(
                         log.log_start_offset)  # fmt: skip
         done(deleted)
         return
-    except Exception:  # a bug, said with its traceback: whoever waits goes on with other logs
+    except Exception:  # a bug, said with its traceback: whoever waits continues with other logs
         logger.exception("bug: the retention of %s ended", log.name)
         done([])
         return

@@ -3,7 +3,7 @@ partition is wrong, or until `max_wait_ms`.
 
 While it is parked it watches its partitions, and only those that woke it are read again, all of a turn at once and
 after the turn's appends. A request for many partitions is parked from the first on: they are read in steps, between
-which others have their turns, and what comes to a partition meanwhile is looked at behind the last step.
+which others have their turns, and what comes to a partition meanwhile is checked behind the last step.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class DelayedFetch:
         return self._pending
 
     def woken(self, index: int) -> None:
-        """A watched partition changed; many may in one turn, and they are looked at once."""
+        """A watched partition changed; many may in one turn, and they are checked once."""
         if not self._is_reading and not self._woken:
             self._services.turn.after_append(self._look_again)
         self._woken.add(index)

@@ -2,8 +2,8 @@
 
     room in `answer_memory.py`  ->  a worker reads, and converts for old clients  ->  the connection sends
 
-While a Fetch waits for room it holds none of what it has found: when its turn comes its partitions are read anew, since
-they may have changed, or be hot by now. Called by `fetch_read.py`, on the broker's thread.
+While a Fetch waits for room it holds none of what it has found: when its turn comes its partitions are read again,
+since they may have changed, or be hot by now. Called by `fetch_read.py`, on the broker's thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.protocol.api.fetch import FetchResponse
 
 AGAIN_MOST: Final = 200
-"""Partitions that are read anew for an answer that has waited for room; the others' records come with the next one."""
+"""Partitions that are read again for an answer that has waited for room; the others' records come with the next one."""
 
 
 class Aside(Protocol):

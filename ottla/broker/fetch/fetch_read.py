@@ -1,7 +1,7 @@
 """What one Fetch request reads: its partitions found and checked, their batches read within its limits, and the answer
 made of them.
 
-Partitions are looked at in the order of the request, as many at once as the caller says, and again when they have
+Partitions are checked in the order of the request, as many at once as the caller says, and again when they have
 changed; what is read of each is a view of hot bytes, or a slice that a worker reads for the answer, once there is
 memory for it (`fetch_aside.py`). Nothing here waits: whether there is enough, or anything is wrong that must be told at
 once, is the caller's question (`is_answerable`).
@@ -95,7 +95,7 @@ class FetchRead:
                 self._results.append(self._read(index, target, partition))
 
     def look_again(self, indexes: Iterable[int]) -> bool:
-        """Find and read partitions anew that have changed; whether that is answerable now."""
+        """Find and read partitions again that have changed; whether that is answerable now."""
         for index in indexes:
             target = self.targets[index]
             partition, code = self._find(target)
@@ -208,7 +208,7 @@ class FetchRead:
             return None, error.code
 
     def _read(self, index: int, target: FetchTarget, partition: Partition) -> PartitionData:
-        """Fill in `_slices[index]` anew; what is to be told with it."""
+        """Fill in `_slices[index]` again; what is to be told with it."""
         before = self._slices[index]
         if before is not None:
             self._bytes -= before.length
@@ -269,7 +269,7 @@ class FetchRead:
         self._results[index] = self._refused(self.targets[index], partition, error)
 
     def _refused(self, target: FetchTarget, partition: Partition, error: KafkaError | OSError) -> PartitionData:
-        """What is told of a partition that could not be read, at once or in a worker: the others are none the worse."""
+        """What is told of a partition that could not be read, at once or in a worker: the others are unaffected."""
         if isinstance(error, OSError):
             note_read_error(partition, error)
             return _failed(target, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -392,7 +392,7 @@ def _memory_of(piece: LogSlice | None) -> int:
 
 
 def _read_blocking(piece: LogSlice, is_given_up: Callable[[], bool]) -> bytes | KafkaError | OSError:
-    """In a worker thread: the bytes, or what is wrong with them (no batch lies there) or with the disk."""
+    """In a worker thread: the bytes, or what is wrong with them (no batch is there) or with the disk."""
     try:
         return b"" if is_given_up() else piece.read_blocking()
     except (KafkaError, OSError) as error:

@@ -1,7 +1,7 @@
 """Incremental fetch sessions (KIP-227): what a client fetches is remembered, so it sends and gets only what changed.
 
 A session belongs to nobody in particular: whoever knows its id and next epoch may use it. Epochs: 0 opens a session
-(and closes the one that is named), -1 closes it and fetches without one, 1 and up go on; after 2^31-1 comes 1.
+(and closes the one that is named), -1 closes it and fetches without one, 1 and up continue; after 2^31-1 comes 1.
 
 The cache is bounded by `max.incremental.fetch.session.cache.slots`. As in Kafka a full cache gives a slot to a new
 session only at the cost of one that nobody used for two minutes, or of a smaller one that is older than that: otherwise
@@ -78,7 +78,7 @@ class FetchTarget:
         self.last_fetched_epoch = asked.last_fetched_epoch
 
     def update(self, asked: FetchRequest.FetchPartition) -> bool:
-        """The client asks anew; what it was told stays. Whether more has changed than where it reads."""
+        """The client asks again; what it was told stays. Whether more has changed than where it reads."""
         is_changed = (
             self.max_bytes != asked.partition_max_bytes
             or self.current_leader_epoch != asked.current_leader_epoch
@@ -200,7 +200,7 @@ class FetchSessions:
     ) -> None:
         """What the request of a session that was resumed adds, changes and drops; one without partitions is closed.
 
-        Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, on which clients begin anew, when there is no room for what it
+        Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, on which clients begin again, when there is no room for what it
         adds: it is closed then.
         """
         before = len(session.targets)

@@ -184,7 +184,7 @@ class Converted(NamedTuple):
 
     Attributes:
         messages: whole messages; none where the batches hold nothing that such a client may see.
-        next_offset: behind the last batch that was looked at: where to read on if there are no messages.
+        next_offset: behind the last batch that was checked: where to read on if there are no messages.
     """
 
     messages: bytearray

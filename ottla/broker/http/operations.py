@@ -112,7 +112,7 @@ class _Retaining:
         self._later()
 
     def _retain(self, partition: Partition) -> bool:
-        """Whether it is through at once; otherwise it goes on with the next ones by itself."""
+        """Whether it is through at once; otherwise it continues with the next ones by itself."""
         is_through = is_waiting = False
 
         def through(deleted: Sequence[Segment]) -> None:

@@ -89,7 +89,7 @@ def _readyz(services: ApiServices, accepts_requests: Callable[[], bool]) -> Page
 
 
 def _status(services: ApiServices, accepts_requests: Callable[[], bool]) -> tuple[bool, str]:
-    """Whether clients may come, and how it stands in words."""
+    """Whether clients may come, and how it is in words."""
     # Below the reserve records are refused; clients that read, commit or make room must be served all the same.
     takes_writes = any(directory.has_taken_all for directory in services.log_manager.directories)
     if not accepts_requests():

@@ -2,7 +2,7 @@
 
 A data batch's records have no key; the value is Kafka's metadata framing (unsigned varints: frame version 1, record
 type, record version; then the fields), see `ottla.protocol.stored.metadata`. A control batch marks a raft event: its
-records' keys say which. The raft epoch stands in the batch's leader epoch field. Source: Kafka's MetadataRecordSerde,
+records' keys say which. The raft epoch is in the batch's leader epoch field. Source: Kafka's MetadataRecordSerde,
 BatchAccumulator, RecordsSnapshotWriter.
 """
 
@@ -69,7 +69,7 @@ def leader_change_batch(*, base_offset: int, epoch: int, now_ms: int, node_id: i
 def snapshot_header_batch(
     *, epoch: int, now_ms: int, last_contained_log_timestamp: int, voters: VotersRecord | None
 ) -> bytearray:
-    """A snapshot's first batch; `voters` (with the kraft.version they need) stand in it, not in the image."""
+    """A snapshot's first batch; `voters` (with the kraft.version they need) are in it, not in the image."""
     header = SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_contained_log_timestamp)
     entries = [(ControlType.SNAPSHOT_HEADER, 0, encode(header, 0))]
     if voters is not None:

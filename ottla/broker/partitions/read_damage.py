@@ -41,5 +41,5 @@ def note_damage(metrics: Metrics, now_ms: int, partition: Partition, wanted: str
 
 
 def note_read_error(partition: Partition, error: OSError) -> None:
-    """The disk failed a read: log it. The directory stays as it is, because reads go on where they can."""
+    """The disk failed a read: log it. The directory stays as it is, because reads continue where they can."""
     LOG.log(level_of(error), "%s-%d: reading failed: %s", partition.topic, partition.index, error)

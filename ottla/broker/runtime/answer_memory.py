@@ -9,7 +9,7 @@ A read that finds no room waits in a line, in the order of asking; a connection 
 nothing starts behind a Fetch that waits. The line always gets on: where nothing is reserved the first one is let in
 once it has waited `PATIENCE_MS`, whatever its size, and the clients that have not taken their answers for longest are
 closed to make room for it. One that has waited for `WAIT_MOST_MS` is answered without records, before its client gives
-up and asks anew on another connection.
+up and asks again on another connection.
 
 Runs on the broker's thread, and knows neither Fetch nor sockets.
 """
@@ -105,7 +105,7 @@ class AnswerMemory:
 
     @property
     def waiting(self) -> int:
-        """How many stand in the line."""
+        """How many are in the line."""
         return len(self._line)
 
     def reserve(self, size_bytes: int) -> Reservation | None:
@@ -234,7 +234,7 @@ class AnswerMemory:
                 break
 
     def _plan_look(self) -> None:
-        """See that the first of the line is looked at again, though nobody gives anything back."""
+        """See that the first of the line is checked again, though nobody gives anything back."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

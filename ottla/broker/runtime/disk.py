@@ -349,7 +349,7 @@ class ThreadedSyncer(GroupSyncer):
         while (given := rounds.get()) is not None:
             queue, sync_round = given
             # Whatever leaves a round (no memory for its line in the log, say), it counts as failed then, and this
-            # thread goes on: another round may be put here at any time.
+            # thread continues: another round may be put here at any time.
             with suppress(BaseException):
                 sync_round.run()
             post_surely(self._post, partial(self._finish, queue, sync_round))

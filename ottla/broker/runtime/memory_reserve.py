@@ -92,7 +92,7 @@ class MemoryReserve:
     # -- where errors arrive that nobody has caught -------------------------------------------------------------------
 
     def on_loop_error(self, loop: Any, context: dict[str, Any]) -> None:
-        """The loop's exception handler: a MemoryError is a shortage, and everything else is logged as ever."""
+        """The loop's exception handler: a MemoryError is a shortage, and everything else is logged as always."""
         if isinstance(context.get("exception"), MemoryError):
             self.let_go()
             return

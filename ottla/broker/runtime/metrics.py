@@ -197,7 +197,7 @@ class Metrics:
         self.request_times: dict[str, Histogram] = {}
         self.held: dict[str, Histogram] = {}
         """By API name: stretches for which one of its requests held the loop. A request that is answered at once is one
-        stretch, another has one more for its answer. Those that take the short ways are not looked at."""
+        stretch, another has one more for its answer. Those that take the fast paths are not looked at."""
         self.chores: dict[str, ChoreCounters] = {}
         self.groups = GroupCounters()
 

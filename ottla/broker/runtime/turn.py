@@ -68,7 +68,7 @@ class Turn:
         """Whether a read of the turn before did."""
         self._has_looked_again = False
         self.began_ms: int | None = None
-        """When the first request began that took no short way (monotonic)."""
+        """When the first request began that took no fast path (monotonic)."""
         self.is_long = False
         """Whether the requests of this turn have held the loop for so long that others wait for the next one."""
         self.number = 0
@@ -76,7 +76,7 @@ class Turn:
         self.on_work: Callable[[], object] | None = None
 
     def begin(self, now_ms: int) -> None:
-        """The first request that takes no short way begins: the turn ends once the loop has come around.
+        """The first request that takes no fast path begins: the turn ends once the loop has come around.
 
         Also where it only begins to wait, and nobody else has anything to do at the end: else the next one, however
         much later, would find a turn that has been going on all the while.
@@ -132,7 +132,7 @@ class Turn:
             self.end()
 
     def end(self, own: Step | None = None) -> None:
-        """Append, ask for syncs, send, give buffers back. What a step asks for anew waits for the next turn's end.
+        """Append, ask for syncs, send, give buffers back. What a step asks for again waits for the next turn's end.
 
         `own` is what who has begun the turn alone would have asked for with `send_at_end`.
         """

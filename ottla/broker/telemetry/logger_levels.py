@@ -25,7 +25,7 @@ LEVELS = {
     "FATAL": logging.CRITICAL,
     "OFF": logging.CRITICAL + 10,
 }
-"""Kafka's levels as Python's; what lies between is told as the level below it."""
+"""Kafka's levels as Python's; what is between is told as the level below it."""
 
 Changes = Sequence[tuple[str, int, str | None]]
 """(logger, operation, level) in the order of the request."""

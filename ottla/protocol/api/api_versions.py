@@ -56,4 +56,4 @@ class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):
 
 
 def refused(request: ApiVersionsRequest, version: int, code: ErrorCode, message: str) -> None:
-    """None, the connection is closed: without the list a client cannot go on, and only a bug gets here."""
+    """None, the connection is closed: without the list a client cannot continue, and only a bug gets here."""

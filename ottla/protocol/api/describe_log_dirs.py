@@ -1,4 +1,4 @@
-"""DescribeLogDirs (key 35), versions 0-4: the log directories, what lies in them, and how much room is left.
+"""DescribeLogDirs (key 35), versions 0-4: the log directories, what is in them, and how much room is left.
 
 Versions: 1 looks as 0 · 2 is flexible · 3 has a code at the top (KIP-784) · 4 the bytes of the volume (KIP-827).
 Version 0 ended with Apache Kafka 4.0; the AdminClients of 1.0 and 1.1 have no other.

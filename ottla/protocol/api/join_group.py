@@ -1,4 +1,4 @@
-"""JoinGroup (key 11), versions 0-9: a consumer enters a group of the classic protocol, or enters anew for a rebalance.
+"""JoinGroup (key 11), versions 0-9: a consumer joins a group of the classic protocol, or joins again for a rebalance.
 
 The answer waits until every member has joined or the rebalance timeout has passed. Only the leader is told the
 members; it computes the assignment that SyncGroup brings. `protocols` are the assignors of the member, the preferred

@@ -17,7 +17,7 @@ Byte layout, big-endian, 61 bytes of header and then the records:
     57  record_count int32
     61  records                       see record.py; compressed as one piece when attributes name a codec
 
-The base offset and the leader epoch lie outside the checksum, so that a broker patches them where the batch lies. The
+The base offset and the leader epoch are outside the checksum, so that a broker patches them where the batch lies. The
 functions here read the header with one `unpack_from` and copy nothing, except `decode_batch` and `encode_batch`. They
 know magic 2 only. Source: Kafka's DefaultRecordBatch.
 """
@@ -203,7 +203,7 @@ def compute_crc(batch: Buffer) -> int:
 
 
 def crc_matches(batch: Buffer, header: BatchHeader) -> bool:
-    """Return whether the checksum was computed of these bytes. The view may go on behind the batch."""
+    """Return whether the checksum was computed of these bytes. The view may continue behind the batch."""
     return crc32c(memoryview(batch)[_ATTRIBUTES_POSITION : header[1] + LENGTH_PREFIX_BYTES]) == header[4]
 
 
@@ -218,7 +218,7 @@ place_batch = _PLACE.pack_into
 
 
 def set_log_append_time(batch: Buffer, now_ms: int) -> None:
-    """Stamp a writable batch with the time of its append, and compute its checksum anew.
+    """Stamp a writable batch with the time of its append, and compute its checksum again.
 
     `batch` is the whole batch and nothing more. Every record's timestamp reads as `now_ms` from now on.
     """
@@ -255,7 +255,7 @@ def iter_batches(buffer: Buffer, *, allow_partial_tail: bool = False) -> Iterato
 def decode_batch(
     batch: Buffer, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES, check_crc: bool = True
 ) -> list[Record]:
-    """Return the records of a batch, control records included. The view may go on behind the batch.
+    """Return the records of a batch, control records included. The view may continue behind the batch.
 
     Raises CorruptBatch when anything in it is not sound: the header, the checksum (unless `check_crc` is False), the
     compressed data, a record's length, a varint, the count; DecompressedTooLarge, a CorruptBatch, when the records

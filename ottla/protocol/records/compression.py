@@ -50,7 +50,7 @@ class Compression(IntEnum):
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
-    """Return `data` compressed as it stands in a batch.
+    """Return `data` compressed as it is in a batch.
 
     `level` is the codec's own (gzip 1..9, lz4 1..17, zstd -131072..22), None its default; snappy has none.
     """

@@ -1,4 +1,4 @@
-"""Batches of every message format behind one face: what lies in a log may be v0, v1 (messages) or v2 (batches).
+"""Batches of every message format behind one face: what is in a log may be v0, v1 (messages) or v2 (batches).
 
 A message is shown as a batch of one (`legacy.parse_message_header`); a compressed one by its last offset, until
 somebody looks inside (`header_of_whole`). Who takes only what is written today uses `batch` and `legacy` themselves.
@@ -48,7 +48,7 @@ def parse_any_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def any_crc_matches(batch: Buffer, header: BatchHeader) -> bool:
-    """Whether the checksum was computed of these bytes. The view may go on behind the batch."""
+    """Whether the checksum was computed of these bytes. The view may continue behind the batch."""
     return crc_matches(batch, header) if header.magic == MAGIC else message_crc_matches(batch, header)
 
 

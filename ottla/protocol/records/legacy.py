@@ -100,7 +100,7 @@ def message_crc(message: Buffer) -> int:
 
 
 def message_crc_matches(message: Buffer, header: BatchHeader) -> bool:
-    """Whether the checksum was computed of these bytes. The view may go on behind the message."""
+    """Whether the checksum was computed of these bytes. The view may continue behind the message."""
     return zlib.crc32(memoryview(message)[_CRC_FROM : header.size_bytes]) == header.crc
 
 
@@ -137,10 +137,10 @@ def decode_message(
     check_crc: bool = True,
     is_from_producer: bool = False,
 ) -> list[Record]:
-    """The records of one outer message: itself, or those inside if it is compressed. The view may go on behind it.
+    """The records of one outer message: itself, or those inside if it is compressed. The view may continue behind it.
 
     `is_from_producer` looks closer, since what comes in is to be stored: every inner message has its checksum checked
-    and the outer one's magic, and none is cut short. What lies on a disk was looked at by the Kafka that took it.
+    and the outer one's magic, and none is cut short. What is on a disk was checked by the Kafka that took it.
 
     Raises:
         WrongChecksum: of the outer message (unless `check_crc` is False) or of one inside.
@@ -171,7 +171,7 @@ def decode_message(
 def look_inside(message: Buffer, header: BatchHeader, max_decompressed_bytes: int) -> BatchHeader:
     """The header of a compressed message with the first offset, the count and the first timestamp of what is inside.
 
-    Only the inner headers are read: for walks over whole segments. The view may go on behind the message.
+    Only the inner headers are read: for walks over whole segments. The view may continue behind the message.
 
     Raises CorruptBatch.
     """

@@ -1,6 +1,6 @@
 """The values of the control records of the metadata log: leader changes, snapshot bounds, the quorum's voters.
 
-Control records lie in batches with the control bit; their key says which kind the value is (records/control.py). Each
+Control records are in batches with the control bit; their key says which kind the value is (records/control.py). Each
 value begins with the version of its own schema, so that it is read by what it says of itself::
 
     00 00  00 00 00 01  02 00 00 00 01 00  02 00 00 00 01 00  00

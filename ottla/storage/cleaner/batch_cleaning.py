@@ -3,7 +3,7 @@ MemoryRecords.filterTo).
 
 A record goes when a newer one of its key is in the map, when it has no key (only possible where the topic was not
 compacted from the start), and when it is a tombstone whose time is over. That time is the batch's *delete horizon*
-(KIP-534): when a cleaning first meets a tombstone, the batch is written anew with the horizon, now +
+(KIP-534): when a cleaning first meets a tombstone, the batch is rewritten with the horizon, now +
 `delete.retention.ms`, in the place of the base timestamp and attribute bit 6 set; a cleaning past the horizon drops it.
 
 What a batch keeps whatever goes out of it: base offset, last offset, producer, base sequence, leader epoch, codec, kind
@@ -55,7 +55,7 @@ LastOffsetOf = Callable[[int], int | None]
 
 
 def require_sound(batch: bytes, header: BatchHeader) -> None:
-    """Raise CorruptBatch unless the checksum is right: packing damage anew would give it a right one."""
+    """Raise CorruptBatch unless the checksum is right: packing damage again would give it a right one."""
     if not any_crc_matches(batch, header):
         raise CorruptBatch(f"the checksum of the batch at offset {header.base_offset} does not match")
 

@@ -8,8 +8,8 @@ stay what they were; the active segment is never touched, nor anything that is n
 
 `LogCleaning.run` is a generator: between two `yield`s it runs on the log owner's thread and never waits for a disk;
 what it yields is a piece of work, a function for any one thread that handles about `PIECE_BYTES` and returns how many
-bytes it has read and written, and is to be run before the generator goes on. An error of the piece is to be thrown into
-the generator. Closing it at any time is fine. Raised by the generator:
+bytes it has read and written, and is to be run before the generator continues. An error of the piece is to be thrown
+into the generator. Closing it at any time is fine. Raised by the generator:
 
     CleaningAborted   the log was closed, retention took a segment, or cleanup.policy says compact no more: nothing is
                       wrong, another time

@@ -1,4 +1,4 @@
-"""Reading the segments that a cleaning copies: what goes wrong there must not be taken for a failure to write.
+"""Reading the segments that a cleaning copies: what goes wrong there must not be considered a failure to write.
 
 A sealed segment that does not read, or holds a broken batch, is a reason not to clean its log (`cleaner.py`); a failure
 to write fails the log. NotOpened is neither and comes out as it is: later there is a descriptor again.

@@ -1,7 +1,7 @@
 """Records of a batch as stretches of its bytes, for the cleaner: it keeps or drops them and takes nothing apart.
 
 What is kept is copied as it stands, unless the batch's base timestamp changes: then a record's timestamp delta is
-written anew. The layout of a record is in `ottla.protocol.records.record`.
+rewritten. The layout of a record is in `ottla.protocol.records.record`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def raw_records(data: bytes, count: int) -> Iterator[RawRecord]:
 
 def with_timestamp_delta(data: bytes, record: RawRecord, delta: int) -> bytes:
     """The record's bytes with another timestamp delta."""
-    # The byte of attributes lies between the length and the timestamp delta; both of those may change their width.
+    # The byte of attributes is between the length and the timestamp delta; both of those may change their width.
     _, attributes_at = decode_varint(data, record.start)
     body = data[attributes_at : attributes_at + 1] + encode_varint(delta) + data[record.after_timestamp : record.end]
     return encode_varint(len(body)) + body

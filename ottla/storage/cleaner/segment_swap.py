@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def begin(log: Log, old: Sequence[Segment], cleaned: CleanedSegment) -> None:
-    """Let `log` go on with the cleaned segment, whose files end in `.swap`; the old ones are to be retired."""
+    """Let `log` continue with the cleaned segment, whose files end in `.swap`; the old ones are to be retired."""
     log.put_in_place(old, cleaned.segment)
 
 

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 Look: TypeAlias = Callable[[Sequence[LogDirectory]], None]
-"""Looks at directories that nothing was written to yet, and raises what a start must not go on from."""
+"""Looks at directories that nothing was written to yet, and raises what a start must not continue from."""
 
 
 class TakenDirectories(NamedTuple):
-    """What a start goes on with. `directories` are in the order of `log.dirs`, OFFLINE ones among them."""
+    """What a start continues with. `directories` are in the order of `log.dirs`, OFFLINE ones among them."""
 
     directories: list[LogDirectory]
     cluster_id: str

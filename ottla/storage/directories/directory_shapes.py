@@ -1,7 +1,7 @@
-"""Partitions without a metadata log: whose such directories are, by what lies beside them, and what is said of them.
+"""Partitions without a metadata log: whose such directories are, by what is beside them, and what is said of them.
 
     `*.kafka` in a partition's directory         Apache Kafka 0.7, whose format nobody reads any more
-    `meta.properties` of version 0, or none      an Apache Kafka whose topics stand in ZooKeeper (until 3.9); before
+    `meta.properties` of version 0, or none      an Apache Kafka whose topics are in ZooKeeper (until 3.9); before
       with a `broker.id`                         0.10.1 it had no `cluster.id`
     traces of a metadata log                     it was here: somebody copied the directory without it
     `meta.properties` of version 1, no trace     one of several `log.dirs`, or a copy: nothing here tells which

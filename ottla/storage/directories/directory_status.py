@@ -8,7 +8,7 @@ States (docs/decisions/a-failed-sync-is-final.md):
     OFFLINE  a write, sync or truncate failed otherwise; nothing is written here again until restart, reads go on
     where they can
 
-Whose the directory is and what lies in it is nothing to this file: `log_directory.py` builds on it. Any thread may meet
+Whose the directory is and what is in it is nothing to this file: `log_directory.py` builds on it. Any thread may meet
 an error or look at the room; a guard keeps the changes apart.
 """
 

@@ -24,7 +24,7 @@ _MB: Final = 1_000_000
 
 
 class LoadInterrupted(Exception):
-    """Somebody does not want the broker to start any more. The next start goes on with what was not recovered yet."""
+    """Somebody does not want the broker to start any more. The next start continues with what was not recovered yet."""
 
 
 class LoadProgress:
@@ -42,7 +42,7 @@ class LoadProgress:
         self._guard = threading.Lock()
 
     def begin(self, logs: int, unsure_bytes: dict[TopicPartition, int]) -> None:
-        """So many logs are opened now; of those that need recovery, how many bytes are looked at."""
+        """So many logs are opened now; of those that need recovery, how many bytes are checked."""
         with self._guard:
             self.logs += logs
             self._of_log |= {one: (0, size_bytes) for one, size_bytes in unsure_bytes.items()}

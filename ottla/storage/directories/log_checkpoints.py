@@ -1,7 +1,7 @@
 """Which offsets of each open log are on disk in its directory's checkpoints: by whom they are written, and when.
 
     file                                written by
-    recovery-point-offset-checkpoint    a chore; a start that recovered something, now and then while it does;
+    recovery-point-offset-checkpoint    a chore; a start that recovered something, from time to time while it does;
                                         before a cleaning swaps segments; when Kafka's directory becomes ours
     ottla-index-offset-checkpoint       the same chore, which first syncs the index files
     log-start-offset-checkpoint         a chore; before DeleteRecords is answered; before freed segments are unlinked
@@ -46,7 +46,7 @@ _OffsetOf = Callable[[TopicPartition, "Log"], int | None]
 
 
 class LogCheckpoints:
-    """See the module. `directories`, `logs` and `homes`, where each log lives, are the manager's: they are looked at as
+    """See the module. `directories`, `logs` and `homes`, where each log lives, are the manager's: they are checked as
     they are whenever something is written.
     """
 
@@ -76,7 +76,7 @@ class LogCheckpoints:
             self._recovered.setdefault(home, {})[one] = recovery_point
 
     def write_recovered(self) -> None:
-        """Write what was recovered while other logs still are: who is killed in between does not begin anew. A Kafka's
+        """Write what was recovered while other logs still are: who is killed in between does not begin again. A Kafka's
         directory is left alone, since nothing is known of its cleaner. Errors are logged. Any thread.
         """
         with self._recovered_guard:
@@ -175,7 +175,7 @@ class LogCheckpoints:
     def write_clean_offset(self, log: Log, offset: int) -> None:
         """Write up to where a log is clean, durable when this returns. Raises OSError.
 
-        Nothing for a log that is gone: a topic of its name may have been made anew, and was never cleaned.
+        Nothing for a log that is gone: a topic of its name may have been made again, and was never cleaned.
         """
         cleaned = TopicPartition(log.topic, log.partition)
         home = self._homes.get(cleaned)

@@ -1,4 +1,5 @@
-"""Closing many logs at a stop: in several threads, in a bounded time, with a line now and then that says how far it is.
+"""Closing many logs at a stop: in several threads, in a bounded time, with a line from time to time that says how far
+it is.
 
 Each log is synced before its files are closed, two or three syncs of some milliseconds on a disk that is busy; several
 threads at once share what the file system does for all of them. A stop that takes longer than it may is given up: logs

@@ -2,7 +2,7 @@
 
 How it stands is in `directory_status.py`, its offset checkpoints are in `directory_checkpoints.py`.
 
-`was_clean` says that the last owner stopped cleanly, so that nothing in the logs needs to be looked at. The mark is
+`was_clean` says that the last owner stopped cleanly, so that nothing in the logs needs to be checked. The mark is
 taken away by `begin` before anything is changed and put back, as the last write, by `end`.
 """
 

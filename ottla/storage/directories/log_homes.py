@@ -1,4 +1,4 @@
-"""Where partitions live: what lies in the log directories, whose it is, where a new one goes, what is set aside.
+"""Where partitions live: what is in the log directories, whose it is, where a new one goes, what is set aside.
 
 Names are read by `layout.py`; a directory whose name is no partition's (`lost+found`, people's backups) is nobody's
 business here. The owner of a partition's directory is the topic id in its `partition.metadata`, not its name. Called
@@ -63,7 +63,7 @@ def remove_leftovers(files: Files, directory: LogDirectory) -> None:
 
 
 def scan(files: Files, directories: Iterable[LogDirectory]) -> dict[TopicPartition, list[LogDirectory]]:
-    """Which partitions lie in which directories. One that cannot be listed goes OFFLINE."""
+    """Which partitions are in which directories. One that cannot be listed goes OFFLINE."""
     present: dict[TopicPartition, list[LogDirectory]] = {}
     for directory in directories:
         try:

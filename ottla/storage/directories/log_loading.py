@@ -98,7 +98,7 @@ def _start(
 
 
 def _unsure_bytes(files: Files, jobs: Jobs) -> dict[TopicPartition, int]:
-    """What may have to be looked at, of logs in directories that were not stopped cleanly."""
+    """What may have to be checked, of logs in directories that were not stopped cleanly."""
     unsure: dict[TopicPartition, int] = {}
     for home, wanted in jobs.items():
         for one in () if home.was_clean else wanted:

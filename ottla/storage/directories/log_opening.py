@@ -51,7 +51,7 @@ class LogOpening:
         self._index_cache = IndexCache()
 
     def open(self, wanted: WantedLog, home: LogDirectory, *, is_marked: bool) -> Log:
-        """Open a log that lies in `home`, recovering what the checkpoints there do not vouch for.
+        """Open a log that is in `home`, recovering what the checkpoints there do not vouch for.
 
         `is_marked`: its `partition.metadata` says already whose it is. Raises StorageError, BrokenFile, OSError after
         the directory was told that the disk fails, LoadInterrupted.

@@ -271,7 +271,7 @@ class LogManager:
         return loaded
 
     def _open_all(self, by_home: Jobs, marked: Set[TopicPartition]) -> list[Opened]:
-        """Open what lies in these directories. Raises LoadInterrupted; what was recovered before is remembered."""
+        """Open what is in these directories. Raises LoadInterrupted; what was recovered before is remembered."""
 
         def open_one(wanted: WantedLog, home: LogDirectory) -> Log:
             log = self._opening.open(wanted, home, is_marked=wanted.topic_partition in marked)
@@ -327,7 +327,7 @@ class LogManager:
         return f"; stop the broker and run `ottla log verify --repair {home}`, which says and does what can be done"
 
     def _tell_missing(self, one: TopicPartition) -> None:
-        """A partition that is made anew may have held records."""
+        """A partition that is made again may have held records."""
         for directory in self._not_offline():
             names = (RECOVERY_POINT_CHECKPOINT_FILE, REPLICATION_OFFSET_CHECKPOINT_FILE)
             reached = max(directory.checkpoints.offset_of(name, one) for name in names)

@@ -2,7 +2,7 @@
 
 A deletion is a record in the metadata log first, and then a rename to `-delete` per directory. So a directory whose
 topic id is among the removed ones, in a log directory that was not stopped cleanly, is what a crash left in between:
-the start goes on with the deletion. The rest is unknown: it becomes `-stray`, and nobody removes it but a person.
+the start continues with the deletion. The rest is unknown: it becomes `-stray`, and nobody removes it but a person.
 
     its topic id was removed, no clean stop       the deletion is finished
     its topic id was removed, a clean stop        stray: a clean stop leaves none, so somebody has put it here since

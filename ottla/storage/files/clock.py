@@ -77,7 +77,7 @@ class SystemClock:
 def boot_clock(platform: str, clocks: object) -> str:
     """The name of the clock in the module `clocks` (`time`) that counts suspends and never jumps.
 
-    Linux has CLOCK_BOOTTIME. macOS has not; its CLOCK_MONOTONIC_RAW goes on while the machine sleeps, says Apple's
+    Linux has CLOCK_BOOTTIME. macOS has not; its CLOCK_MONOTONIC_RAW continues while the machine sleeps, says Apple's
     clock_gettime(3) (on Linux the clock of that name does not, so it is taken on macOS only). Where there is neither,
     CLOCK_MONOTONIC serves, which may stand still in a suspend: the calendar then seems to jump by its length.
     """

@@ -7,7 +7,7 @@ which never jumps: `offset` is what the wall clock is ahead of the boot clock wh
 
     ahead     deletion goes by the boot clock plus the believed offset, as if the wall clock had not jumped
     behind    deletion goes by the wall clock: nothing is old by it, but what was old before that. What is stamped
-              meanwhile is taken for as old as it is, also when the clock is right again (`stamped_ms`)
+              meanwhile is considered as old as it is, also when the clock is right again (`stamped_ms`)
 
 until it comes back, somebody says that it is right (`trust`), or it has gone on without another jump for
 `ottla.clock.trust.after.ms`, of which only time counts in which the broker runs. Deletion so never goes by a time later
@@ -76,7 +76,7 @@ class BehindTime(NamedTuple):
     lag_ms: int = 0
 
     def with_look(self, wall_ms: int, lag_ms: int) -> BehindTime:
-        """The stretch with one look more; a new one where the clock is elsewhere. A board begins anew with each boot,
+        """The stretch with one look more; a new one where the clock is elsewhere. A board begins again with each boot,
         always at the same time.
         """
         if self.from_ms - STAMPED_EARLIER_MS <= wall_ms <= self.to_ms + STAMPED_LATER_MS:

@@ -1,7 +1,7 @@
 """One owner per log directory: a POSIX record lock on `.lock`. A JVM's `FileChannel.lock` respects it, and the reverse.
 
 A POSIX lock belongs to the process, so it does not keep out a second broker in the *same* process, and closing any
-descriptor of the file gives it up. Therefore a registry of real paths stands in front of it, and nothing else may
+descriptor of the file gives it up. Therefore a registry of real paths is in front of it, and nothing else may
 ever open the file. The lock ends with the process, however that ends; the file stays.
 """
 

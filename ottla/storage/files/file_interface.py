@@ -2,7 +2,7 @@
 
 `Files` and `File` are what all storage code is written against. `files.OsFiles` is the real one;
 `tests/kit/simulated_files.py` is one that forgets what was not synced, tears writes and fails on demand. Nothing else
-in `ottla.storage` but what stands behind that door may call `os`, `open` or `mmap`. Import the names from
+in `ottla.storage` but what is after that door may call `os`, `open` or `mmap`. Import the names from
 `ottla.storage.files.files`.
 
 Rules that callers rely on:

@@ -15,12 +15,12 @@ class DirectoryHealth(Protocol):
 
     @property
     def is_offline(self) -> bool:
-        """No writes until restart; reads go on where they can."""
+        """No writes until restart; reads continue where they can."""
         ...
 
     def refusal(self, *, of_clients: bool) -> OSError | None:
         """Why records are not to be appended now (too little room is left), or None. `of_clients` False: records of
-        groups, which may go on for longer.
+        groups, which may continue for longer.
         """
         ...
 

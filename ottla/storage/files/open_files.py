@@ -7,7 +7,7 @@ running `pread` or a map under a view: Python's reference count is the pin. Choo
 flag was not set again since it last came by.
 
 The bound is soft: pinned handles (unsynced writes) stay, and so does everything used since the last sweep but one. A
-sweep goes on where the last one ended, and is short when a file is opened.
+sweep continues where the last one ended, and is short when a file is opened.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One file of the operating system: `OsFile`, made by `OsFiles.open` (files.py).
 
-It holds a descriptor and a map while the bounds on open files let it, and opens them anew when it needs them. A
+It holds a descriptor and a map while the bounds on open files let it, and opens them again when it needs them. A
 descriptor with writes that no sync has covered is pinned: closing it could lose the error that the sync has to tell.
 The hot path goes through `pwritev`, `resident_view` and `pread_nowait`.
 """
@@ -192,7 +192,7 @@ class OsFile(File):
                 self._resident = (position, mapped.length, monotonic_ns() + RESIDENT_FOR_NS)
             return size >= end
         residency = self._files.residency
-        # Readers go on from here: where it costs no more, one look answers for what lies ahead too.
+        # Readers continue from here: where it costs no more, one look answers for what lies ahead too.
         ahead = end
         if residency.method == "cachestat":
             ahead = min(max(end, position + RESIDENT_AHEAD_BYTES), len(mapped.view))

@@ -9,7 +9,7 @@
     crc=5d3b1c0a                  CRC-32C of all lines before, in hexadecimal digits
 
 One file says little less than the others, so the newest of all directories counts. One that is not there or does not
-read costs nothing that lies on disk: the newest time that one of the directory's own files was written then stands for
+read costs nothing that is on disk: the newest time that one of the directory's own files was written then stands for
 it, as in a directory that Apache Kafka has left. Kafka does not look at the file.
 """
 

@@ -8,7 +8,7 @@
 Where a log starts is the one thing in a directory that stands nowhere else: a flipped bit hides records, and retention
 removes them for good. Kafka's file has no room for a checksum, and Kafka, which may have the directory in between,
 knows nothing of ours. So this is no judge of the checkpoint but a witness: it is written before the checkpoint is, and
-only where the two differ by a single bit, and the checkpoint was not written anew long after, is the copy believed.
+only where the two differ by a single bit, and the checkpoint was not rewritten long after, is the copy believed.
 Anything else (a Kafka's rows, a person's, a crash between the two writes) leaves the checkpoint as it is.
 """
 
@@ -59,7 +59,7 @@ def read_copy(files: Files, directory: Path) -> LogStartCopy | None:
     except FileNotFoundError:
         return None
     content, _, checksum = data.rpartition(_SUM)
-    if told != b"%d\n" % crc32c(content):
+    if checksum != b"%d\n" % crc32c(content):
         raise BrokenFile(path, 1, "the checksum in its last line is not that of the others")
     return LogStartCopy(parse_offsets(path, content.decode("utf-8", "replace")), content)
 

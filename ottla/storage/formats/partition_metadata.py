@@ -47,7 +47,7 @@ def read_partition_metadata(files: Files, directory: Path) -> UUID | None:
 
 
 def known_topic_id(files: Files, directory: Path, wanted: UUID) -> UUID | None:
-    """As `read_partition_metadata`, and None also for a file that is to be written anew, as `wanted`.
+    """As `read_partition_metadata`, and None also for a file that is to be rewritten, as `wanted`.
 
     That is one without a byte in it, as if the crash that left it so had come before the file was there (Kafka calls
     it broken), and one whose id is the wanted one but for a flipped bit. Raises BrokenFile.

@@ -16,7 +16,7 @@ class Unloadable(Protocol):
     """An index as the cache knows it."""
 
     def unload(self) -> None:
-        """Forget the entries; they are read again when they are looked at."""
+        """Forget the entries; they are read again when they are checked."""
 
 
 class IndexCache:
@@ -32,7 +32,7 @@ class IndexCache:
         return len(self._loaded)
 
     def used(self, index: Unloadable, size_bytes: int) -> None:
-        """`index` was looked at and holds `size_bytes`; others may have to go."""
+        """`index` was checked and holds `size_bytes`; others may have to go."""
         with self._guard:
             self.bytes += size_bytes - self._loaded.pop(index, 0)
             self._loaded[index] = size_bytes

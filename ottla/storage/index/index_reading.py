@@ -1,4 +1,4 @@
-"""Index files as they lie on disk, read without a lock and without repairing anything: for explaining and dumping.
+"""Index files as they are on disk, read without a lock and without repairing anything: for explaining and dumping.
 
 What the broker itself looks into is `sparse_index.py`. Here the answer keeps the entry's bytes and every comparison
 of the binary search.
@@ -35,7 +35,7 @@ class IndexStep(NamedTuple):
 
     `slot` is None when there is none, and `problem` says why an index was not believed. In an offset index `key` is
     the entry's offset, relative to the base offset, and `value` a byte position in the `.log`; in a time index `key`
-    is a timestamp and `value` a relative offset. `file_position` is where the entry's bytes, `raw`, stand in the
+    is a timestamp and `value` a relative offset. `file_position` is where the entry's bytes, `raw`, are in the
     index file.
     """
 

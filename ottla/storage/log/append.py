@@ -1,6 +1,6 @@
 """What goes into `Log.append` and what comes out of it: entries, results, rules, and what is wrong with a batch.
 
-A batch stays opaque: its header and checksum are looked at, its records are not (a deviation from Kafka, which
+A batch stays opaque: its header and checksum are checked, its records are not (a deviation from Kafka, which
 always looks inside), except where the topic asks for it: compaction (keys), recompression, `ottla.validate.records`
 (see `rewrite.py`). Refusals carry the codes that Kafka's LogValidator, UnifiedLog and ProduceRequest give. Nothing
 here touches a file. Called by the log only; the broker makes entries and reads results.
@@ -33,7 +33,7 @@ _MAX_INT64: Final = (1 << 63) - 1
 LAST_PLAIN_CODEC: Final = int(Compression.LZ4)
 """Behind it comes zstd, which old requests may not bring, and nothing else."""
 BOUNDS_HOLD_MS: Final = 1_000
-"""How long `set_bounds` is good for: they are so much narrower than what is allowed, and what lies outside is looked at
+"""How long `set_bounds` is good for: they are so much narrower than what is allowed, and what is outside is checked
 again by itself."""
 _LOG_APPEND_TIME_BIT: Final = 0x08
 _TRANSACTIONAL_BIT: Final = 0x10

@@ -94,13 +94,13 @@ class LogReader:
         is_checked: bool,
         most_copied_bytes: int = ANY_BYTES,
     ) -> LogSlice:
-        """Whole batches from the one that contains `offset`, which lies below `end` (as an offset where its position
+        """Whole batches from the one that contains `offset`, which is below `end` (as an offset where its position
         is unknown). `is_checked`: up to the first that is not sound, where they come from the disk or nobody has
         looked at them yet; else the caller sees to that. What is longer than `most_copied_bytes`, and not mapped, is
         found and not read: a thread does.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE, what lies at a batch's place is none.
+            KafkaError: CORRUPT_MESSAGE, what is at a batch's place is none.
             OSError: the disk failed.
         """
         slot, position = self._place(offset)

@@ -1,6 +1,6 @@
 """One group sync of one log: what it covers, and running it in a thread.
 
-`Log.begin_sync` takes a ticket on the owner's thread, `SyncTicket.run` blocks in any thread while appends go on,
+`Log.begin_sync` takes a ticket on the owner's thread, `SyncTicket.run` blocks in any thread while appends continue,
 `Log.end_sync` publishes on the owner's thread. A ticket covers every byte below its end: the `.log` files with unsynced
 bytes (several after a roll), what a roll finished (both indexes), a new leader epoch, the directory if names were added
 or removed, and the other files of a new partition (`founding`). The active segment's indexes are not covered: recovery

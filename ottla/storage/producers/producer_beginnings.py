@@ -1,8 +1,8 @@
 """With which batch a producer that is not known has to begin: the earliest one that found no room.
 
 An unknown producer may begin anywhere, because what was known of it may have expired. So when the first of several
-batches on their way met a full disk, and there was room again before the second came, the second would be taken for the
-beginning, and the first be out of order however often it came again. Whoever refuses batches that are worth sending
+batches on their way met a full disk, and there was room again before the second came, the second would be considered
+the beginning, and the first be out of order however often it came again. Whoever refuses batches that are worth sending
 again notes them here; the later ones are then out of order until the first is stored.
 
 Apache Kafka does the same while it verifies a transaction (VerificationStateEntry, KIP-890) and names the loop that is

@@ -12,7 +12,7 @@ them takes 20 to 90 ms and to sync them a disk's time, so all of that is a worke
   (producer_keeping.py).
 - Two wait at most, beside the one that is being written: the first one, so that some get to the disk where rolls
   follow each other faster than syncs, and the newest. What is left out between them costs a start some reading.
-- One is written at a time, and a write that failed is not tried again: the next roll takes the producers anew.
+- One is written at a time, and a write that failed is not tried again: the next roll takes the producers again.
 
 The owner's thread calls everything but `SnapshotWrite.run`.
 """

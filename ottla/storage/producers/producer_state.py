@@ -19,7 +19,7 @@ more, a producer that had several batches in flight when the broker stopped coul
 all remembered batches are written, oldest first: Kafka keeps the last entry of a producer that it reads, which is then
 the one that it would have written itself.
 
-Rules (Kafka's ProducerAppendInfo; KIP-98): an unknown producer may begin anywhere; a known one goes on by one (0
+Rules (Kafka's ProducerAppendInfo; KIP-98): an unknown producer may begin anywhere; a known one continues by one (0
 follows 2^31-1); a new epoch begins at 0; an older epoch is refused. Two differences: an unknown producer may not begin
 behind a batch of its own that found no room (producer_beginnings.py); and a producer expires
 `producer.id.expiration.ms` after its last *append*, where Kafka takes the batch's timestamp, by which producers of
@@ -99,7 +99,7 @@ class ProducerEntry(NamedTuple):
     producer_id: int
     epoch: int
     remembered: tuple[BatchFields, ...]
-    """`batches` as plain tuples: each append leaves some, and few are looked at."""
+    """`batches` as plain tuples: each append leaves some, and few are checked."""
     last_seen_ms: int
     """Wall time of the last append, for expiry; never stored."""
     coordinator_epoch: int = -1
@@ -192,7 +192,7 @@ class ProducerStates:
 
     def expire(self, now_ms: int, stamped_ms: Callable[[int], int] = int) -> Iterator[int]:
         """Forget producers that were quiet for `producer.id.expiration.ms` and have no open transaction, a piece at a
-        time; how many were looked at in each. Appends may come in between. `stamped_ms`: when one was seen, by the
+        time; how many were checked in each. Appends may come in between. `stamped_ms`: when one was seen, by the
         clock of then (clock_trust.py).
         """
         entries = self._entries
@@ -258,8 +258,8 @@ def encode_snapshot(entries: Sequence[ProducerEntry]) -> Iterator[tuple[int, byt
 def parse_snapshot(data: bytes) -> list[ProducerEntry]:
     """The producers in a `.snapshot` file; `last_seen_ms` is the last batch's timestamp.
 
-    Entries of one producer and epoch are its batches; an entry of another epoch, or one that does not go on where the
-    one before ended, replaces what came before it.
+    Entries of one producer and epoch are its batches; an entry of another epoch, or one that does not continue where
+    the one before ended, replaces what came before it.
 
     Raises:
         CorruptSnapshot: wrong version, checksum or length.

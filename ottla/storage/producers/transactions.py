@@ -12,10 +12,10 @@ Producer 1000 wrote from offset 5 on, and its marker is at 9:
 
     0000 00000000000003e8 0000000000000005 0000000000000009 000000000000000a
 
-Markers behind the newest snapshot of producers are looked at by each start after a crash, as other batches are; what
-an index does not say of them is added to it. One that cannot be read is made anew from all batches of the log, as Kafka
-does. The readers get the list with what they read (`between`) and leave out those records themselves; nothing from the
-first open transaction on is given to them.
+Markers behind the newest snapshot of producers are checked by each start after a crash, as other batches are; what
+an index does not say of them is added to it. One that cannot be read is made again from all batches of the log, as
+Kafka does. The readers get the list with what they read (`between`) and leave out those records themselves; nothing
+from the first open transaction on is given to them.
 """
 
 from __future__ import annotations
@@ -159,14 +159,14 @@ def load_transactions(
     replayed: TransactionReplay,
     scan: Callable[[], TransactionReplay],
 ) -> LogTransactions:
-    """The transactions of a log at its start; `.txnindex` files that do not say what its batches say are written anew.
+    """The transactions of a log at its start; `.txnindex` files that do not say what its batches say are rewritten.
 
     Args:
         bases: base offsets of the segments, `indexes`: those with a `.txnindex`; both ascending.
         replayed: of the batches behind the newest snapshot, with what that says is open.
         scan: of all batches of the log.
 
-    Raises OSError, and CorruptBatch where all batches have to be looked at.
+    Raises OSError, and CorruptBatch where all batches have to be checked.
     """
     stored: dict[int, bytes] = {}
     aborted: dict[tuple[int, int], AbortedTransaction] = {}

@@ -26,7 +26,7 @@ _UNDER_WAY = (layout.DELETED_SUFFIX, layout.CLEANED_SUFFIX, layout.SWAP_SUFFIX, 
 
 @dataclass(slots=True)
 class Contents:
-    """What lies in a partition's directory: base offsets of its segments and of those with a `.txnindex`, offsets of
+    """What is in a partition's directory: base offsets of its segments and of those with a `.txnindex`, offsets of
     its snapshots, ascending.
 
     `has_changed`: names were changed by the tidying and are not durable yet.

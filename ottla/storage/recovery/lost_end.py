@@ -1,6 +1,6 @@
 """A log that lost its end: the offsets that were given out are never given out again.
 
-The checkpoints say how far a log had come: below its recovery point all of it was on disk, and what lies below its
+The checkpoints say how far a log had come: below its recovery point all of it was on disk, and what is below its
 high watermark was shown. Where the files end before that, because somebody emptied, cut or removed one, the log goes
 on at the offset that it had reached. What is missing is said by the log itself, so that no later start, cleaning or
 verification takes it for damage again, and no consumer waits there for ever:
@@ -10,7 +10,7 @@ verification takes it for damage again, and no consumer waits there for ever:
 
 An empty batch is what Kafka's cleaner leaves where a producer's last batch has to be remembered; consumers step over
 it. Ours names no producer, by which it is told from those. It is on disk when `leave_gap` returns: a gap that nothing
-explains would be taken for a lost one by the next start (`missing_offsets.py`). Called by `recovery.open_log` only.
+explains would be considered a lost one by the next start (`missing_offsets.py`). Called by `recovery.open_log` only.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def require_possible(directory: Path, end_offset: int, reached: int) -> None:
 def leave_gap(
     segments: list[Segment], end_offset: int, next_offset: int, leader_epoch: int, create: Callable[[int], Segment]
 ) -> None:
-    """Let the log, whose batches end at `end_offset`, go on at `next_offset`, in a new segment that `create` makes.
+    """Let the log, whose batches end at `end_offset`, continue at `next_offset`, in a new segment that `create` makes.
 
     The batch that stands for what is missing is on disk afterwards. Raises OSError.
     """

@@ -54,7 +54,7 @@ def cleaned_before(segments: Iterable[tuple[int, File, int]]) -> int:
     nothing. A cleaning goes from the first segment on and leaves none out.
 
     Appends leave out no offset within a file, and what a power cut took from within it is no batch. A flipped bit in a
-    batch's offset would look like a gap before it, but then the next batch, or the next segment, does not go on from
+    batch's offset would look like a gap before it, but then the next batch, or the next segment, does not continue from
     there. (Messages of old formats have other offsets in front, and show nothing.)
 
     Args:

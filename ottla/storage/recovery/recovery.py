@@ -1,4 +1,4 @@
-"""Opening a log: what is trusted, what is looked at again, what is cut and what is quarantined.
+"""Opening a log: what is trusted, what is checked again, what is cut and what is quarantined.
 
 After a clean stop nothing is scanned: the indexes say where the last batches lie, and they must fit. Without the
 clean marker everything from the recovery point on is unsure. There
@@ -82,8 +82,8 @@ def open_log(
         recovery_point, log_start_offset, high_watermark: from the checkpoints, 0 where they name nothing.
         reached: the offset that the log had come to, which a repair knows better than the checkpoints; they say it
             where it is None. It is dropped where it is no log's, for which a start refuses.
-        indexed_offset: up to where the index files of the segment that it lies in are known to be on disk, 0 for
-            unknown; they are made anew from there on.
+        indexed_offset: up to where the index files of the segment that it is in are known to be on disk, 0 for
+            unknown; they are made again from there on.
         gaps_before: offsets below it may be missing (`missing_offsets.py`), whatever the topic says now.
         is_log_start_certain: `log_start_offset` is what was once written, by its file's checksum.
         knows_log_starts: whether a log start is on disk before a segment below it is unlinked: true of ours, but not of
@@ -91,7 +91,7 @@ def open_log(
         producer_id_expiration_ms: `producer.id.expiration.ms`; None takes the broker's.
         health: of the directory in `log.dirs`; is told about a full or failing disk.
         index_cache: bounds the memory of sealed segments' indexes, for all logs together.
-        progress: called now and then while scanning.
+        progress: called from time to time while scanning.
 
     Raises:
         StorageError: the checkpoints cannot be true of this log; nothing was freed or lost.
@@ -212,7 +212,7 @@ class _Opening:
         self._index_cache = index_cache
 
     def segment(self, base_offset: int, *, sealed: bool, is_scanned: bool) -> Segment:
-        """Open a segment. Indexes that are missing are made anew, unless it `is_scanned`, which does so."""
+        """Open a segment. Indexes that are missing are made again, unless it `is_scanned`, which does so."""
         segment, index_lost = Segment.open(
             self.files,
             self.directory,

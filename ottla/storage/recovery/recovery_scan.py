@@ -1,6 +1,6 @@
 """The walk over everything past the recovery point of one log, after a stop without the clean marker.
 
-1. Every batch is walked, its order and checksum are checked, the indexes are made anew; in the segment that holds the
+1. Every batch is walked, its order and checksum are checked, the indexes are made again; in the segment that holds the
    recovery point only from where its index files are known to be on disk;
 2. a torn tail, with no sound batch behind it, is cut; not so below the checkpointed high watermark, where it is damage;
 3. a bad batch with sound ones behind it ends the log; the rest goes to `<base>.log.corrupt-<ms>`, following segments
@@ -8,7 +8,7 @@
    the file cannot tell. The same where offsets are missing that the cleaner has not taken (`missing_offsets.py`);
 4. what stays is written again, the same bytes, and synced: after a failed sync Linux may call lost pages clean.
 
-What lies below the recovery point is on disk, names included, and is neither written nor synced. The active segment's
+What is below the recovery point is on disk, names included, and is neither written nor synced. The active segment's
 indexes are not synced, as in life. Called by `recovery.open_log` only.
 """
 
@@ -102,7 +102,7 @@ class RecoveryScan:
         self._must_sync_indexes = False
 
     def run(self) -> int:
-        """Check, cut, keep aside, write again, sync; the log end offset."""
+        """Check, cut, quarantine, write again, sync; the log end offset."""
         segments = self._segments
         first = slot = first_unsure([segment.base_offset for segment in segments], self._recovery_point)
         if self._may_be_cleaned:

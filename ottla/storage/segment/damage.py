@@ -37,7 +37,7 @@ class Soundness:
         end: position behind the last sound batch.
         next_offset: offset behind it.
         problem: why the walk ended before the limit, None when it did not.
-        checked_from: position of the first batch whose checksum was looked at; `end` when there was none.
+        checked_from: position of the first batch whose checksum was checked; `end` when there was none.
         start: position where it began.
     """
 
@@ -65,10 +65,10 @@ def examine(
     Args:
         next_offset: the least offset that the first batch may have; it grows from batch to batch.
         before_offset: the next segment's base offset, which no batch may reach.
-        gaps_before: offsets below it may be missing, also where checksums are looked at (`missing_offsets.py`).
+        gaps_before: offsets below it may be missing, also where checksums are checked (`missing_offsets.py`).
         visit: called for each sound batch.
-        progress: called now and then with the bytes that were looked at since.
-        start: position of the batch to begin with; what lies before it is sound.
+        progress: called from time to time with the bytes that were checked since.
+        start: position of the batch to begin with; what is before it is sound.
     """
     end, checked_from, problem = start, -1, None
     window = _Window(file)
@@ -208,7 +208,7 @@ def _message_pattern(offset_high: int) -> re.Pattern[bytes]:
 
 
 def is_legacy(file: File, position: int, limit: int) -> bool:
-    """Whether a sound message of magic 0 or 1 lies at `position`."""
+    """Whether a sound message of magic 0 or 1 is at `position`."""
     head = file.pread(min(_MAGIC_AT + 1, limit - position), position)
     if len(head) <= _MAGIC_AT or head[_MAGIC_AT] not in LEGACY_MAGICS:
         return False

@@ -85,7 +85,7 @@ class Segment:
         self.sound = SoundRanges(0)
         """Which bytes of the `.log` readers get without a look at them."""
         self.synced_bytes = 0
-        """Length of the file that is known to be on disk; -1 when it is not even known that nothing lies behind it."""
+        """Length of the file that is known to be on disk; -1 when it is not even known that nothing is after it."""
         self.cuts = 0
         """How often the file was shortened: a sync that began before does not count."""
         self.indexed_position = 0
@@ -158,7 +158,7 @@ class Segment:
         max_index_bytes: int,
         cache: IndexCache | None = None,
     ) -> tuple[Self, bool]:
-        """The segment in existing files, and whether its indexes had to be made anew and are empty yet.
+        """The segment in existing files, and whether its indexes had to be made again and are empty yet.
 
         The indexes of a sealed one are loaded, and repaired, when they are first used; those of one that `is_unsure`
         by `keep_indexes` or `begin_rebuild`, which comes next.
@@ -230,7 +230,7 @@ class Segment:
         return positions[slot] if slot >= 0 else 0
 
     def _rebuild_up_to_damage(self) -> None:
-        """`rebuild_indexes` for a reader: what lies before a batch that is none is found, and the reader meets that."""
+        """`rebuild_indexes` for a reader: what is before a batch that is none is found, and the reader meets that."""
         with suppress(CorruptBatch):
             self.rebuild_indexes(seal=self.offset_index.is_sealed)
 
@@ -312,8 +312,8 @@ class Segment:
     def keep_indexes(self, before_offset: int) -> tuple[int, int] | None:
         """Keep the entries for batches that end before `before_offset`, and drop the others, in the files too.
 
-        Position and base offset of the batch that was indexed last among them, from which `index` goes on. None when
-        there is none, or the entries are not of this log: they are to be made anew.
+        Position and base offset of the batch that was indexed last among them, from which `index` continues. None when
+        there is none, or the entries are not of this log: they are to be made again.
         """
         if before_offset <= self.base_offset:
             return None
@@ -333,7 +333,7 @@ class Segment:
         return last.position, header.base_offset
 
     def rebuild_indexes(self, *, seal: bool) -> None:
-        """Make both indexes anew from the headers of the batches. Raises CorruptBatch."""
+        """Make both indexes again from the headers of the batches. Raises CorruptBatch."""
         with self._guard:
             self.begin_rebuild()
             for position, header in walk(self.file.pread, 0, self.size_bytes, SEQUENTIAL_CHUNK_BYTES):
@@ -419,7 +419,7 @@ class Segment:
         behind them.
 
         Raises:
-            CorruptBatch: the `.log` does not go on in whole batches.
+            CorruptBatch: the `.log` does not continue in whole batches.
         """
         self._require_sound_index()
         next_offset = self.base_offset

@@ -1,6 +1,6 @@
 """Finding batches in a segment: by the floor of its sparse index, then by the headers from there on.
 
-An index entry is a hint and never believed against the `.log`: where what it points at is no batch, or lies behind what
+An index entry is a hint and never believed against the `.log`: where what it points at is no batch, or is after what
 was looked for, the search begins earlier. `read` decides whether the disk may be waited for (`scan.py`). Any thread.
 """
 
@@ -58,7 +58,7 @@ def _find_from(segment: Segment, start: int, offset: int, limit: int, read: Read
 
 
 def whole_batches(segment: Segment, position: int, stop: int, limit: int, read: Reader) -> tuple[int, int]:
-    """Where the last batch ends that lies between `position` and `stop`, and the offset behind it; (position, -1)
+    """Where the last batch ends that is between `position` and `stop`, and the offset behind it; (position, -1)
     for none. Short of `stop` before damage on the way: what is sound is read first.
 
     Raises:

@@ -40,7 +40,7 @@ class LogSlice:
 
         Raises:
             OSError: the disk failed, or the segment was deleted and its delay has passed.
-            KafkaError: CORRUPT_MESSAGE, what lies there is no batch.
+            KafkaError: CORRUPT_MESSAGE, what is there is no batch.
         """
         if self._load is not None:
             return self._load()

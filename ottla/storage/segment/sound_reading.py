@@ -1,6 +1,6 @@
 """Reading from a segment what nobody has looked at yet: the batches up to the first that is not sound, for a worker.
 
-What was found sound is remembered (`soundness.py`), and some of what follows is looked at in the same breath.
+What was found sound is remembered (`soundness.py`), and some of what follows is checked in the same breath.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Batches that lie on the disk, looked at before the first reader gets them: header, place and checksum.
+"""Batches that are on the disk, looked at before the first reader gets them: header, place and checksum.
 
-What this process writes is checked when it comes. What it found at its start is looked at when it is read for the first
+What this process writes is checked when it comes. What it found at its start is checked when it is read for the first
 time, by the worker that reads it: what is sound is remembered (`SoundRanges` of each segment), and later reads cost a
 comparison. Nothing here runs on the broker's thread but that look. docs/decisions/reads-check-what-the-disk-gives.md.
 """

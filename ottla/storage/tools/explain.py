@@ -308,7 +308,7 @@ class _Looking:
 def _with_record(
     explanation: Explanation, file: File, position: int, header: BatchHeader, wants_record: Callable[[Record], bool]
 ) -> Explanation:
-    """The batch, decoded, and its first wanted record; `explanation` as it was when it holds none any more (compaction)."""
+    """Add the decoded batch and its first wanted record; unchanged if the batch has none any more (compaction)."""
     if header.size_bytes > MAX_BATCH_BYTES:
         reason = f"the batch has {header.size_bytes} bytes, more than is decoded here ({MAX_BATCH_BYTES})"
         return explanation._replace(ending=Ending.BROKEN, reason=reason)

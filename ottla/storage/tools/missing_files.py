@@ -1,4 +1,4 @@
-"""What should lie in a directory and does not, and the other way round: metadata, folders and checkpoints compared.
+"""What should be in a directory and does not, and the other way round: metadata, folders and checkpoints compared.
 
     a folder that the metadata does not know     its topic was deleted while the disk was away, or somebody put it here
     a partition without a folder                 somebody took it away; or a crash came before it was made

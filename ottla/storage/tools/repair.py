@@ -3,11 +3,11 @@
 Order, so that a crash anywhere leaves a directory that a start, or another repair, brings to the same end:
 
 1. the directory is locked, so no broker runs on it, and `.kafka_cleanshutdown` goes: whatever comes next, the next
-   start is one after a crash (leader epochs grow, what lies past the recovery points is looked at);
+   start is one after a crash (leader epochs grow, what is past the recovery points is checked);
 2. what an interrupted replacement or write has left is finished or removed, as a start does (`leftovers.py`);
-3. checkpoints and other small files that cannot be read, or say more than the logs hold, are written anew;
+3. checkpoints and other small files that cannot be read, or say more than the logs hold, are rewritten;
 4. logs: the recovery point is lowered to where the first finding is, then `recovery.open_log` does what it does after a
-   crash. What stands behind damage is kept aside as `<base>.log.corrupt-<ms>`, and said: no sound batch is thrown away;
+   crash. What is after damage is quarantined as `<base>.log.corrupt-<ms>`, and said: no sound batch is thrown away;
 5. the metadata log, by whoever knows its records (`MetadataMender`).
 
 A repair of a sound directory does nothing, and neither does a second repair. Only the command line calls.
@@ -57,7 +57,7 @@ class Mend(NamedTuple):
 
 
 class MetadataMender(Protocol):
-    """Who can read the metadata log, and write it anew: `ottla.broker.metadata.rebuild`."""
+    """Who can read the metadata log, and write it again: `ottla.broker.metadata.rebuild`."""
 
     def topic_ids(self) -> Mapping[str, UUID]:
         """Ids of the topics that the metadata knows, as far as it can be read."""
@@ -131,7 +131,7 @@ class Repair:
 
         Raises:
             DirectoryInUse: a broker runs on the directory.
-            OSError: the disk failed; another repair goes on from there.
+            OSError: the disk failed; another repair continues from there.
         """
         lock = self._lock()
         try:
@@ -187,7 +187,7 @@ class Repair:
             found.snapshots.add(path)
         elif name is not None and name.suffix in _SEGMENT_SUFFIXES:
             known = found.first_base_offset
-            # Where offsets are missing between segments, the finding's offset lies before the segment it is told of.
+            # Where offsets are missing between segments, the finding's offset is before the segment it is told of.
             first = name.offset if finding.offset is None else min(name.offset, finding.offset)
             found.first_base_offset = first if known is None else min(known, first)
             if name.suffix == layout.LOG_SUFFIX:

@@ -1,7 +1,7 @@
 """Mending one partition's log offline: recovery from a recovery point that is lowered first, and leader epochs.
 
 Nothing here decides what a log keeps: `recovery.open_log` does, as after a crash. What is told of it is for people:
-which offsets are not served any more, and which of them are still in the files that were kept aside.
+which offsets are not served any more, and which of them are still in the files that were quarantined.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NONE = -1
 _EPOCH_AT = 12
 BatchVisit = Callable[[File, int, BatchHeader], None]
 MAX_RANGES_TOLD = 5
-"""Stretches of offsets in a file that was kept aside that are told one by one."""
+"""Stretches of offsets in a file that was quarantined that are told one by one."""
 
 
 class LogMending(NamedTuple):
@@ -71,7 +71,7 @@ def mend_log(files: Files, mending: LogMending, checkpoints: CheckpointMending, 
         recovery_point=mending.recovery_point,
         log_start_offset=checkpoints.log_start_offset(one),
         is_log_start_certain=True,  # the others were changed
-        # A last batch that is whole but for its checksum is kept aside too, not cut as if it were torn.
+        # A last batch that is whole but for its checksum is quarantined too, not cut as if it were torn.
         high_watermark=max(reached, mending.log_end_offset),
         reached=reached,  # no offset below is given out again (`lost_end.py`)
         gaps_before=mending.gaps_before,
@@ -185,7 +185,7 @@ def _mend_epochs_of_batches(files: Files, path: Path, entries: Sequence[EpochEnt
 
 
 def _ranges_in(files: Files, path: Path) -> str:
-    """Which offsets are in a file that was kept aside."""
+    """Which offsets are in a file that was quarantined."""
     file = files.open(path)
     try:
         ranges = sound_ranges(file)
@@ -199,7 +199,7 @@ def _ranges_in(files: Files, path: Path) -> str:
 
 
 def sound_ranges(file: File) -> list[tuple[int, int]]:
-    """(first, last) offsets of what sound batches hold, one behind the other where they go on without a gap."""
+    """(first, last) offsets of what sound batches hold, one behind the other where they continue without a gap."""
     ranges: list[tuple[int, int]] = []
     limit, position = file.size(), 0
     while position < limit:

@@ -1,10 +1,10 @@
 """Mending the small files of a log directory offline: checkpoints, `meta.properties`, `ottla.format`.
 
-A checkpoint that cannot be read is written anew from the rows of it that still make sense and what the logs hold, but
+A checkpoint that cannot be read is rewritten from the rows of it that still make sense and what the logs hold, but
 never trusted for more than that:
 
-    recovery-point     no row: all logs are looked at from their start, and get a row when they are synced
-    log-start-offset   what its copy has, where a bit has flipped (`log_start_copy.py`); else rows that lie inside of
+    recovery-point     no row: all logs are checked from their start, and get a row when they are synced
+    log-start-offset   what its copy has, where a bit has flipped (`log_start_copy.py`); else rows that are inside of
                        their logs; else the log begins with its first segment
     replication-offset rows are not above the log ends
     cleaner-offset     rows inside of their logs; a log with gaps gets one, since only the cleaner leaves gaps
@@ -59,7 +59,7 @@ class CheckpointMending:
         broken: Mapping[str, bool],
         left_alone: Collection[TopicPartition] = (),
     ) -> None:
-        """`left_alone`: logs that are written anew as a whole, whose rows tell up to where they reached."""
+        """`left_alone`: logs that are rewritten as a whole, whose rows tell up to where they reached."""
         self.has_lost_recovery_points = broken.get(RECOVERY_POINTS, False)
         self._files = files
         self._directory = directory

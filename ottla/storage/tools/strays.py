@@ -2,7 +2,7 @@
 
 A start sets aside what lies under a partition's name and belongs to no partition that the metadata knows. It never
 removes one, because what is unknown may be somebody's only copy. This module says of each what can be known: whose it
-was by its `partition.metadata`, how much lies in it, and what the metadata says of its topic now.
+was by its `partition.metadata`, how much is in it, and what the metadata says of its topic now.
 
 A directory that is removed gets the name of a deleted one first: what a crash leaves of it, the next start removes.
 Called by the command line only, which holds the log directory's lock while it removes.

@@ -1,10 +1,10 @@
-"""Is what lies in a log directory what was written? Read-only, offline, finding by finding.
+"""Is what is in a log directory what was written? Read-only, offline, finding by finding.
 
-What a start does not look at, because it lies below the recovery point, is looked at here, byte by
+What a start does not look at, because it is below the recovery point, is checked here, byte by
 byte: each batch's header and checksum, the order of offsets, both indexes against the batches, leader epochs, producer
 snapshots, checkpoints, and the small files. `verify_log.py` goes through a partition, `verify_index.py` compares
 indexes; this module knows the directory, `repair.py` mends what is found. Nothing is locked or written here, so a
-directory may be looked at that is not ours, or that a running broker appends to: what it appends meanwhile lies past
+directory may be checked that is not ours, or that a running broker appends to: what it appends meanwhile is past
 the recovery point.
 """
 
@@ -56,7 +56,7 @@ class NothingToVerify(ValueError):
 
 
 class Verification:
-    """One look at a log directory, or at one partition of it. `counts` grows while `run` goes on."""
+    """One look at a log directory, or at one partition of it. `counts` grows while `run` continues."""
 
     def __init__(self, files: Files, directory: Path, only: TopicPartition | None = None) -> None:
         """Raises NothingToVerify."""
@@ -105,11 +105,11 @@ class Verification:
                 raise NothingToVerify(words_of_0_7(path / segment))
 
     def partition_directories(self) -> list[Path]:
-        """Where the partitions lie that are looked at, as far as they are still there."""
+        """Where the partitions lie that are checked, as far as they are still there."""
         return [path for _, path in sorted(self._partitions.items()) if self._files.is_directory(path)]
 
     def has_segments(self, partition: TopicPartition) -> bool:
-        """Whether a partition that is looked at has a `.log`."""
+        """Whether a partition that is checked has a `.log`."""
         return self._has_log(partition)
 
     def has_gaps(self, partition: TopicPartition) -> bool:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ottla.storage.recovery.missing_offsets import ANYWHERE
 
 Progress = Callable[[int], None]
-"""Called with so many more bytes that were looked at."""
+"""Called with so many more bytes that were checked."""
 
 
 class Severity(enum.StrEnum):
@@ -39,7 +39,7 @@ class Finding(NamedTuple):
 
 
 class Counts:
-    """What was looked at, and what was found."""
+    """What was checked, and what was found."""
 
     def __init__(self) -> None:
         self.partitions = 0

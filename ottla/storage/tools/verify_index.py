@@ -3,10 +3,10 @@
 An entry of the offset index must point to where a batch begins, and name the last offset of that batch or of one that
 follows before the next entry (Kafka before 4.0 makes one entry for several batches that a follower appends at once). Of
 a message of format v0 or v1 it may name any offset inside: Kafka before 0.11 named the first one.
-An entry of the time index must name the largest timestamp up to the batch that its offset lies in, which is the first
+An entry of the time index must name the largest timestamp up to the batch that its offset is in, which is the first
 that has it (of several messages v0 or v1 that are appended at once and have one time, Kafka may name the last).
 
-Only the first findings of an index are told one by one: it is made anew as a whole, and one lost batch may move all.
+Only the first findings of an index are told one by one: it is made again as a whole, and one lost batch may move all.
 """
 
 from __future__ import annotations

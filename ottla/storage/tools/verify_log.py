@@ -1,6 +1,6 @@
 """One partition, segment by segment and batch by batch: the part of `verify.py` that reads the logs.
 
-Damage does not end the walk: after bytes that are no batch it goes on at the next place where a batch with a right
+Damage does not end the walk: after bytes that are no batch it continues at the next place where a batch with a right
 checksum and a later offset begins, so that one finding names where reading fails and how much is lost there. A batch
 whose checksum is wrong while its length leads to the next batch is one finding of its own.
 """

@@ -291,7 +291,7 @@ class Audit:
                 self._note("end of a log", "a torn write")
 
     def _forget_log_starts(self, *, is_readable: bool) -> None:
-        """The file that said where logs begin is gone: deleted records that still lie there come back."""
+        """The file that said where logs begin is gone: deleted records that still are there come back."""
         rows = damage.rows(self._victim.directory / damage.LOG_STARTS) if is_readable else {}
         for topic in self.ledger.topics.values():
             for index, known in enumerate(topic.partitions):

@@ -1,7 +1,7 @@
 """All clients of one audited directory: who produces where, who reads what in which group, and who administers.
 
 They are made once and live through all deaths of the broker. `pause` and `resume` stop and continue what they begin;
-what is under way goes on: producers send again what was not answered.
+what is under way continues: producers send again what was not answered.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
 }
 _KEPT: list[Place] = [("kept", index) for index in range(3)]
 SHORTENED: Place = ("shortened", 0)
-"""The audit takes away its end. Nobody writes there who could not begin anew: no idempotent producer."""
+"""The audit takes away its end. Nobody writes there who could not begin again: no idempotent producer."""
 _SHORT: list[Place] = [("expiring", 0), ("trimmed", 0), ("trimmed", 1)]
 _PLAIN = [*_SHORT, SHORTENED]
 
@@ -61,7 +61,7 @@ class Clients:
         return sorted({member.group for member in self.members})
 
     def resume(self) -> None:
-        """Everybody goes on."""
+        """Everybody continues."""
         self.administrator.audited()
         self.going.set()
 

@@ -3,7 +3,7 @@
 `PowerCut` takes from the ends of logs what was never promised to be on disk: bytes behind `must_reach`, the offset
 below which somebody was told, or shown, that records are kept. `lose_end` takes what *was* promised: only the audit
 itself may have done that, and it holds the start to what docs/durability.md says of it. `SmallFiles` spoils what a
-start can make anew: indexes, producer snapshots, leader epochs, checkpoints (missing, empty, zeros, garbage, an older
+start can make again: indexes, producer snapshots, leader epochs, checkpoints (missing, empty, zeros, garbage, an older
 version), and leaves what interrupted writes leave. `.kafka_cleanshutdown` is never made: no crash writes it, and where
 it is there, only files that a start looks at all the same are to be touched. Positions and offsets are read from the
 files by plain struct, not by the broker's code.
@@ -119,7 +119,7 @@ class PowerCut:
         self._promised = [rows(directory / name) for name in (RECOVERY_POINTS, HIGH_WATERMARKS)]
 
     def cut(self, partition: Path, must_reach: int) -> int | None:
-        """Cut or spoil what lies behind; the offset from where on records may be gone, None when nothing was done."""
+        """Cut or spoil what is after; the offset from where on records may be gone, None when nothing was done."""
         must_reach = max([must_reach, *(promised.get(partition.name, 0) for promised in self._promised)])
         for segment in segments(partition):
             free = next((batch.position for batch in batches(segment) if batch.base_offset >= must_reach), None)
@@ -178,7 +178,7 @@ class PowerCut:
 
 
 class SmallFiles:
-    """What a start can make anew, spoilt. Keeps what the files said at earlier deaths."""
+    """What a start can make again, spoilt. Keeps what the files said at earlier deaths."""
 
     def __init__(self, directory: Path, chance: random.Random) -> None:
         self._directory = directory

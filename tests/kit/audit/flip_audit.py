@@ -3,13 +3,13 @@
 What must hold, for each flip by its kind (`flips.py`), and for everything else in the directory always:
 
 - `ottla log verify` finds it: in a log everywhere; elsewhere unless the file still makes sense (text has no checksum);
-- past the recovery point a start detects it: the log ends before the batch, what follows is kept aside or, a torn tail
+- past the recovery point a start detects it: the log ends before the batch, what follows is quarantined or, a torn tail
   that nobody was promised, cut; a line names the file, the metric counts, and nothing of it is served;
-- below it the broker serves what lies before, answers CORRUPT_MESSAGE for the batch, at once and with a line of its
+- below it the broker serves what is before, answers CORRUPT_MESSAGE for the batch, at once and with a line of its
   log, and no client is handed anything of it;
 - nobody is ever handed a record that was not sent like that;
-- `ottla log verify --repair` leaves a sound directory: what comes before the flip is served, what stands behind it is
-  kept aside, byte by byte, and all other partitions are whole.
+- `ottla log verify --repair` leaves a sound directory: what comes before the flip is served, what is after it is
+  quarantined, byte by byte, and all other partitions are whole.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class FlipAudit:
         return self._kept_byte_by_byte(flip)
 
     def _kept_byte_by_byte(self, flip: Flip) -> None:
-        """From the batch on, everything is in the files that were kept aside."""
+        """From the batch on, everything is in the files that were quarantined."""
         assert flip.batch is not None
         path = self._directory / flip.path
         before = bytearray((self._specimen.directory / flip.path).read_bytes())
@@ -213,7 +213,7 @@ class FlipAudit:
                 self._breach(flip, f"{name} was not kept aside as it was")
 
     def _refused_to_clients(self, flip: Flip, rows: Rows, error: str | None, output: str) -> None:
-        """Below the recovery point a batch is looked at before its first reader gets it."""
+        """Below the recovery point a batch is checked before its first reader gets it."""
         assert flip.place is not None
         assert flip.batch is not None
         batch, expected = flip.batch, self._specimen.rows[flip.place]

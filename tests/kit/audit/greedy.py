@@ -1,6 +1,6 @@
 """Old clients that ask for all there is, again and again, and take nothing: what they make a broker hold is bounded.
 
-Fetch before version 4 is converted, so its answers lie in memory until they are taken. Held against what the process
+Fetch before version 4 is converted, so its answers are in memory until they are taken. Held against what the process
 held before is the most that it held meanwhile (VmHWM, which Linux lets be set back); the other clients of the audit go
 on beside them.
 """

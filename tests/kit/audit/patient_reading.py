@@ -1,4 +1,4 @@
-"""Real consumers on damaged logs: they go on behind what they refuse, where they do, and say what they were told."""
+"""Real consumers on damaged logs: they continue behind what they refuse, where they do, and say what they were told."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import random
 
 
 class BytesRandom(random.Random):
-    """Takes bits from the front of `data`; once they are used up it goes on by a generator that they seed."""
+    """Takes bits from the front of `data`; once they are used up it continues by a generator that they seed."""
 
     def __new__(cls, data: bytes) -> BytesRandom:  # Random's own would hash its argument
         return super().__new__(cls)

@@ -67,7 +67,7 @@ HEADER_FIELDS = (
     (">q", 0), (">i", 12), (">h", 21), (">i", 23), (">q", 27), (">q", 35), (">q", 43), (">h", 51), (">i", 53),
     (">i", 57),
 )  # fmt: skip
-"""What stands in a batch's header, and where."""
+"""What is in a batch's header, and where."""
 OFFSETS = (0, 1, 7, (1 << 63) - 1)
 TIMES = (0, 1_700_000_000_000, (1 << 63) - 1)
 NOW_MS = 1_700_000_100_000

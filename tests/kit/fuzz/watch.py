@@ -23,7 +23,7 @@ class Finding(AssertionError):
 
 
 class Watch(logging.Handler):
-    """A context: while it is open nothing is printed, everything is looked at, and ids are known."""
+    """A context: while it is open nothing is printed, everything is checked, and ids are known."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)

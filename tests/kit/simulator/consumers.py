@@ -24,7 +24,7 @@ LEAVING = 0.04
 
 
 class ConsumerMember:
-    """A member that owns what it was last told, tells so in each heartbeat, and leaves now and then."""
+    """A member that owns what it was last told, tells so in each heartbeat, and leaves from time to time."""
 
     def __init__(self, group: str, others: list[ConsumerMember], chance: random.Random) -> None:
         self._group = group

@@ -48,7 +48,7 @@ def stored_records(content: bytes | memoryview) -> dict[int, Stored]:
 
 
 class Reader:
-    """Reads from where it stands in each partition, and remembers everything."""
+    """Reads from where it is in each partition, and remembers everything."""
 
     def __init__(self, model: Model, chance: random.Random) -> None:
         self._model = model

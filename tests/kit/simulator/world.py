@@ -54,7 +54,7 @@ CRASHES = 3
 """Deaths of the process and power cuts while the broker serves or stops; those while it starts come on top."""
 OPERATIONS = 200
 OPERATIONS_TO_A_CRASH = 30
-"""How long a life may go on until the machine stops where it was told to."""
+"""How long a life may continue until the machine stops where it was told to."""
 CHANGES_TO_A_CRASH = 40
 """Calls that change the disk, counted from the moment when the end of a life is decided."""
 STOPS_IN_STOPPING = 0.12
@@ -258,7 +258,7 @@ class World:
                 for index, partition in enumerate(topic.partitions)
                 if partition.has_lost_end
             }
-            # A producer whose acknowledged batches are gone has to begin anew.
+            # A producer whose acknowledged batches are gone has to begin again.
             self._idempotent = [one for one in self._idempotent if one.place not in lost]
 
     def _stop(self) -> bool:
@@ -326,14 +326,14 @@ class World:
                 pass
             self._make_node()
         if self._failure is not None and self._is_short_of_a_partition():
-            self._bury()  # what is there needs a file that cannot be made: with room it is looked at again
+            self._bury()  # what is there needs a file that cannot be made: with room it is checked again
             self.files = self.files.successor()
             self._needs_inodes = True
             self._make_node()
 
     def _is_short_of_a_partition(self) -> bool:
         """Whether a start without an inode has a partition that it cannot open. Raises Violation for one that holds
-        something: only what never came to the disk has to be made anew.
+        something: only what never came to the disk has to be made again.
         """
         is_short = False
         for name, found in self.node.services.catalog.topics.items():
@@ -348,7 +348,7 @@ class World:
         return is_short
 
     def _meet(self, loss: Loss | None) -> None:
-        """Connect all clients anew, and audit what the start has made of the disk."""
+        """Connect all clients again, and audit what the start has made of the disk."""
         self._needs_inodes = False
         self._connections = Connections(self.node.services, self.node.dispatcher)
         self._lines = [Line(self.node, self._connections) for _ in range(FIRST_MEMBER_LINE + len(self._members))]
@@ -436,7 +436,7 @@ class World:
         self._pass_time()
 
     def _run_background(self) -> None:
-        """Turns of the loop in which nobody asks anything: chores go on, step by step."""
+        """Turns of the loop in which nobody asks anything: chores continue, step by step."""
         for _ in range(self.chance.randint(1, 10)):
             self.node.run_due()
 

@@ -20,7 +20,7 @@ class TopicRecord(MetadataRecord, key=2, versions="0", flexible="0+"):
 
 
 class PartitionRecord(MetadataRecord, key=3, versions="0-2", flexible="0+"):
-    """A partition comes to be, or is stated anew in a snapshot.
+    """A partition comes to be, or is stated again in a snapshot.
 
     Version 1 adds the directories (KIP-858), version 2 the eligible leader replicas (KIP-966).
     `leader_recovery_state` is 1 after an unclean election, until the leader has recovered.
