@@ -33,7 +33,7 @@ def bootstrap_server(command: _F) -> _F:
         show_default=True,
         metavar="HOST:PORT",
         callback=check_servers,
-        help="The broker to talk to; several with commas.",
+        help="The broker to connect to; several are separated by commas.",
     )
     return by_option(by_file(command))
 

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="KEY=VALUE",
     shell_complete=suggestions.broker_pairs,
-    help="As for `ottla serve`. May be given often.",
+    help="As for `ottla serve`. May be repeated.",
 )
-@click.option("--effective", is_flag=True, help="Every key with the value that counts, defaults too.")
+@click.option("--effective", is_flag=True, help="Every key with the value in effect, including defaults.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per key.")
 def config(properties: Path | None, overrides: tuple[str, ...], effective: bool, as_json: bool) -> None:
-    """Tell which keys SERVER.PROPERTIES, the environment and --override set, their values, and where each was set.
+    """Show the keys that SERVER.PROPERTIES, the environment and --override set, their values, and where each was set.
 
-    A wrong value is one line and exit status 1, as it would be for `serve`: so this also checks a configuration.
+    A wrong value gives one line and exit status 1, as it would for `serve`, so this also checks a configuration.
     Warnings go to standard error.
 
     \b

@@ -27,7 +27,7 @@ topic_option = click.option(
     multiple=True,
     metavar="TOPIC",
     shell_complete=suggestions.topics,
-    help="This topic. May be given often.",
+    help="This topic. May be repeated.",
 )
 group_option = click.option(
     "-g",
@@ -36,20 +36,20 @@ group_option = click.option(
     multiple=True,
     metavar="GROUP",
     shell_complete=suggestions.groups,
-    help="This consumer group. May be given often.",
+    help="This consumer group. May be repeated.",
 )
 
 
 @click.group(
     cls=LazyGroup,
     commands_by_name={
-        "describe": ("ottla.cli.configs:describe", "Tell each key's value and who set it."),
+        "describe": ("ottla.cli.configs:describe", "Show each key's value and what set it."),
         "alter": ("ottla.cli.configs_alter:alter", "Change keys of topics, brokers and groups at once."),
     },
     short_help="Show and change the configuration of topics, brokers and groups.",
 )
 def configs() -> None:
-    """Show and change the configuration of topics, brokers and groups, as the running broker has it."""
+    """Show and change the configuration of topics, brokers and groups in a running broker."""
 
 
 @click.command()
@@ -74,7 +74,7 @@ def configs() -> None:
     metavar="[ID]",
     help="The levels of the loggers of the broker with this node id; without an id of every broker.",
 )
-@click.option("-a", "--all", "with_defaults", is_flag=True, help="Every key, also those that nobody has set.")
+@click.option("-a", "--all", "with_defaults", is_flag=True, help="Every key, also those with their default.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per topic and broker.")
 def describe(
     servers: str,
@@ -86,7 +86,7 @@ def describe(
     with_defaults: bool,
     as_json: bool,
 ) -> None:
-    """Tell each key that somebody has set, its value, and who: the topic itself, the broker, or nobody (--all).
+    """Show each key that is set, its value, and what set it: the topic or the broker. With --all also the defaults.
 
     \b
     Examples:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="KEY",
     shell_complete=suggestions.altered_keys,
-    help="Let the key have what it inherits.",
+    help="Remove the key, so that it has its inherited value.",
 )
 @click.option(
     "--append",
@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="KEY=ITEM[,ITEM]",
     shell_complete=suggestions.altered_pairs,
-    help="Take items from the list.",
+    help="Remove items from the key's list.",
 )
-@click.option("--dry-run", is_flag=True, help="Only find out whether it could be done.")
+@click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
 def alter(
     servers: str,
     topics: tuple[str, ...],
@@ -81,7 +81,7 @@ def alter(
 ) -> None:
     """Change keys while the broker runs. All changes of one topic, broker or group happen, or none.
 
-    What is changed is in effect when the command ends, and survives a restart (levels of loggers do not).
+    Changes are in effect when the command ends, and survive a restart (log levels do not).
 
     \b
     Examples:

@@ -50,7 +50,7 @@ CLIENT_ID = "ottla-consume"
 @click.option(
     "--timestamp",
     metavar="T",
-    help="Start at the first record stamped so or later: milliseconds since 1970, or a time such as "
+    help="Start at the first record with this timestamp or a later one: milliseconds since 1970, or a time such as "
     "2023-11-14T22:13:20 (UTC).",
 )
 @click.option(
@@ -60,7 +60,7 @@ CLIENT_ID = "ottla-consume"
     type=Number(0, 2**31 - 1),
     metavar="N",
     multiple=True,
-    help="Only this partition. May be given often.  [default: all]",
+    help="Only this partition. May be repeated.  [default: all]",
 )
 @click.option(
     "-g",
@@ -75,14 +75,14 @@ CLIENT_ID = "ottla-consume"
     type=click.Choice(["classic", "consumer"]),
     help="What assigns the partitions: classic, a member; consumer, the broker (KIP-848).  [default: classic]",
 )
-@click.option("-n", "--max-messages", type=Number(1), metavar="N", help="Stop after so many records.")
+@click.option("-n", "--max-messages", type=Number(1), metavar="N", help="Stop after this many records.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the topic has now.")
 @click.option("--keys", is_flag=True, help="Print keys.")
 @click.option("--headers", is_flag=True, help="Print headers.")
 @click.option("--timestamps", is_flag=True, help="Print timestamps.")
 @click.option("--offsets", is_flag=True, help="Print partition:offset.")
 @click.option("-v", "--verbose", is_flag=True, help="Print all four.")
-@click.option("-s", "--separator", default="\t", show_default="a tab", help="What stands between the fields.")
+@click.option("-s", "--separator", default="\t", show_default="a tab", help="The text between the fields.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @click.option(
     "-f",
@@ -99,9 +99,9 @@ CLIENT_ID = "ottla-consume"
     multiple=True,
     metavar="KEY=VALUE",
     shell_complete=suggestions.consumer_pairs,
-    help="An option of the consumer by Kafka's name, such as isolation.level=read_committed. May be given often.",
+    help="An option of the consumer by Kafka's name, such as isolation.level=read_committed. May be repeated.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress, and not what is waited for.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress and no messages about waiting.")
 def consume(
     topic: str,
     servers: str,
@@ -127,7 +127,7 @@ def consume(
     """Write the records of TOPIC to standard output, a line each, until Ctrl-C.
 
     Fields are in this order: timestamp, partition:offset, key, headers, value. A null is printed as `null`; --json
-    tells it from the text.
+    distinguishes it from that text.
 
     \b
     Examples:

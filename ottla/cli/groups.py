@@ -42,9 +42,9 @@ TYPES = ("classic", "consumer", "share", "streams")
         "list": ("ottla.cli.groups:list_groups", "List the groups with their state and members."),
         "describe": ("ottla.cli.groups:describe", "Show a group's members, offsets and lag."),
         "why": ("ottla.cli.groups:why", "Say why a group receives nothing."),
-        "kick": ("ottla.cli.groups:kick", "Take members out of a group."),
-        "reset": ("ottla.cli.groups_reset:reset", "Choose where a group goes on reading."),
-        "delete": ("ottla.cli.groups:delete", "Delete groups, or what they committed for some topics."),
+        "kick": ("ottla.cli.groups:kick", "Remove members from a group."),
+        "reset": ("ottla.cli.groups_reset:reset", "Set the offsets at which a group continues."),
+        "delete": ("ottla.cli.groups:delete", "Delete groups, or their committed offsets for some topics."),
     },
     short_help="Describe, diagnose, reset and delete consumer groups.",
 )
@@ -70,7 +70,7 @@ def work_on_groups(servers: str, work: Callable[[Admin], Awaitable[_T]], *, time
     multiple=True,
     type=click.Choice(STATES, case_sensitive=False),
     metavar="STATE",
-    help=f"Only in this state: {', '.join(STATES)}. May be given often.",
+    help=f"Only in this state: {', '.join(STATES)}. May be repeated.",
 )
 @click.option(
     "--type",
@@ -78,7 +78,7 @@ def work_on_groups(servers: str, work: Callable[[Admin], Awaitable[_T]], *, time
     multiple=True,
     type=click.Choice(TYPES, case_sensitive=False),
     metavar="TYPE",
-    help=f"Only of this type: {', '.join(TYPES)}. May be given often.",
+    help=f"Only of this type: {', '.join(TYPES)}. May be repeated.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Names alone, one per line.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
@@ -135,7 +135,7 @@ def _listed_row(listed: GroupListing, described: GroupDescription | None) -> tup
 @bootstrap_server
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def describe(group_ids: tuple[str, ...], servers: str, as_json: bool) -> None:
-    """Show a group's state and members, and per partition what is committed, the end, and the lag between."""
+    """Show a group's state and members, and for each partition the committed offset, the log end, and the lag."""
 
     async def look(admin: Admin) -> dict[str, GroupView]:
         from ottla.cli.group_facts import view_group
@@ -248,9 +248,9 @@ def _view_to_json(group_id: str, view: GroupView) -> dict[str, object]:
 @bootstrap_server
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def why(group_id: str, servers: str, as_json: bool) -> None:
-    """Say why GROUP receives nothing, a finding per line, what matters most first.
+    """Say why GROUP receives nothing: one finding per line, the most important first.
 
-    `!` stands in the way, `?` may do so, depending on the consumer's own options, `-` is in order.
+    `!` blocks the group, `?` may block it (it depends on the consumer's options), `-` is in order.
 
     \b
     Example:
@@ -288,10 +288,10 @@ def why(group_id: str, servers: str, as_json: bool) -> None:
 @bootstrap_server
 @click.option("--all", "kicks_all", is_flag=True, help="Every member.")
 def kick(group_id: str, members: tuple[str, ...], servers: str, kicks_all: bool) -> None:
-    """Take members out of GROUP, by member id or instance id; their partitions go to the others at once.
+    """Remove members from GROUP, by member id or instance id. Their partitions go to the other members at once.
 
-    For members that are dead and not yet given up, and for those that hold what they do not read. A consumer that still
-    runs joins again by itself.
+    For dead members whose session has not expired yet, and for members that do not read their partitions. A consumer
+    that still runs joins again by itself.
     """
     if kicks_all == bool(members):
         raise click.UsageError("name the members, or give --all")
@@ -316,12 +316,13 @@ def kick(group_id: str, members: tuple[str, ...], servers: str, kicks_all: bool)
     multiple=True,
     metavar="TOPIC[:P,P]",
     shell_complete=suggestions.topics,
-    help="Only what is committed for it. May be given often.",
+    help="Only the committed offsets for it. May be repeated.",
 )
 def delete(group_ids: tuple[str, ...], servers: str, topics: tuple[str, ...]) -> None:
-    """Delete groups that have no members, with all they committed. There is no way back.
+    """Delete groups without members, with all their committed offsets. This cannot be undone.
 
-    With --topic the groups stay, and forget what they committed for these topics, which no member may subscribe to.
+    With --topic the groups stay, and only their committed offsets for these topics are deleted. No member may be
+    subscribed to them.
     """
 
     async def delete_all(admin: Admin) -> list[str]:

@@ -33,17 +33,18 @@ _Plan = dict["TopicPartition", Reset]
     multiple=True,
     metavar="TOPIC[:P,P]",
     shell_complete=suggestions.topics,
-    help="A topic, or some of its partitions. May be given often.",
+    help="A topic, or some of its partitions. May be repeated.",
 )
-@click.option("--all-topics", is_flag=True, help="All for which the group has committed something.")
+@click.option("--all-topics", is_flag=True, help="All topics for which the group has committed offsets.")
 @click.option("--to-earliest", is_flag=True, help="The first record there is.")
-@click.option("--to-latest", is_flag=True, help="The end: skip what is there.")
-@click.option("--to-current", is_flag=True, help="Where it is, moved into the log if that has gone on without it.")
+@click.option("--to-latest", is_flag=True, help="The end: skip all existing records.")
+@click.option("--to-current", is_flag=True, help="The committed offset, moved into the log if retention has passed it.")
 @click.option("--to-offset", type=Number(0, 2**63 - 1), metavar="N", help="This offset.")
 @click.option(
     "--to-datetime",
     metavar="T",
-    help="The first record stamped so or later: milliseconds since 1970, or a time such as 2023-11-14T22:13:20 (UTC).",
+    help="The first record with this timestamp or a later one: "
+    "milliseconds since 1970, or a time such as 2023-11-14T22:13:20 (UTC).",
 )
 @click.option("--shift-by", type=Number(-(2**63), 2**63 - 1), metavar="N", help="N records forward, or (-N) back.")
 @click.option("--execute", is_flag=True, help="Do it.  [default: --dry-run]")
@@ -62,9 +63,9 @@ def reset(
     execute: bool,
     dry_run: bool,
 ) -> None:
-    """Choose where GROUP continues reading. It must have no members; without --execute nothing is changed.
+    """Set the offsets at which GROUP continues. It must have no members; without --execute nothing is changed.
 
-    An offset that the log does not hold is taken as its nearest edge.
+    An offset outside the log becomes the nearest offset inside it.
 
     \b
     Examples:

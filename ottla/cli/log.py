@@ -17,22 +17,25 @@ from ottla.cli.waiting import Waiting
 @click.group(
     cls=LazyGroup,
     commands_by_name={
-        "dump": ("ottla.cli.log:dump", "Print what is in a log, index, checkpoint or snapshot file."),
+        "dump": ("ottla.cli.log:dump", "Print the content of a log, index, checkpoint or snapshot file."),
         "explain": ("ottla.cli.log:explain", "Show every step by which a record is found."),
         "verify": ("ottla.cli.log_verify:verify", "Check every batch, index, checkpoint and snapshot."),
-        "strays": ("ottla.cli.log_strays:strays", "List what a start has set aside as -stray, and remove it."),
+        "strays": (
+            "ottla.cli.log_strays:strays",
+            "List and remove the directories that a start has renamed to -stray.",
+        ),
         "roll": ("ottla.cli.log_operations:roll", "Begin a new segment, on a running broker."),
-        "retain": ("ottla.cli.log_operations:retain", "Delete now what retention would, on a running broker."),
+        "retain": ("ottla.cli.log_operations:retain", "Apply retention now, on a running broker."),
         "clean": ("ottla.cli.log_housekeeping:clean", "Compact a topic now, on a running broker."),
         "trust-clock": (
             "ottla.cli.log_operations:trust_clock",
-            "Say that the wall clock of a running broker is right.",
+            "Make a running broker trust its wall clock.",
         ),
     },
     short_help="Look into the log files on disk; roll, retain and clean on a running broker.",
 )
 def log() -> None:
-    """Look into the files of a data directory.
+    """Examine the files of a data directory.
 
     dump, explain, verify and strays need no broker; they only read, and may run beside one (with --repair or
     --remove it must be stopped). roll, retain, clean and trust-clock ask a running broker, at its ottla.http.listener,
@@ -45,10 +48,10 @@ def log() -> None:
 @click.option("--records", "with_records", is_flag=True, help="Decode the batches and print their records too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def dump(path: Path, with_records: bool, as_json: bool) -> None:
-    """Print what is in a file of a data directory, or in all files of a directory.
+    """Print the content of a file of a data directory, or of all files in a directory.
 
     Knows .log, .index, .timeindex and .snapshot files, checkpoints, partition.metadata, meta.properties, and the
-    metadata log, whose records are decoded. Files that Apache Kafka has written read as well.
+    metadata log, whose records are decoded. Files of Apache Kafka can be read as well.
 
     \b
     Examples:
@@ -82,9 +85,12 @@ def dump(path: Path, with_records: bool, as_json: bool) -> None:
 @click.option(
     "--timestamp",
     metavar="T",
-    help="The first record stamped so or later: milliseconds since 1970, or a time such as 2023-11-14T22:13:20 (UTC).",
+    help="The first record with this timestamp or a later one: "
+    "milliseconds since 1970, or a time such as 2023-11-14T22:13:20 (UTC).",
 )
-@click.option("--retention", "with_retention", is_flag=True, help="Why each segment is kept, or when it goes.")
+@click.option(
+    "--retention", "with_retention", is_flag=True, help="Why each segment is kept, or when it will be deleted."
+)
 @click.option("--compaction", "with_compaction", is_flag=True, help="Why each segment is clean, or not yet cleaned.")
 @http_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -103,8 +109,8 @@ def explain(
     TOPIC-N is the partition's directory, such as orders-0; its path may be given too. Exit status 1 when there is no
     such record.
 
-    With --retention or --compaction, tell of each segment why it is still there. That is asked of a running broker,
-    which knows the configuration and the time.
+    With --retention or --compaction, say for each segment why it is still there. This asks a running broker, which
+    knows the configuration and the time.
 
     \b
     Examples:

@@ -22,14 +22,14 @@ _UNFINISHED = ("waiting", "running")
 @click.command(short_help="Compact a topic now, on a running broker.")
 @click.argument("topic", metavar="TOPIC")
 @http_option
-@click.option("--no-wait", is_flag=True, help="Begin it and return at once.")
+@click.option("--no-wait", is_flag=True, help="Start it and return at once.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per partition.")
 def clean(topic: str, address: str, no_wait: bool, as_json: bool) -> None:
-    """Let the running broker compact TOPIC now, however little of it is dirty, and wait until it is done.
+    """Make the running broker compact TOPIC now, however little of it is dirty, and wait until it is done.
 
     Only whole segments are compacted, never the active one (see log roll), nor records younger than
-    min.compaction.lag.ms. A topic that is clean already is gone through from its start once: tombstones whose
-    delete.retention.ms is over go. The broker takes this from its own machine only, at its
+    min.compaction.lag.ms. A topic that is clean already is read from its start once, and tombstones whose
+    delete.retention.ms is over are removed. The broker accepts this only from its own machine, at its
     ottla.http.listener. Exit status 1 when a partition could not be cleaned.
 
     \b

@@ -32,12 +32,12 @@ http_option = click.option(
 @click.command(short_help="Begin a new segment, on a running broker.")
 @click.argument("partition", metavar="TOPIC-N")
 @http_option
-@click.option("--json", "as_json", is_flag=True, help="The broker's answer, one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="The broker's response, one JSON object.")
 def roll(partition: str, address: str, as_json: bool) -> None:
-    """Let the running broker begin a new segment of TOPIC-N, such as orders-0, though the active one is not full.
+    """Make the running broker begin a new segment of TOPIC-N, such as orders-0, although the active one is not full.
 
-    Whole segments only can be deleted by retention: rolling makes the records there are deletable. The broker takes
-    this from its own machine only, at its ottla.http.listener.
+    Retention deletes whole segments only: rolling makes the existing records deletable. The broker accepts this only
+    from its own machine, at its ottla.http.listener.
 
     \b
     Example:
@@ -54,15 +54,15 @@ def roll(partition: str, address: str, as_json: bool) -> None:
         )
 
 
-@click.command(short_help="Delete now what retention would, on a running broker.")
+@click.command(short_help="Apply retention now, on a running broker.")
 @click.argument("topic", required=False, metavar="[TOPIC]")
 @http_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per partition.")
 def retain(topic: str | None, address: str, as_json: bool) -> None:
-    """Let the running broker apply retention to TOPIC, or to all topics, without waiting for its next check.
+    """Make the running broker apply retention to TOPIC, or to all topics, without waiting for its next check.
 
-    Nothing is deleted that retention.ms and retention.bytes would not delete anyway. The broker takes this from its
-    own machine only, at its ottla.http.listener.
+    Nothing is deleted that retention.ms and retention.bytes would not delete anyway. The broker accepts this only
+    from its own machine, at its ottla.http.listener.
 
     \b
     Examples:
@@ -84,14 +84,14 @@ def retain(topic: str | None, address: str, as_json: bool) -> None:
             click.echo(f"{counted(deleted, 'segment')} deleted, in {counted(len(answer), 'partition')}")
 
 
-@click.command("trust-clock", short_help="Say that the wall clock of a running broker is right.")
+@click.command("trust-clock", short_help="Make a running broker trust its wall clock.")
 @http_option
-@click.option("--json", "as_json", is_flag=True, help="The broker's answer, one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="The broker's response, one JSON object.")
 def trust_clock(address: str, as_json: bool) -> None:
-    """Let the running broker believe its wall clock, which has jumped: what is too old by it may be deleted now.
+    """Make the running broker trust its wall clock after a jump: records that are too old by it may be deleted now.
 
-    After a jump of more than ottla.clock.jump.max.ms deletion by time waits, and an ERROR line of the broker says so.
-    The broker takes this from its own machine only, at its ottla.http.listener.
+    After a jump of more than ottla.clock.jump.max.ms, deletion by time waits, and the broker logs an ERROR line.
+    The broker accepts this only from its own machine, at its ottla.http.listener.
 
     \b
     Example:

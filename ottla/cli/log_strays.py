@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.storage.tools.strays import Stray
 
 
-@click.command(short_help="List what a start has set aside as -stray, and remove it.")
+@click.command(short_help="List and remove the directories that a start has renamed to -stray.")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
     "--log-dir",
@@ -47,10 +47,10 @@ def strays(
     as_json: bool,
 ) -> None:
     """List the -stray directories of a data directory: topic, partition, topic id, bytes, when a file in it was last
-    written to, and why no broker serves it. NAME is a directory's name or a topic's; without one all are meant.
+    written to, and why no broker serves it. NAME is the name of a directory or a topic. Without a name, all are listed.
 
-    A start sets aside what belongs to no partition that its metadata knows, and never removes it, since it may be
-    somebody's only copy. With --remove it goes for good.
+    A start renames a directory to -stray if its metadata has no such partition, and never removes it, since it may be
+    the only copy. With --remove the directories are removed for good.
 
     \b
     Examples:

@@ -39,19 +39,19 @@ _COLOURS = {"damage": "red", "unsure": "yellow", "note": "cyan"}
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per finding, and one for the end.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar, no notes, no closing line.")
-@click.option("--repair", is_flag=True, help="Mend what is found, instead of saying what would be done.")
-@click.option("--yes", is_flag=True, help="With --repair: agree to what it would ask, for scripts.")
+@click.option("--repair", is_flag=True, help="Repair the findings, instead of listing the repairs.")
+@click.option("--yes", is_flag=True, help="With --repair: answer its questions with yes, for scripts.")
 @click.option(
     "--node-id",
     type=Number(0, 2**31 - 1),
     metavar="N",
-    help="With --repair: the broker's node.id, where nothing in the directory says it.  [default: 1]",
+    help="With --repair: the broker's node.id, if no file in the directory has it.  [default: 1]",
 )
 @click.option(
     "--also",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     multiple=True,
-    help="Another one of the broker's log.dirs, where the metadata log has to be rebuilt.",
+    help="Another one of the broker's log.dirs, when the metadata log has to be rebuilt.",
 )
 def verify(
     what: str | None,
@@ -65,17 +65,17 @@ def verify(
     also: tuple[Path, ...],
 ) -> None:
     """Check every batch of a data directory, or of one partition: headers, checksums, offsets, both indexes, leader
-    epochs, producer snapshots and checkpoints. No broker is needed. Nothing is changed without --repair; what it would
-    do is said.
+    epochs, producer snapshots and checkpoints. No broker is needed. Without --repair nothing is changed, and the
+    repairs that it would make are listed.
 
-    A broker checks at its start what it has not promised yet (past the recovery point); this is for the rest. Each
-    finding names file, byte position and offset, and how bad it is: `damage`; `unsure`, what the next start will mend;
-    `note`, what a person may want to know. Exit status 0 when nothing but notes was found, 1 when there is damage, 3
-    when something is unsure and nothing is damage.
+    A broker's start checks only the log past the recovery point; this checks everything. Each finding names file,
+    byte position and offset, and its severity: `damage`; `unsure`, which the next start will repair; `note`, which is
+    only information. Exit status 0 if there are only notes, 1 if there is damage, 3 if something is unsure and
+    nothing is damage.
 
-    With --repair everything that can be mended is, a line for each thing, and what could not be is found again: exit
-    status 1 then, 0 when all is sound. The broker must be stopped. Batches behind damage are kept in files of their
-    own, never removed. Of partitions without a metadata log it makes topics, after a question.
+    With --repair everything that can be repaired is, with one line each; the rest is reported again, with exit status
+    1 (0 if nothing is left). The broker must be stopped. Batches after damage are moved to files of their own, never
+    removed. For partitions without a metadata log it creates topics, after a question.
 
     \b
     Examples:

@@ -23,7 +23,7 @@ def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -
     cls=LazyGroup,
     commands_by_name={
         "serve": ("ottla.cli.serve:serve", "Run the broker."),
-        "topics": ("ottla.cli.topics:topics", "Create, list, describe, grow and delete topics."),
+        "topics": ("ottla.cli.topics:topics", "Create, list, describe, alter and delete topics."),
         "produce": ("ottla.cli.produce:produce", "Write lines from standard input to a topic."),
         "consume": ("ottla.cli.consume:consume", "Write a topic's records to standard output."),
         "groups": ("ottla.cli.groups:groups", "Describe, diagnose, reset and delete consumer groups."),
@@ -45,7 +45,7 @@ def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -
     help="Show the version and exit.",
 )
 def main() -> None:
-    """Kafka on one machine: a broker that you pip install.
+    """Kafka on one machine: a broker that you install with pip.
 
-    `ottla COMMAND --help` says what a command takes.
+    `ottla COMMAND --help` lists the options of a command.
     """

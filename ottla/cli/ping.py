@@ -22,7 +22,8 @@ from ottla.cli.waiting import Waiting
     "--bootstrap-server",
     "servers",
     metavar="HOST:PORT",
-    help=f"The broker to ask; of several with commas the first that answers.  [default: {probe.DEFAULT_SERVER}]",
+    help="The broker to ask; of several, separated by commas, the first that answers. "
+    f" [default: {probe.DEFAULT_SERVER}]",
 )
 @click.option(
     "--serving",
@@ -42,7 +43,7 @@ from ottla.cli.waiting import Waiting
     show_default=True,
     help="How long to wait for each server.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing of an answer; the exit status tells.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing when a broker answers; only the exit status.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def ping(
     servers: str | None, is_serving: bool, properties: Path | None, timeout_ms: int, quiet: bool, as_json: bool

@@ -43,7 +43,7 @@ PARTITIONERS = ("murmur2", "murmur2_random", "consistent", "consistent_random", 
     multiple=True,
     metavar="NAME=VALUE",
     callback=split_header,
-    help="A header for every record. May be given often.",
+    help="A header for every record. May be repeated.",
 )
 @click.option(
     "-p",
@@ -78,9 +78,9 @@ PARTITIONERS = ("murmur2", "murmur2_random", "consistent", "consistent_random", 
     multiple=True,
     metavar="KEY=VALUE",
     shell_complete=suggestions.producer_pairs,
-    help="An option of the producer by Kafka's name, such as linger.ms=20. May be given often.",
+    help="An option of the producer by Kafka's name, such as linger.ms=20. May be repeated.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress, and not what is waited for.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress and no messages about waiting.")
 def produce(
     topic: str,
     servers: str,
@@ -95,7 +95,8 @@ def produce(
 ) -> None:
     """Write each line of standard input to TOPIC as a record, until the end of the input.
 
-    The topic is created if the broker does so. Exit status 0 means that every record was acknowledged.
+    The topic is created if the broker creates topics automatically. Exit status 0 means that every record was
+    acknowledged.
 
     \b
     Examples:

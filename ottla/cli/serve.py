@@ -22,25 +22,25 @@ from ottla.config.ours import PROFILE_NAMES
     multiple=True,
     metavar="KEY=VALUE",
     shell_complete=suggestions.broker_pairs,
-    help="Set a key; wins over the file and the environment. May be given often.",
+    help="Set a key; overrides the file and the environment. May be repeated.",
 )
 @click.option(
     "--profile",
     type=click.Choice(PROFILE_NAMES),
-    help="Show clients the versions of one release of Kafka; sets ottla.profile.",
+    help="Serve the API versions of one release of Kafka; sets ottla.profile.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="How much to say on standard error.",
+    help="The level of the log on standard error.",
 )
 def serve(properties: Path | None, overrides: tuple[str, ...], profile: str | None, log_level: str) -> None:
-    """Run the broker until Ctrl-C or SIGTERM; a second one does not wait for requests under way.
+    """Run the broker until Ctrl-C or SIGTERM. A second one stops it without waiting for requests in flight.
 
-    SERVER.PROPERTIES is a file in Kafka's own form; without one the defaults hold: all addresses, port 9092, data in
-    ./data. Environment variables as in Kafka's image (KAFKA_LOG_RETENTION_MS) win over the file. All keys are in
+    SERVER.PROPERTIES is a file in Kafka's format. The defaults are: all addresses, port 9092, data in ./data.
+    Environment variables as in Kafka's image (KAFKA_LOG_RETENTION_MS) override the file. All keys are in
     docs/configuration.md.
 
     \b

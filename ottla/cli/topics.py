@@ -33,14 +33,14 @@ NOT_DONE = " (not done, only checked)"
     commands_by_name={
         "create": ("ottla.cli.topics:create", "Create topics."),
         "list": ("ottla.cli.topics:list_topics", "List the topics, one per line."),
-        "describe": ("ottla.cli.topics:describe", "Tell a topic's partitions, offsets and configuration."),
-        "alter": ("ottla.cli.topics:alter", "Grow topics to more partitions."),
+        "describe": ("ottla.cli.topics:describe", "Show a topic's partitions, offsets and configuration."),
+        "alter": ("ottla.cli.topics:alter", "Add partitions to topics."),
         "delete": ("ottla.cli.topics:delete", "Delete topics with all their records."),
     },
-    short_help="Create, list, describe, grow and delete topics.",
+    short_help="Create, list, describe, alter and delete topics.",
 )
 def topics() -> None:
-    """Create, list, describe, grow and delete topics."""
+    """Create, list, describe, alter and delete topics."""
 
 
 def split_config(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str | None]:
@@ -79,10 +79,10 @@ def split_config(_: click.Context, __: click.Parameter, values: tuple[str, ...])
     metavar="KEY=VALUE",
     callback=split_config,
     shell_complete=suggestions.topic_pairs,
-    help="Set a key of the topic, such as retention.ms=-1. May be given often.",
+    help="Set a key of the topic, such as retention.ms=-1. May be repeated.",
 )
-@click.option("--if-not-exists", is_flag=True, help="A topic that is there already is no error.")
-@click.option("--dry-run", is_flag=True, help="Only find out whether it could be done.")
+@click.option("--if-not-exists", is_flag=True, help="A topic that exists already is not an error.")
+@click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
 def create(
     names: tuple[str, ...],
     servers: str,
@@ -92,7 +92,7 @@ def create(
     if_not_exists: bool,
     dry_run: bool,
 ) -> None:
-    """Create topics. When the command ends they accept records.
+    """Create topics. They accept records when the command ends.
 
     \b
     Example:
@@ -158,7 +158,7 @@ def list_topics(servers: str, with_internal: bool, is_long: bool, as_json: bool)
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def describe(names: tuple[str, ...], servers: str, with_defaults: bool, as_json: bool) -> None:
-    """Tell the partitions, offsets and configuration of topics (of all that are not internal, when none is named)."""
+    """Show the partitions, offsets and configuration of topics. Without a name: of all that are not internal."""
 
     async def look(admin: Admin) -> tuple[dict[str, TopicDescription], _Edges, dict[str, list[ConfigEntry]]]:
         from ottla.client import ConfigResource
@@ -197,16 +197,16 @@ def describe(names: tuple[str, ...], servers: str, with_defaults: bool, as_json:
     type=Number(1, 2**31 - 1),
     metavar="N",
     required=True,
-    help="How many there are to be in all.",
+    help="The new total number of partitions.",
 )
 @click.option(
-    "--dry-run", cls=Option, old=["--validate-only"], is_flag=True, help="Only find out whether it could be done."
+    "--dry-run", cls=Option, old=["--validate-only"], is_flag=True, help="Only check whether it could be done."
 )
 def alter(names: tuple[str, ...], servers: str, partitions: int, dry_run: bool) -> None:
-    """Grow topics to more partitions. When the command ends the new ones accept records.
+    """Add partitions to topics. They accept records when the command ends.
 
-    Records stay where they are, while keys are spread over all partitions from now on: the same key may be found in
-    two. A topic never shrinks.
+    Existing records stay where they are, but new records are spread over all partitions, so the records of one key
+    may be in two. A topic never shrinks.
 
     \b
     Example:
@@ -236,7 +236,7 @@ def alter(names: tuple[str, ...], servers: str, partitions: int, dry_run: bool) 
 @bootstrap_server
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 def delete(names: tuple[str, ...], servers: str, dry_run: bool) -> None:
-    """Delete topics with all their records. There is no way back."""
+    """Delete topics with all their records. This cannot be undone."""
 
     async def delete_all(admin: Admin) -> list[str]:
         if not dry_run:
