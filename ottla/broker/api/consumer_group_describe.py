@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Chunks, Need
-from ottla.broker.groups.consumer_access import check_consumer_protocol
+from ottla.broker.groups.consumer_checks import check_consumer_protocol
 from ottla.protocol.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Consumer groups: pure machines that decide, and the shell that keeps what they decide in `__consumer_offsets`."""
+"""Consumer groups: pure machines that decide, and the shards that keep what they decide in `__consumer_offsets`."""

@@ -4,7 +4,7 @@ JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5, with the behaviour 
 and `GroupMetadataManager`. The two layers below are `classic_rebalance.py` (deadlines, generations, and what we do
 beyond Kafka) and `classic_stored.py` (the record). Checks that need no group stand in `classic_answers.py`.
 
-A group comes into being with the JoinGroup of somebody without a member id, and its first record is an empty group of
+A group comes into being with the JoinGroup of a client without a member id, and its first record is an empty group of
 generation 0. A step that left `is_stored` False changed nothing: the group need not be remembered.
 
 Differences from Kafka beside those of `classic_rebalance.py`: a protocol that a member names twice counts once (Kafka
@@ -68,7 +68,7 @@ class ClassicGroup(RebalancingGroup):
     """A group of the classic protocol. No request raises for a client's mistake; each reply carries its code."""
 
     def join(self, request: JoinGroupRequest, api_version: int, caller: Caller, waiter: Waiter, now: Now) -> Effects:
-        """Somebody comes in, for the first time or for a rebalance.
+        """A member comes in, for the first time or for a rebalance.
 
         Codes: MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL,
         GROUP_MAX_SIZE_REACHED, REBALANCE_IN_PROGRESS (a later JoinGroup of the same member took its place).
@@ -101,7 +101,7 @@ class ClassicGroup(RebalancingGroup):
         return step.effects
 
     def _has_room_for(self, member_id: str) -> bool:
-        """Kafka's `acceptJoiningMember`. In the join phase who has joined counts: a lower limit hits the last."""
+        """Kafka's `acceptJoiningMember`. In the join phase members that have joined count: a limit hits the last."""
         roster, max_size = self.roster, self.settings.max_size
         member = roster.members.get(member_id)
         if self._state is ClassicState.PREPARING_REBALANCE:
@@ -232,7 +232,7 @@ class ClassicGroup(RebalancingGroup):
         return {member.member_id: member.assignment for member in self.roster.members.values()}
 
     def _answer_replaced(self, step: Step, joining: _Joining, member: ClassicMember, leader_before: str | None) -> None:
-        """A leader must not assign anew. Version 9 can say so; before it is told that its old id leads."""
+        """A leader must not assign anew. Version 9 can say so; older versions get the answer that its old id leads."""
         answer = self._joined(member)
         if joining.wait.api_version >= FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT:
             answer.skip_assignment = member.member_id == self.roster.leader
@@ -280,7 +280,7 @@ class ClassicGroup(RebalancingGroup):
         return ErrorCode.REBALANCE_IN_PROGRESS if self._state is ClassicState.PREPARING_REBALANCE else None
 
     def _assign(self, assignments: dict[str, bytes], step: Step) -> None:
-        """The leader has spoken: keep it, and tell everybody who waits. Whom it left out gets nothing.
+        """Keep the leader's assignment, and answer all members that wait. A member that it left out gets nothing.
 
         What the log cannot take is UNKNOWN_SERVER_ERROR to all, and another rebalance (as in Kafka).
         """

@@ -1,6 +1,6 @@
 """The answers of the classic protocol, and what its requests must be like before any group is looked at.
 
-Pure functions. A refused request tells its code in the shape that its version has; `refuse_*` are Kafka's checks in
+Pure functions. A refused request is answered in the shape that its version has; `refuse_*` are Kafka's checks in
 front of the coordinator (`GroupCoordinatorService`, `KafkaApis`), the same whichever protocol the group speaks.
 """
 
@@ -39,7 +39,7 @@ class LeaveResult(NamedTuple):
 
 
 def leavers(request: LeaveGroupRequest, api_version: int) -> list[Leaver]:
-    """Who leaves, whichever version says it."""
+    """The members that leave, whichever version says it."""
     if api_version < FIRST_BATCHED_LEAVE_VERSION:
         return [Leaver(request.member_id, None, None)]
     return [Leaver(member.member_id, member.group_instance_id, member.reason) for member in request.members]

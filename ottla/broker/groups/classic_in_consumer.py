@@ -1,8 +1,8 @@
 """Members of the classic protocol in a consumer group: what keeps a group alive while its clients are moved over.
 
-JoinGroup tells what the member wants and owns, as a heartbeat would, and is answered at once: generation and member
+JoinGroup says what the member wants and owns, as a heartbeat would, and is answered at once: generation and member
 epoch are one. SyncGroup fetches the assignment, and Heartbeat says REBALANCE_IN_PROGRESS whenever the member has to
-come again: for a new epoch, to give up partitions, or because others have given up what it is to own. Nobody parks.
+come again: for a new epoch, to give up partitions, or because others have given up what it is to own. No request parks.
 
 Source: the `classicGroup…ToConsumerGroup` methods of Kafka 4.1's `GroupMetadataManager` (KIP-848).
 """
@@ -209,7 +209,7 @@ def _join(
     joined = step.reconcile(member_id, partitions_by_id(subscription.owned_partitions, group.topics))
 
     if existing is not None and not existing.uses_classic_protocol:
-        group.wish_downgrade(leaving=frozenset(), rebalances=False)
+        group.plan_downgrade(leaving=frozenset(), rebalances=False)
     group.timers.cancel(member_id, Limit.JOIN, Limit.REVOCATION)
     group.timers.start(member_id, Limit.SYNC, now.monotonic_ms + timeout_ms)
     group.begin_session(joined, now)

@@ -16,14 +16,14 @@ NO_BYTES = b""
 
 
 class ProtocolMetadata(NamedTuple):
-    """An assignor that a member knows, by name, and what it tells the leader for it: its subscription."""
+    """An assignor that a member knows, by name, and what the leader gets of it: its subscription."""
 
     name: str
     metadata: bytes
 
 
 class Wait(NamedTuple):
-    """A parked request: who waits for its answer, by which connection, and in which version it is to be told."""
+    """A parked request: what waits for its answer, its connection, and the version of the answer."""
 
     waiter: Waiter
     connection: object
@@ -49,7 +49,7 @@ class ClassicMember:
     is_new: bool = False
     """Whether it waits for its first generation. It knows no generation yet, so it cannot send heartbeats."""
     knows_its_id: bool = True
-    """Whether it has been told its member id. One that has not cannot come back."""
+    """Whether it has received its member id. One that has not cannot come back."""
 
     @property
     def is_static(self) -> bool:

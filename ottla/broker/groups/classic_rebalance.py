@@ -1,19 +1,19 @@
-"""How a generation of a classic group comes about, and what happens when somebody is late (the second layer).
+"""How a generation of a classic group comes about, and what happens when a member is late (the second layer).
 
     Empty -> PreparingRebalance -> CompletingRebalance -> Stable
                ^  members join        leader assigns         |
-               +---------- somebody joins, leaves, fails ----+
+               +---------- a member joins, leaves, fails ----+
 
 Three things are awaited, each with its deadline: a sign of life of each member (its session), the end of the join
-phase, and SyncGroup of everybody. A deadline that passes removes who is late, so no phase lasts for ever. Whoever has a
-parked JoinGroup waits on. Behaviour and codes are those of Kafka's `GroupMetadataManager`; where we go beyond it:
+phase, and SyncGroup of every member. A deadline that passes removes late members, so no phase lasts for ever. A member
+with a parked JoinGroup waits on. Behaviour and codes are those of Kafka's `GroupMetadataManager`. Where we go beyond:
 
 - a parked request whose connection ended counts as never sent: its member must come again within its session timeout
-  (a new one that was not yet told its id cannot, and is removed at once). Kafka assigns partitions to the dead;
+  (a new one that has not received its id cannot, and is removed at once). Kafka assigns partitions to the dead;
 - with `ottla.group.evict.on.disconnect.ms` a dynamic member is removed that long after its connection ended, unless it
   shows life by another. Static members are not: they have an instance id in order to survive a restart unnoticed;
 - a second JoinGroup or SyncGroup of a member answers the first one, and a member that is taken out while its SyncGroup
-  is parked is told UNKNOWN_MEMBER_ID. Kafka leaves both without an answer.
+  is parked is answered UNKNOWN_MEMBER_ID. Kafka leaves both without an answer.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class RebalancingGroup(StoredClassicGroup):
         return step.effects
 
     def on_deadline(self, now: Now) -> Effects:
-        """Remove who is late, and go on without."""
+        """Remove late members, and go on without them."""
         step = Step(now, Effects())
         self._run_due(step)
         return step.effects
@@ -155,7 +155,7 @@ class RebalancingGroup(StoredClassicGroup):
                     self._deadlines.bring_forward((Awaited.MEMBER, member.member_id), evict_at_ms)
         for member in lost:
             if not member.knows_its_id and not member.is_static and member.member_id in roster.members:
-                self._remove_and_rebalance(step, member, "its connection ended before it was told its id")
+                self._remove_and_rebalance(step, member, "its connection ended before it received its id")
         self._run_due(step)
         return step.effects
 
@@ -181,7 +181,7 @@ class RebalancingGroup(StoredClassicGroup):
             self._prepare_rebalance(step, reason)
 
     def _prepare_rebalance(self, step: Step, reason: str) -> None:
-        """Ask everybody to join anew: what is parked in SyncGroup is told so now, the others by their heartbeats."""
+        """Ask every member to join anew: by the answer of a parked SyncGroup now, or of its next heartbeat."""
         now, roster = step.now, self.roster
         if self._state is ClassicState.COMPLETING_REBALANCE:
             for member in roster.members.values():
@@ -205,12 +205,12 @@ class RebalancingGroup(StoredClassicGroup):
             self._await(now, roster.rebalance_timeout_ms, _JOINS)
 
     def _maybe_complete_join(self, step: Step) -> None:
-        """Go on when everybody is there. The first rebalance of a group waits its time in any case."""
+        """Go on when every member is there. The first rebalance of a group waits its time in any case."""
         if self._state is ClassicState.PREPARING_REBALANCE and not self._is_first_rebalance and self.roster.all_joined:
             self._complete_join(step)
 
     def _complete_join(self, step: Step) -> None:
-        """Begin the next generation with those who have joined."""
+        """Begin the next generation with the members that have joined."""
         now, roster = step.now, self.roster
         self._deadlines.cancel(_JOINS)
         late = [member for member in roster.members.values() if member.join_wait is None and not member.is_static]
@@ -278,7 +278,7 @@ class RebalancingGroup(StoredClassicGroup):
             self._remove_and_rebalance(step, member, "nothing was heard of it within its session timeout")
 
     def _remove_pending_join(self, step: Step, member_id: str) -> None:
-        """Whoever was told to come back with this id has not."""
+        """The client that was asked to come back with this id has not."""
         self.roster.remove(member_id)
         if self._state is ClassicState.PREPARING_REBALANCE and self.roster.all_joined:
             self._complete_join(step)
@@ -292,7 +292,7 @@ class RebalancingGroup(StoredClassicGroup):
             self._complete_join(step)
 
     def _remove(self, step: Step, member: ClassicMember) -> None:
-        """Take a member out. What it has parked is told UNKNOWN_MEMBER_ID, so that one that lives comes anew."""
+        """Take a member out. What it has parked is answered UNKNOWN_MEMBER_ID, so that a living one comes anew."""
         self._refuse_join(step.effects, member, NO_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID)
         self._refuse_sync(step.effects, member, ErrorCode.UNKNOWN_MEMBER_ID)
         self.roster.remove(member.member_id)
@@ -311,7 +311,7 @@ class RebalancingGroup(StoredClassicGroup):
     # Answers
 
     def _joined(self, member: ClassicMember) -> JoinGroupResponse:
-        """The member's place in the present generation; the leader is told about all."""
+        """The member's place in the present generation; the leader gets all members."""
         is_leader = member.member_id == self.roster.leader
         return JoinGroupResponse(
             generation_id=self.generation_id,
@@ -319,10 +319,10 @@ class RebalancingGroup(StoredClassicGroup):
             protocol_name=self.protocol_name,
             leader=self.roster.leader or "",
             member_id=member.member_id,
-            members=self._told_to_leader() if is_leader else [],
+            members=self._members_for_leader() if is_leader else [],
         )
 
-    def _told_to_leader(self) -> list[JoinGroupResponse.JoinGroupResponseMember]:
+    def _members_for_leader(self) -> list[JoinGroupResponse.JoinGroupResponseMember]:
         return [
             JoinGroupResponse.JoinGroupResponseMember(
                 member_id=member.member_id,

@@ -1,10 +1,10 @@
-"""Who is in a group of the classic protocol, who leads it, and on which protocol its members agree.
+"""The members of a group of the classic protocol, their leader, and the protocol on which they agree.
 
 The bookkeeping of Kafka's `ClassicGroup`, without time, states or replies. Invariants:
 
 - `leader` is a member, or None when there are no members (a record read from disk may break that until the next join);
 - `joined_count` is the number of members with a parked JoinGroup;
-- every pending join is the id of somebody who is no member: it was told to come back with that id (KIP-394);
+- every pending join is the id of a client that is no member yet: it was asked to come back with that id (KIP-394);
 - every pending sync is a member that has not sent SyncGroup in this generation.
 
 Only the group's machine may call it.
@@ -46,7 +46,7 @@ class Roster:
 
     @property
     def all_joined(self) -> bool:
-        """Whether every member has a parked JoinGroup, and nobody was told to come back who has not."""
+        """Whether every member has a parked JoinGroup, and no client is still expected to come back with its id."""
         return len(self.members) == self.joined_count and not self.pending_joins
 
     @property
@@ -77,7 +77,7 @@ class Roster:
     def remove(self, member_id: str) -> ClassicMember | None:
         """Take out a member or a pending join; None when it was no member. Its waits are the caller's to answer first.
 
-        Raises AssertionError if it still has one: nobody would ever answer it.
+        Raises AssertionError if it still has one: it would never be answered.
         """
         self.pending_joins.pop(member_id, None)
         self.pending_syncs.discard(member_id)
@@ -137,7 +137,7 @@ class Roster:
         return forgotten
 
     def elect_joined_leader(self) -> bool:
-        """Let one of those who have joined lead, the leader of before if it has. False when nobody has joined."""
+        """Let a member that has joined lead, the leader of before if it has. False when no member has joined."""
         leader = self.members.get(self.leader or "")
         if leader is None or leader.join_wait is None:
             joined = next((member for member in self.members.values() if member.join_wait is not None), None)
@@ -158,7 +158,7 @@ class Roster:
         return max(votes, key=votes.__getitem__) if votes else None
 
     def subscribed_topics(self, protocol_name: str | None) -> frozenset[str] | None:
-        """The topics that members of a consumer group subscribe to; None when that cannot be told.
+        """The topics that members of a consumer group subscribe to; None when that is not known.
 
         It cannot for another protocol type, nor when any member's metadata is no consumer subscription (Kafka's
         `computeSubscribedTopics`). Each is read as version 0, which begins all versions.

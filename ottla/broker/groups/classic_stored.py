@@ -86,7 +86,7 @@ class StoredClassicGroup(Group):
 
     @property
     def subscribed_topics(self) -> frozenset[str] | None:
-        """What a consumer group reads; None when that cannot be told (another protocol type, strange metadata)."""
+        """What a consumer group reads; None when that is not known (another protocol type, strange metadata)."""
         return self._subscribed_topics
 
     def replay(self, key: Struct, value: Struct | None) -> None:
@@ -209,7 +209,7 @@ class StoredClassicGroup(Group):
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def check_fetch_offsets(self, member_id: str | None, member_epoch: int) -> None:
-        """Anybody may read offsets, as long as the group is there. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
+        """Every client may read offsets, as long as the group is there. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
         self._check_alive()
 
     def check_delete(self) -> None:
@@ -235,7 +235,7 @@ class StoredClassicGroup(Group):
     def offsets_idle_since_ms(self) -> int | None:
         """Since when it is empty; None for a stable consumer group and for one that only keeps offsets.
 
-        `NEVER_IDLE_MS` while nothing may expire: during a rebalance, and as long as it cannot be told what members use.
+        `NEVER_IDLE_MS` while nothing may expire: during a rebalance, and as long as it is not known what members use.
         """
         if self.roster.protocol_type is None:
             return None

@@ -1,9 +1,9 @@
 """A group of the consumer protocol (KIP-848): members heartbeat, the broker assigns, each member reconciles by itself.
 
 Three epochs. The *group's* grows when members or topics change; the *assignment's* is the group epoch that the target
-was made for; a *member's* tells how far that member has come. A heartbeat moves all of it at once as far as it goes:
+was made for; a *member's* says how far that member has come. A heartbeat moves all of it at once as far as it goes:
 what the member says is kept, the target made anew where the group's epoch has moved, and the member takes its next step
-(`consumer_step.py`). Nobody waits for anybody, so every request is answered in its step.
+(`consumer_step.py`). No member waits for another, so every request is answered in its step.
 
 This file, `consumer_heartbeats.py` and `classic_in_consumer.py` are one class in three files and import each other: the
 functions of the other two are long steps of `ConsumerGroup`, and take it.
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.coordination.effects import CoordinatorRecord, Effects, Now, Waiter
 from ottla.broker.groups import classic_in_consumer, consumer_heartbeats
-from ottla.broker.groups.consumer_checks import check_offset_epoch
+from ottla.broker.groups.consumer_checks import check_heartbeat, check_offset_epoch
 from ottla.broker.groups.consumer_description import describe_group
 from ottla.broker.groups.consumer_member import (
     NOT_GIVEN,
@@ -32,7 +32,6 @@ from ottla.broker.groups.consumer_records import group_tombstones, member_record
 from ottla.broker.groups.consumer_state import ConsumerState
 from ottla.broker.groups.consumer_step import ConsumerStep, TopicWatch
 from ottla.broker.groups.group import Caller, Group, GroupType
-from ottla.broker.groups.heartbeat_validation import check_heartbeat
 from ottla.broker.groups.member_timers import Limit, MemberTimers
 from ottla.broker.groups.target_assignment import preferred_assignor
 from ottla.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
@@ -70,7 +69,7 @@ class Downgrade(NamedTuple):
 class ConsumerGroup(Group):
     """One group of the consumer protocol; it may have members of the classic protocol too (online migration).
 
-    `downgrade` is set by a step after which only classic members remain (or would remain): the shell then calls
+    `downgrade` is set by a step after which only classic members remain (or would remain): the shard then calls
     `conversion.downgrade(group, now)` and puts the group that comes back in this one's place.
     """
 
@@ -182,7 +181,7 @@ class ConsumerGroup(Group):
         return self.on_deadline(now) if evict_ms == 0 else Effects()
 
     def on_unload(self) -> Effects:
-        """Nobody waits in this protocol."""
+        """No replies: no request waits in this protocol."""
         return Effects()
 
     def check_commit(
@@ -208,7 +207,7 @@ class ConsumerGroup(Group):
         """Nothing: in this protocol only heartbeats count."""
 
     def check_fetch_offsets(self, member_id: str | None, member_epoch: int) -> None:
-        """Raise UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or ILLEGAL_GENERATION. Nobody in particular may always fetch."""
+        """Raise UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or ILLEGAL_GENERATION; never where no member is named."""
         if member_id is not None or member_epoch >= 0:
             check_offset_epoch(self.member_of(member_id or ""), member_epoch)
 
@@ -251,7 +250,10 @@ class ConsumerGroup(Group):
         return member
 
     def static_member_of(self, instance_id: str, member_id: str | None) -> ConsumerMember:
-        """Who has an instance id (`member_id`, or anybody for None). Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        """The member with an instance id; it has to be `member_id`, unless that is None.
+
+        Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+        """
         member = self.durable.member_of_instance(instance_id)
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -293,7 +295,7 @@ class ConsumerGroup(Group):
         self.timers.start(member.member_id, Limit.SESSION, now.monotonic_ms + timeout_ms)
 
     def await_join(self, member: ConsumerMember, now: Now) -> None:
-        """A classic member was told to join again."""
+        """A classic member was asked to join again."""
         self.timers.start_if_absent(member.member_id, Limit.JOIN, now.monotonic_ms + member.rebalance_timeout_ms)
 
     def remove(self, member_ids: Collection[str], now: Now) -> Effects:
@@ -303,7 +305,7 @@ class ConsumerGroup(Group):
         """
         if not member_ids:
             return Effects()
-        if self.wish_downgrade(leaving=frozenset(member_ids), rebalances=True):
+        if self.plan_downgrade(leaving=frozenset(member_ids), rebalances=True):
             return Effects()
         step = self.begin_step(now)
         step.remove_members(member_ids)
@@ -311,7 +313,7 @@ class ConsumerGroup(Group):
             self.timers.forget(member_id)
         return step.effects
 
-    def wish_downgrade(self, *, leaving: frozenset[str], rebalances: bool) -> bool:
+    def plan_downgrade(self, *, leaving: frozenset[str], rebalances: bool) -> bool:
         """Set `downgrade` if all but `leaving` are classic members, and the policy and the sizes allow it."""
         staying = [member for member_id, member in self.durable.members.items() if member_id not in leaving]
         if not staying or not all(member.uses_classic_protocol for member in staying):
@@ -325,7 +327,7 @@ class ConsumerGroup(Group):
         return True
 
     def time_revocation(self, member: ConsumerMember, now: Now, since: ConsumerMember | None = None) -> None:
-        """A member has `rebalance_timeout_ms` to give up what it is told to, counted from when it is told."""
+        """A member has `rebalance_timeout_ms` to give up what it is asked to, counted from the answer that asks."""
         if member.classic is not None or member.state is not MemberState.UNREVOKED_PARTITIONS:
             self.timers.cancel(member.member_id, Limit.REVOCATION)
         elif since is None or (since.member_epoch, since.pending_revocation) != (

@@ -1,22 +1,91 @@
-"""Whether what a member says of its epoch is true: for heartbeats, and for commits and reads of offsets.
+"""Checks of the consumer protocol: whether it is served, whether a heartbeat is well-formed, whether an epoch is true.
 
-Source: Kafka 4.1's `GroupMetadataManager` (`throwIfConsumerGroupMemberEpochIsInvalid`) and `ConsumerGroup`.
+Sources, of Kafka 4.1: `KafkaApis.isConsumerGroupProtocolEnabled`;
+`GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid`, for which a text of blanks is empty, as here;
+`GroupMetadataManager.throwIfConsumerGroupMemberEpochIsInvalid` and `ConsumerGroup`.
 """
 
 from __future__ import annotations
 
-from ottla.broker.groups.consumer_member import ConsumerMember, MemberState
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.groups.consumer_member import (
+    JOINING_EPOCH,
+    LEAVING_EPOCH,
+    NOT_GIVEN,
+    STATIC_LEAVING_EPOCH,
+    ConsumerMember,
+    MemberState,
+)
 from ottla.broker.groups.partitions import Partitions, contains
+from ottla.broker.groups.target_assignment import ASSIGNORS
+from ottla.broker.metadata.features import CONSUMER_PROTOCOL_LEVEL, GROUP_VERSION_FEATURE
+from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from ottla.protocol.errors import ErrorCode, KafkaError
 
+if TYPE_CHECKING:
+    from ottla.broker.catalog.catalog import Catalog
+    from ottla.broker.groups.settings import GroupSettings
+
+FIRST_VERSION_WITH_OWN_MEMBER_IDS = 1
+"""From this version on clients choose their member ids (KIP-1082)."""
 FIRST_COMMIT_VERSION_WITH_EPOCHS = 9
+
+
+def check_consumer_protocol(settings: GroupSettings, catalog: Catalog) -> None:
+    """Raise UNSUPPORTED_VERSION unless it is configured, and finalized as a feature."""
+    is_configured = CONSUMER_PROTOCOL_TYPE in settings.rebalance_protocols
+    _, levels = catalog.finalized_features()
+    if not is_configured or levels.get(GROUP_VERSION_FEATURE, 0) < CONSUMER_PROTOCOL_LEVEL:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "this broker does not serve the consumer protocol")
+
+
+def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Sequence[str]) -> None:
+    """Raises KafkaError: INVALID_REQUEST, or UNSUPPORTED_ASSIGNOR for one that is not among `assignors`."""
+    epoch = request.member_epoch
+    needs_member_id = api_version >= FIRST_VERSION_WITH_OWN_MEMBER_IDS or epoch > 0 or epoch == LEAVING_EPOCH
+    if needs_member_id and not request.member_id.strip():
+        raise _invalid("MemberId can't be empty.")
+    if not request.group_id.strip():
+        raise _invalid("GroupId can't be empty.")
+    if request.instance_id is not None and not request.instance_id.strip():
+        raise _invalid("InstanceId can't be empty.")
+    if request.rack_id is not None and not request.rack_id.strip():
+        raise _invalid("RackId can't be empty.")
+    if epoch == JOINING_EPOCH:
+        _check_join(request)
+    elif epoch == STATIC_LEAVING_EPOCH and request.instance_id is None:
+        raise _invalid("InstanceId can't be null.")
+    elif epoch < STATIC_LEAVING_EPOCH:
+        raise _invalid("MemberEpoch is invalid.")
+    assignor = request.server_assignor
+    if assignor is not None and (assignor not in assignors or assignor not in ASSIGNORS):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
+        )
+
+
+def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
+    if request.rebalance_timeout_ms == NOT_GIVEN:
+        raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+    if request.topic_partitions is None or request.topic_partitions:
+        raise _invalid("TopicPartitions must be empty when (re-)joining.")
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        raise _invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
+
+
+def _invalid(reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, reason)
 
 
 def check_member_epoch(member: ConsumerMember, member_epoch: int, owned: Partitions | None) -> None:
     """Raise FENCED_MEMBER_EPOCH unless a heartbeat may come with this epoch.
 
-    The previous epoch is good too, as long as the member owns nothing beyond its assignment: the answer that told it
-    the new epoch may have been lost.
+    The previous epoch is good too, as long as the member owns nothing beyond its assignment: the answer with the
+    new epoch may have been lost.
     """
     if member_epoch > member.member_epoch:
         raise _fenced(member, member_epoch, "greater")

@@ -1,7 +1,8 @@
 """ConsumerGroupHeartbeat: members of the consumer protocol join, stay, and leave (KIP-848).
 
 A heartbeat is refused before anything is written, or goes through. What the member owns at present, and what it was
-told, need not agree: it is told its assignment when it joins, when it sends all of its fields, and when that changes.
+last sent, need not agree: an answer has the assignment when the member joins, when it sends all of its fields, and when
+the assignment changes.
 
 Source: `consumerGroupHeartbeat` and `consumerGroupLeave` of Kafka 4.1's `GroupMetadataManager`.
 """
@@ -49,7 +50,7 @@ def _heartbeat(
     owned = None if request.topic_partitions is None else from_structs(request.topic_partitions)
     found, replaced = _find(group, request, member_id, owned)
     _check_expression(found, request.subscribed_topic_regex)
-    wanted = replace(found.told_by(request, caller.client_id, caller.client_host), member_id=member_id)
+    wanted = replace(found.updated_by(request, caller.client_id, caller.client_host), member_id=member_id)
     if wanted != found:
         group.check_size(wanted)
 
@@ -57,7 +58,7 @@ def _heartbeat(
     before = found if replaced is None else step.replace_static_member(replaced, member_id)
     if replaced is not None:
         group.timers.forget(replaced.member_id)
-    updated = before.told_by(request, caller.client_id, caller.client_host)
+    updated = before.updated_by(request, caller.client_id, caller.client_host)
     is_new_group = group.durable.group_epoch == 0
     step.catch_up(is_changed=step.update_member(before, updated) or is_new_group)
     after = step.reconcile(member_id, owned)
@@ -68,14 +69,14 @@ def _heartbeat(
     group.timers.came_by(member_id, caller.connection)
     subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     is_full = request.rebalance_timeout_ms != NOT_GIVEN and subscribes and owned is not None
-    tells_assignment = request.member_epoch == JOINING_EPOCH or is_full or after.assigned != before.assigned
+    has_assignment = request.member_epoch == JOINING_EPOCH or is_full or after.assigned != before.assigned
     step.effects.reply(
         waiter,
         ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=after.member_epoch,
             heartbeat_interval_ms=group.settings.consumer_heartbeat_interval_ms_of(group.group_id),
-            assignment=_listed(after.assigned) if tells_assignment else None,
+            assignment=_listed(after.assigned) if has_assignment else None,
         ),
     )
     return step.effects

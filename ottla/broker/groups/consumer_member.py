@@ -1,4 +1,4 @@
-"""A member of a consumer group, as its records tell: what it is, what it subscribes to, what it owns.
+"""A member of a consumer group, as its records have it: what it is, what it subscribes to, what it owns.
 
 Never changed once made; a record makes a new one. Two records describe a member: its metadata (type 5), written when it
 says something new of itself, and its current assignment (type 8), written with each step of its reconciliation. Source:
@@ -75,7 +75,7 @@ class ConsumerMember:
         """Whether it owns what the target of this epoch gives it."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
 
-    def told_by(self, request: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str) -> ConsumerMember:
+    def updated_by(self, request: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str) -> ConsumerMember:
         """With what a heartbeat says of it; null fields did not change. It speaks the consumer protocol from now on."""
         names = request.subscribed_topic_names
         regex = request.subscribed_topic_regex
@@ -102,7 +102,7 @@ class ConsumerMember:
         return replace(self, member_epoch=STATIC_LEAVING_EPOCH, pending_revocation=NO_PARTITIONS)
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
-        """With what a record of type 5 tells."""
+        """With what a record of type 5 says."""
         return replace(
             self,
             instance_id=value.instance_id,
@@ -117,7 +117,7 @@ class ConsumerMember:
         )
 
     def with_current_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> ConsumerMember:
-        """With what a record of type 8 tells; a tombstone takes everything away and leaves the leaving epoch."""
+        """With what a record of type 8 says; a tombstone takes everything away and leaves the leaving epoch."""
         if value is None:
             return replace(
                 self,

@@ -62,7 +62,7 @@ def expression_record(group_id: str, expression: str, resolved: ResolvedExpressi
 
 
 def expression_tombstone(group_id: str, expression: str) -> CoordinatorRecord:
-    """Nobody subscribes to the expression any more."""
+    """No member subscribes to the expression any more."""
     return _expression_key(group_id, expression), None
 
 

@@ -3,7 +3,7 @@
 Records may come in any order that a cleaned log can have: a member may be named by its assignment first, a tombstone
 may stand alone. Nothing is refused here; what a step may do is decided before it writes. Sources: the replay methods of
 Kafka's `GroupMetadataManager`, and `ConsumerGroup`; unlike there, a partition that two members' records claim does not
-stop the load: the later record has it, and the other member is told to give it up.
+stop the load: the later record has it, and the other member is asked to give it up.
 """
 
 from __future__ import annotations

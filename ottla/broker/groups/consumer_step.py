@@ -4,9 +4,9 @@ The order within a step is Kafka's, and so is that of its records: the member, i
 target, the member's own progress. A step refuses before it writes; once it has written, it goes through. What one
 record cannot hold (a target of very many partitions where `max.message.bytes` is small) is left out, and said.
 
-The records of one step may need more than one batch, and a crash may keep the first of them alone. Nobody was told of
+The records of one step may need more than one batch, and a crash may keep the first of them alone. No answer has shown
 the step, and what is there works on: a target without its epoch is made anew because the group's is ahead, members
-that went without a new epoch leave partitions that are nobody's, for which a group is looked through after each start.
+that went without a new epoch leave partitions without an owner, for which a group is looked through after each start.
 
 Unlike Kafka, expressions are matched within the step that brings them, so a member that subscribes by one learns its
 partitions in the answer to its first heartbeat and not in that to its second.
@@ -165,7 +165,7 @@ class ConsumerStep:
         return is_changed
 
     def _covers_all(self) -> bool:
-        """Whether each partition of the topics that members subscribe to is to be somebody's."""
+        """Whether each partition of the topics that members subscribe to is to have an owner."""
         state, topics = self._state, self._topics
         if not state.members:
             return True

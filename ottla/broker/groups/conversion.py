@@ -7,7 +7,7 @@ becomes the assignment of a stable classic generation, and unless the target is 
 `group.consumer.migration.policy` allows either, both or none; groups without members change freely.
 
 The old group's records are removed and the new one's written in one step, so that a crash finds one or the other. The
-shell puts the new group in the old one's place. Source: `convertToConsumerGroup`, `convertToClassicGroup` and the
+shard puts the new group in the old one's place. Source: `convertToConsumerGroup`, `convertToClassicGroup` and the
 conditions around them in Kafka 4.1's `GroupMetadataManager`.
 """
 
@@ -62,7 +62,7 @@ def upgrade(
     An empty one is simply replaced. Raises KafkaError(GROUP_ID_NOT_FOUND) where the policy, the protocol type, the size
     or what the members said forbid it. `classic` does not change. The heartbeat goes to the new group afterwards, in
     the same step; where that is refused, the new group and the records are to be dropped. Where it is not, every
-    request that is parked in `classic` is to be told REBALANCE_IN_PROGRESS.
+    request that is parked in `classic` is to be answered REBALANCE_IN_PROGRESS.
     """
     consumer = ConsumerGroup(classic.group_id, settings, topics, new_id=new_id)
     if classic.is_empty:
@@ -92,13 +92,13 @@ def upgrade(
 
 def downgrade(consumer: ConsumerGroup, now: Now) -> tuple[ClassicGroup, Effects]:
     """The group that takes the place of `consumer`, whose `downgrade` a step has set."""
-    wish = consumer.downgrade
-    assert wish is not None
+    downgrade = consumer.downgrade
+    assert downgrade is not None
     state = consumer.durable
     classic = ClassicGroup(consumer.group_id, consumer.settings, new_id=consumer.new_id)
     classic.roster.protocol_type = CONSUMER_PROTOCOL_TYPE
     for member in state.members.values():
-        if member.member_id not in wish.leaving:
+        if member.member_id not in downgrade.leaving:
             classic.roster.add(_classic_member(consumer, member))
     effects = Effects(records=consumer.tombstones())
     key, value = GroupMetadataKey(group=consumer.group_id), _generation(consumer, classic, now)
@@ -108,7 +108,7 @@ def downgrade(consumer: ConsumerGroup, now: Now) -> tuple[ClassicGroup, Effects]
     LOG.info(
         "group %r: %d classic members go on without the consumer protocol", consumer.group_id, len(classic.members)
     )
-    if wish.rebalances:
+    if downgrade.rebalances:
         effects.join(classic.rebalance("the last member of the consumer protocol has gone", now))
     return classic, effects
 
@@ -190,7 +190,7 @@ def _classic_member(consumer: ConsumerGroup, member: ConsumerMember) -> ClassicM
 
 
 def _generation(consumer: ConsumerGroup, classic: ClassicGroup, now: Now) -> GroupMetadataValue:
-    """The target as a classic generation, in which everybody has its assignment."""
+    """The target as a classic generation, in which every member has its assignment."""
     state = consumer.durable
     protocol_name = classic.roster.select_protocol()
     return GroupMetadataValue(

@@ -17,9 +17,9 @@ from uuid import uuid4
 
 from ottla.broker.coordination.runtime import CoordinatorRuntime
 from ottla.broker.groups import answers
+from ottla.broker.groups.consumer_checks import check_heartbeat
 from ottla.broker.groups.fetched_offsets import fetch_offsets
 from ottla.broker.groups.group import Caller
-from ottla.broker.groups.heartbeat_validation import check_heartbeat
 from ottla.broker.groups.offsets_topic import groups_definition
 from ottla.broker.groups.settings import GroupServices, GroupSettings
 from ottla.broker.groups.topics import CatalogTopics

@@ -1,8 +1,9 @@
 """What every kind of group can do, whichever protocol its members speak.
 
 A group lives in one partition of `__consumer_offsets`. Its *durable* state changes only in `replay`, which a machine
-also calls for each record that it asks to be written; its *soft* state (who is joining, sessions) is lost at a restart,
-as in Kafka. All times are passed in. Committed offsets are not here: they belong to `offsets.py` and outlive members.
+also calls for each record that it asks to be written; its *soft* state (members that are joining, sessions) is lost at
+a restart, as in Kafka. All times are passed in. Committed offsets are not here: they belong to `offsets.py` and
+outlive members.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class GroupTable:
-    """`by_id` may be read by everybody; only the shard takes groups out of it."""
+    """`by_id` may be read by any part; only the shard takes groups out of it."""
 
     def __init__(self, services: GroupServices) -> None:
         self.by_id: dict[str, Group] = {}

@@ -4,7 +4,7 @@ Offsets change only in `replay`, in life and at a load alike. They belong to a g
 and protocols come and go, offsets stay until they are deleted, expire, or their topic is deleted. Kafka's
 `OffsetMetadataManager` and `OffsetExpirationConditionImpl`.
 
-Pure: no clock, no log, no catalog; the shard tells the time, and whether a group's topic is in use.
+Pure: no clock, no log, no catalog; the shard passes the time in, and whether a group's topic is in use.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     STABLE ──new target──> UNREVOKED_PARTITIONS ──given up──> UNRELEASED_PARTITIONS ──others gave up──> STABLE
 
 A member first gives up what the target takes from it, at its old epoch. Only then it comes to the target's epoch, and
-gets of its new partitions those that nobody owns; the rest as their owners give them up. So no partition ever has two
+gets of its new partitions those that no member owns; the rest as their owners give them up. So no partition has two
 owners: it is owned from the step that gives it to a member to the step in which that member is seen without it.
 """
 
@@ -28,7 +28,7 @@ def next_step(
 ) -> ConsumerMember:
     """The member after this step; the same object where there is nothing to do.
 
-    `is_owned` tells whether any member owns a partition, this one included. `owned` is what the member says that it
+    `is_owned` says whether any member owns a partition, this one included. `owned` is what the member says that it
     owns, None where it says nothing, which is no proof of having given anything up.
     """
     if member.state is MemberState.STABLE:

@@ -135,8 +135,8 @@ class GroupShard(CoordinatorShard):
     def _run(self, group: Group, before: Effects, step: Effects, now: Now) -> None:
         """Put a group that a request made in its place, unless the machine refused and wants nothing kept.
 
-        Whoever waits in a classic group that is upgraded is asked to join anew. Kafka does so in a refused upgrade too,
-        and then no deadline ends a member that had waited for longer than its session and does not come.
+        Members that wait in a classic group that is upgraded are asked to join anew. Kafka asks them in a refused
+        upgrade too, and then no deadline ends a member that had waited for longer than its session and does not come.
         """
         if self.groups.get(group.group_id) is not group:
             if not step.records:

@@ -1,4 +1,4 @@
-"""Who of a consumer group subscribes to what: by name, and by regular expressions with the topics they matched.
+"""What the members of a consumer group subscribe to: by name, and by regular expressions with the topics they matched.
 
 Follows the members and the expressions' records; counts, so that one question costs one look-up. Source: the
 subscription parts of Kafka's `ModernGroup` and `ConsumerGroup`.

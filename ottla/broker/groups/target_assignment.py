@@ -1,4 +1,4 @@
-"""The target of a consumer group: who is to own what, as its assignor says (Kafka's `TargetAssignmentBuilder`).
+"""The target of a consumer group: which member is to own what, by its assignor (Kafka's `TargetAssignmentBuilder`).
 
 The assignor is the one that most members prefer; where they say nothing, or prefer one that is not configured, the
 first of `group.consumer.assignors`. A tie goes to the one that comes first there.

@@ -1,4 +1,4 @@
-"""The topics of the cluster as groups look at them: names, ids, numbers of partitions, and an epoch that tells changes.
+"""The topics of the cluster as groups see them: names, ids, numbers of partitions, and an epoch of changes.
 
 Read only. Group machines see the `TopicView` alone, never the catalog; tests give them a dictionary in its place.
 """

@@ -1,1 +1,1 @@
-"""Server-side assignors of the consumer protocol (KIP-848): who is to own which partition, and nothing about how."""
+"""Server-side assignors of the consumer protocol (KIP-848): who owns which partition, not how it gets there."""

@@ -1,8 +1,8 @@
 """The `uniform` assignor: as even as can be, and as little moved as that allows. The default of the consumer protocol.
 
 Where all members subscribe alike, the numbers are fixed beforehand: with P partitions and N members everyone gets
-P // N, and P % N members one more. Each member keeps what it has up to its number; what is left over goes to those who
-have too little. Whoever already has one more than P // N has the first claim on one of the P % N places, so that
+P // N, and P % N members one more. Each member keeps what it has up to its number; what is left over goes to those that
+have too little. A member that already has one more than P // N has the first claim on one of the P % N places, so that
 nothing moves for evenness' sake between equals.
 
 Where subscriptions differ, `uniform_mixed.py` takes over. Source: Kafka 4.1's `UniformAssignor` and
@@ -40,7 +40,7 @@ def _assign_alike(members: Members, partition_counts: PartitionCounts) -> dict[s
         may_have_extra = extra > 0
         kept, room = _keep(member, share + may_have_extra, partition_counts, taken)
         if room > 0 and may_have_extra and members_left > extra:
-            # Somebody behind may have the extra partition already; only the last ones must take what nobody wanted.
+            # A member behind may have the extra partition already; only the last ones must take what is left.
             room -= 1
             may_have_extra = False
         if room > 0:

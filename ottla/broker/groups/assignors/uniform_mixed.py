@@ -1,8 +1,8 @@
 """The `uniform` assignor for members that subscribe to different topics.
 
-Three steps: everyone keeps what is still subscribed; what nobody has goes, topic by topic, to the subscriber with the
-fewest partitions, topics with the most partitions per subscriber first; then partitions of a topic move from its most
-loaded owner to its least loaded subscriber for as long as these two differ by more than one.
+Three steps: each member keeps what is still subscribed; what no member has goes, topic by topic, to the subscriber with
+the fewest partitions, topics with the most partitions per subscriber first; then partitions of a topic move from its
+most loaded owner to its least loaded subscriber for as long as these two differ by more than one.
 
 Moving one topic's partitions can unbalance another's, so the last step goes round until a whole round moves nothing, or
 `MOST_ROUNDS` are over. Perfect where the subscribers of each topic subscribe alike, close elsewhere. Source: Kafka
@@ -18,7 +18,7 @@ from ottla.broker.groups.assignors.assignor import Members, PartitionCounts
 from ottla.broker.groups.partitions import Partitions
 
 MOST_ROUNDS = 16
-NOBODY = -1
+NO_OWNER = -1
 
 
 def assign_mixed(members: Members, partition_counts: PartitionCounts) -> dict[str, Partitions]:
@@ -45,7 +45,7 @@ class _Plan:
         for number, member in enumerate(members.values()):
             for topic_id in member.topics:
                 self.subscribers.setdefault(topic_id, []).append(number)
-        self.owners = {topic_id: [NOBODY] * partition_counts[topic_id] for topic_id in self.subscribers}
+        self.owners = {topic_id: [NO_OWNER] * partition_counts[topic_id] for topic_id in self.subscribers}
         for number, member in enumerate(members.values()):
             for topic_id in member.topics & member.target.keys():
                 self._keep(number, topic_id, member.target[topic_id])
@@ -53,7 +53,7 @@ class _Plan:
     def _keep(self, number: int, topic_id: UUID, partitions: frozenset[int]) -> None:
         owners = self.owners[topic_id]
         for partition in partitions:
-            if partition < len(owners) and owners[partition] == NOBODY:
+            if partition < len(owners) and owners[partition] == NO_OWNER:
                 owners[partition] = number
                 self.loads[number] += 1
 
@@ -69,19 +69,19 @@ class _Plan:
     def give_what_nobody_has(self, topic_id: UUID) -> None:
         """Each partition without an owner goes to the subscriber that has the fewest."""
         owners = self.owners[topic_id]
-        if NOBODY not in owners:
+        if NO_OWNER not in owners:
             return
         least_loaded = [(self.loads[number], number) for number in self.subscribers[topic_id]]
         heapify(least_loaded)
         for partition, owner in enumerate(owners):
-            if owner == NOBODY:
+            if owner == NO_OWNER:
                 load, number = least_loaded[0]
                 owners[partition] = number
                 self.loads[number] = load + 1
                 heapreplace(least_loaded, (load + 1, number))
 
     def balance(self, topic_id: UUID) -> int:
-        """Move partitions of one topic until its subscribers are even, or nobody has one to give. How many moved."""
+        """Move partitions of one topic until its subscribers are even, or none has one to give. How many moved."""
         loads = self.loads
         subscribers = self.subscribers[topic_id]
         if max(loads[number] for number in subscribers) - min(loads[number] for number in subscribers) <= 1:
