@@ -12,6 +12,8 @@ import pytest
 TOP = Path(__file__).parents[2]
 PAGE = (TOP / "ARCHITECTURE.md").read_text()
 MOST_ESSAY_LINES = 80
+PICTURES = 2
+"""The layers; a Produce."""
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +47,7 @@ def test_every_file_is_on_the_page(script: dict[str, Any]) -> None:
 def test_the_essay_is_short_and_names_no_file_that_is_gone(script: dict[str, Any]) -> None:
     essay = PAGE.partition(script["MARKER"])[0]
     assert len(essay.rstrip().splitlines()) < MOST_ESSAY_LINES
+    assert essay.count("```mermaid\n") == PICTURES
     there = [
         str(path.relative_to(TOP))
         for folder in ("ottla", "tests", "benchmarks")

@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.chores import log_cleaner
 from ottla.broker.chores.clock_watch import ClockWatch
-from ottla.broker.chores.courtesy import courtesy_in
 from ottla.broker.chores.retaining import retain, retain_log
+from ottla.broker.runtime.workers import pause_for
 from ottla.protocol.errors import KafkaError
 from ottla.storage.log.retention import unlink_files
 
@@ -198,7 +198,7 @@ class Chores:
         self._groups = groups
         self._cleaner = cleaner
         self.chores: dict[str, Chore] = {}
-        self._pause = courtesy_in(services.workers)
+        self._pause = pause_for(services.workers)
         self._expiry = self._expire_all()
         self._unlinking = Sweep(lambda: list(services.log_manager.logs.values()), lambda log: None)
 

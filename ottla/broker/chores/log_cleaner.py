@@ -4,7 +4,7 @@
 the dirtiest one that is due gets cleaned (`ottla.storage.cleaner.cleaner`). Pieces of its work run in a worker, one at
 a time; what changes names or the log itself happens between them on the broker's thread, in timers, so that requests
 run in between. Two things hold it back: `log.cleaner.io.max.bytes.per.second`, by waiting between pieces, and
-`Courtesy`, which rests within a piece. After a cleaning it looks again at once.
+`pause_for(workers)`, which rests within a piece. After a cleaning it looks again at once.
 
 A log that cannot be cleaned is said once, counted, and left alone until a restart or until somebody asks for it
 (`ask`, behind `ottla log clean`). Asked for, a log is cleaned whatever its dirty ratio, and where nothing is dirty gone
@@ -22,8 +22,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.chores.cleaner_figures import CleanerFigures, CleaningTold
-from ottla.broker.chores.courtesy import courtesy_in
+from ottla.broker.runtime.metrics import CleanerFigures
+from ottla.broker.runtime.workers import pause_for
 from ottla.storage.cleaner.cleanable import Assessment, LogToAssess, assess
 from ottla.storage.cleaner.cleaner import CleaningAborted, LogCleaning, Uncleanable, Work
 from ottla.storage.files.disk_errors import level_of
@@ -80,13 +80,26 @@ class _Running:
     started_s: float = field(default_factory=time.perf_counter)
 
 
+@dataclass(slots=True)
+class AskedCleaning:
+    """What became of a cleaning that somebody asked for: `state` is waiting, running, done or failed."""
+
+    state: str
+    message: str = ""
+    bytes_before: int = 0
+    bytes_after: int = 0
+    records_removed: int = 0
+    end_offset: int = -1
+    rounds: int = 0
+
+
 class LogCleaner:
     """See the module.
 
     Attributes:
         figures: for metrics.
         uncleanable: why logs cannot be cleaned.
-        told: what became of what was asked for, until the next time or the end of the partition.
+        asked: what became of the cleanings that were asked for, until the next time or the end of the partition.
     """
 
     def __init__(self, services: Services) -> None:
@@ -94,12 +107,12 @@ class LogCleaner:
         self._counters: ChoreCounters = services.metrics.chore(CHORE)
         self.figures = CleanerFigures()
         self.uncleanable: dict[Log, str] = {}
-        self.told: dict[TopicPartition, CleaningTold] = {}
+        self.asked: dict[TopicPartition, AskedCleaning] = {}
         self._not_before_ms: dict[Log, int] = {}
         self._running: _Running | None = None
         self._is_looking = False
         self._is_stopped = False
-        self._pause: Callable[[], None] = courtesy_in(services.workers)
+        self._pause: Callable[[], None] = pause_for(services.workers)
 
     # -- what others ask
 
@@ -112,18 +125,18 @@ class LogCleaner:
                 self._look(candidates)
         return False
 
-    def ask(self, topic: str) -> dict[TopicPartition, CleaningTold]:
-        """Clean the partitions of a compacted topic soon; what is told of each, which changes as it continues."""
+    def ask(self, topic: str) -> dict[TopicPartition, AskedCleaning]:
+        """Clean the partitions of a compacted topic soon; what becomes of each, which changes as it continues."""
         asked = {}
         for index, partition in enumerate(self._services.catalog.topics[topic].partitions):
             if partition is not None:
                 one = TopicPartition(topic, index)
                 self.uncleanable.pop(partition.log, None)
                 self._not_before_ms.pop(partition.log, None)
-                known = self.told.get(one)
+                known = self.asked.get(one)
                 if known is None or known.state not in ("waiting", "running"):
-                    self.told[one] = CleaningTold("waiting")
-                asked[one] = self.told[one]
+                    self.asked[one] = AskedCleaning("waiting")
+                asked[one] = self.asked[one]
         self._plan(0, self._look_now)
         return asked
 
@@ -156,7 +169,7 @@ class LogCleaner:
             for index, partition in enumerate(topic.partitions):
                 if partition is None:
                     continue
-                log, told = partition.log, self.told.get(TopicPartition(topic.name, index))
+                log, told = partition.log, self.asked.get(TopicPartition(topic.name, index))
                 is_asked = told is not None and told.state == "waiting"
                 if log.error is not None:
                     if told is not None and is_asked:
@@ -220,7 +233,7 @@ class LogCleaner:
 
     def _begin_asked(self, one: _Candidate, found: Assessment) -> bool:
         """Begin with a log that was asked for; False when nothing is left to do for it."""
-        told = self.told.get(TopicPartition(one.log.topic, one.log.partition))
+        told = self.asked.get(TopicPartition(one.log.topic, one.log.partition))
         if told is None:
             return False
         if found.cleanable_bytes:
@@ -340,7 +353,7 @@ class LogCleaner:
         """Note what became of it, and look for the next log. One that was asked for is checked once more."""
         self._running = None
         cleaning = running.cleaning
-        told = self.told.get(TopicPartition(running.log.topic, running.log.partition))
+        told = self.asked.get(TopicPartition(running.log.topic, running.log.partition))
         if told is not None and told.state == "running":
             told.state, told.message = state, message
             told.bytes_before += cleaning.bytes_before
@@ -357,7 +370,7 @@ class LogCleaner:
         self.uncleanable[log] = reason
         self._counters.failures += 1
         logger.error("%s cannot be compacted and keeps every record: %s", log.name, reason)
-        told = self.told.get(TopicPartition(log.topic, log.partition))
+        told = self.asked.get(TopicPartition(log.topic, log.partition))
         if told is not None and told.state == "waiting":
             told.state, told.message = "failed", reason
 
@@ -376,8 +389,8 @@ class LogCleaner:
             del self.uncleanable[log]
         for log in [one for one in self._not_before_ms if manager.get(one.topic, one.partition) is not one]:
             del self._not_before_ms[log]
-        for one in [each for each in self.told if each not in manager.logs]:
-            del self.told[one]
+        for one in [each for each in self.asked if each not in manager.logs]:
+            del self.asked[one]
 
     def _count_step(self) -> None:
         self._counters.steps += 1

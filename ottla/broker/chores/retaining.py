@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.chores.courtesy import courtesy_in
+from ottla.broker.runtime.workers import pause_for
 
 if TYPE_CHECKING:
     from ottla.broker.partitions.partition import Partition
@@ -39,7 +39,7 @@ def retain_log(services: Services, log: Log, who: str, done: Callable[[Sequence[
     clock = services.clock
     steps = log.retention.steps(
         clock.wall_ms(),
-        courtesy_in(services.workers),
+        pause_for(services.workers),
         deletion_ms=services.clock_trust.deletion_ms(),
         stamped_ms=services.clock_trust.stamped_ms,
         monotonic_ms=clock.monotonic_ms(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 REQUEST_BUCKETS_US = (
@@ -253,3 +254,23 @@ class Metrics:
         if held is None:
             held = self.held[api_name] = Histogram()
         held.observe(elapsed_us)
+
+
+@dataclass(slots=True)
+class CleanerFigures:
+    """What the cleaner counts, for metrics; sums since the start, except where it says otherwise."""
+
+    cleanings: int = 0
+    failed: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    bytes_freed: int = 0
+    records_removed: int = 0
+    max_dirty_ratio: float = 0.0
+    """Of the logs as of the last look."""
+    last_look_wall_ms: int = 0
+    last_recopy_ratio: float = 0.0
+    last_map_utilization: float = 0.0
+    last_cleaning_s: float = 0.0
+    max_overdue_ms: int = 0
+    """The longest that a log was overdue by `max.compaction.lag.ms` at the last look."""

@@ -229,7 +229,7 @@ def test_a_log_that_cannot_be_cleaned_is_said_once_and_left_alone(caplog: pytest
     assert "ottla_log_cleaner_failures_total 1.0" in scraped
     assert node.cleaner.ask("t")[ONE].state == "waiting"
     pass_backoff(node, clock)
-    assert node.cleaner.told[ONE].state == "failed"
+    assert node.cleaner.asked[ONE].state == "failed"
     assert not [path for path in files.written_state() if path.endswith((".cleaned", ".swap"))]
     node.stop()
 
