@@ -84,6 +84,11 @@ class Peer:
     hold: Callable[[Reservation], None] | None = field(default=None, repr=False)
     on_end: Callable[[], None] | None = field(default=None, repr=False)
 
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        software = f" ({self.software})" if self.software else ""
+        return f"{host}:{self.port}{software} on {self.listener}"
+
     def end(self) -> None:
         """The connection has ended: say so, and hold on to nothing, neither to logs nor in a circle to itself."""
         self.hot_path = None

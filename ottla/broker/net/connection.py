@@ -1,20 +1,8 @@
-"""One client's connection: frames in, requests started in order, replies out in order.
+"""One client's connection as asyncio's protocol: reads go where there is room, and what they bring into the pipeline.
 
-The way of the bytes: a read lands in the shared arena, or in a buffer of the connection's own when it holds part of a
-frame; whole frames start where they lie, without a copy. What is left over is a partial frame, or frames that may not
-start yet, and is kept in the connection's own buffer. A large frame is received directly into one, and goes to the log
-as soon as it is whole, if a request template knows it (`broker/fast`).
-
-The queue of slots: a request starts as soon as it is whole, unless the head of the queue *parks* (a long poll; then
-nothing starts behind it) or the queue is full. Replies leave in the order of the requests, all of a turn in one send.
-
-Reading pauses while the queue is full, the client does not take its replies, a turn has made enough of them or has
-taken long enough (the rest of a read that asks for much waits for the next, and everybody gets a turn), enough of large
-frames was read, the memory for requests is used up, or enough is stored behind a parked request. It never pauses for a
-parked request alone, so that a client that goes away is noticed.
-
-docs/decisions/handlers-without-tasks.md says why there is no task. The same class serves plaintext and TLS: it sees
-only the transport. It decides nothing about requests: `Dispatcher` starts them.
+The same class serves plaintext and TLS: it sees only the transport. What starts, and when its reply leaves, is decided
+in `pipeline.py`; where reads go, in `frame_reader.py`. Only the shortest way is here: the requests of a client that is
+alone and that templates answer (`broker/fast`) need neither.
 """
 
 from __future__ import annotations
@@ -23,9 +11,9 @@ import asyncio
 import errno
 import logging
 import socket
-from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
 
+<<<<<<< HEAD
 from ottla.address import host_and_port, plain_host
 from ottla.broker.net.bad_frame import describe_bad_size
 from ottla.broker.net.buffers import LARGE_FRAME_BYTES
@@ -34,86 +22,57 @@ from ottla.broker.net.sending import MOST_LEFT_BYTES, NO_DESCRIPTOR, send, unmap
 from ottla.broker.peer import Peer
 from ottla.broker.runtime.slot import CloseConnection, Slot
 from ottla.protocol.framing import SIZE, SIZE_BYTES
+=======
+from ottla.broker.net.pipeline import RequestPipeline
+from ottla.broker.net.read_pauses import OUTPUT
+from ottla.broker.net.sending import MOST_LEFT_BYTES, NO_DESCRIPTOR
+>>>>>>> ceac472 (Net: a thin asyncio protocol over a request pipeline, a frame reader, a reply queue, pauses and a sender)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ottla.broker.net.connections import Connections
-    from ottla.broker.runtime.answer_memory import Reservation
-    from ottla.protocol.types import Buffer
+    from ottla.broker.net.shared import SharedState
 
 LOG = logging.getLogger("ottla.connection")
 
-LARGE_SEND_BYTES = 256 << 10
-"""Replies of one connection that are longer count for, and wait because of, `connections.TURN_SEND_BYTES`."""
-LARGE_READ_BYTES = 4 << 20
-"""So much of large frames is read of a client before others are: libuv reads a socket that stays full up to 32 times in
-a row, which is 32 MB of frames of 1 MB, and appends between them."""
 READS_ALONE = 16
 """A connection that has had so many reads in a row is taken for the only one that sends."""
 
 
-class Dispatcher(Protocol):
-    """Whoever starts requests."""
+class Registry(Protocol):
+    """What counts connections (`Connections`)."""
 
-    def start(self, frame: memoryview, peer: Peer) -> list[Buffer] | Slot | None:
-        """Start the request of one frame (without its length).
+    def add(self, connection: Connection) -> str | None:
+        """Count a new connection; the reason when it may not stay."""
 
-        An encoded reply (with its length), a slot that will be finished, or None when no reply is sent.
-        Raises CloseConnection.
-        """
-
-
-# Why a connection does not read; any set bit pauses. (Plain ints: an IntFlag costs 0.3 us per look, on each frame.)
-QUEUE, OUTPUT, MEMORY, PARKED, DRAIN, ENOUGH, LATER, READ = 1, 2, 4, 8, 16, 32, 64, 128
+    def remove(self, connection: Connection) -> None:
+        """A connection has ended."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The protocol of one connection; made by `Connections`, which shares the arena, the turn and the limits."""
+    """The protocol of one connection; made by `Connections`.
 
-    def __init__(self, shared: Connections, listener: str) -> None:
+    Attributes:
+        pipeline: its requests and replies.
+        peer: the client, as requests see it.
+        last_active_ms: when the sweep last found that it had received or sent anything. (A look at the clock on each
+            read costs more than it is worth.)
+    """
+
+    def __init__(self, shared: SharedState, registry: Registry, listener: str) -> None:
         self._shared = shared
+        self._registry = registry
         self._turn = shared.turn
         self._buffers = shared.buffers
-        self._dispatcher = shared.dispatcher
-        self._max_frame_bytes = shared.max_frame_bytes
-        self._memory = shared.answer_memory
-        self.peer = Peer(listener=listener, close=self.close, received=shared.buffers, hold=self._hold_answer)
+        self.pipeline = pipeline = RequestPipeline(shared, listener)
+        self.peer = pipeline.peer
+        self._reader = pipeline.reader
+        self._queue = pipeline.queue
+        self._in_flight = pipeline.queue.in_flight
+        self._pauses = pipeline.pauses
         self.last_active_ms: float = shared.now_ms()
-        self.was_active = False
-        """Whether it has received or sent anything since `last_active_ms`; the sweep makes a time of it, since a look
-        at the clock on each read costs more than it tells."""
-        self.partial_since_ms: float | None = None
-        self._transport: asyncio.Transport | None = None
-        self._fd = NO_DESCRIPTOR
-        self._piece: memoryview | None = None
-        self._held: HeldBytes | None = None
-        self._large_bytes = 0
-        """Of large frames, since reading them last paused."""
-        self._expected_bytes = 0
-        """How long the next frame is, if it is as large as the one before; 0 where that was not large."""
-        self._lent: HeldBytes | None = None
-        """Where the newest read went, if that expected a large frame."""
-        self._slots: deque[Slot] = deque()
-        self._slot_bytes = 0
-        self._pending_requests = 0
-        self._out: list[Buffer] = []
-        self._planned = False
-        self._is_behind = False
-        """Whether the transport may hold replies that the socket has not taken."""
-        self._pause = 0
-        self._long_turn = -1
-        """The last turn that was long when this connection had started something in it."""
-        self._closing: str | None = None
-        self._is_draining = False
-        self._reservation: Reservation | None = None
-        """The memory of an answer that is there and has not left."""
-
-    # -- what the event loop calls ------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client connected: note its addresses, or refuse it."""
-        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses
+        transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses
         peer = self.peer
         name = transport.get_extra_info("peername")
         if name:
@@ -128,68 +87,54 @@ class Connection(asyncio.BufferedProtocol):
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if raw is not None and peer.sends_maps:
-            self._fd = raw.fileno()
-        refusal = self._shared.add(self)
+        self._pauses.transport = transport
+        self.pipeline.sender.begin(transport, raw.fileno() if raw is not None and peer.sends_maps else NO_DESCRIPTOR)
+        refusal = self._registry.add(self)
         if refusal is not None:
-            self._closing = refusal
+            self.pipeline.closing = refusal
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection ended: nobody waits for its answers any more."""
-        self._transport = None
-        self._fd = NO_DESCRIPTOR
-        if exc is not None and self._closing is None:
+        pipeline = self.pipeline
+        self._pauses.transport = None
+        pipeline.sender.end()
+        if exc is not None and pipeline.closing is None:
             level = logging.ERROR if isinstance(exc, OSError) and exc.errno == errno.EFAULT else logging.DEBUG
             LOG.log(level, "%s: connection lost: %s", self, exc)
-        self._closing = self._closing or "lost"
-        slots, self._slots = self._slots, deque()
-        for slot in slots:
-            slot.cancel()
-        self._out.clear()
-        self._let_go()
-        self._drop_held()
-        self._shared.later.discard(self)
-        self._shared.remove(self)
-        self.peer.end()
+        pipeline.closing = pipeline.closing or "lost"
+        pipeline.end()
+        self._registry.remove(self)
 
     def eof_received(self) -> bool:
         """The client sends no more: it is gone (Kafka's clients never close one half only)."""
         return False
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next read goes: behind the bytes already held, else into the arena."""
-        held, buffers = self._held, self._buffers
+        """Where the next read goes."""
+        reader, buffers = self._reader, self._buffers
         try:
-            if held is not None:
-                if held.due:
-                    return held.view[held.end : held.due]
-                return held.room(self._max_frame_bytes, is_waiting=self._is_blocked())
-            if (self._slots or self._pause) and self._is_blocked():
-                return self._hold_next()
-            expected_bytes = self._expected_bytes
-            if expected_bytes:
-                # A frame that is a little longer finds room, too.
-                self._lent = lent = buffers.lend(expected_bytes + (expected_bytes >> 3))
-                if lent is not None:
-                    return lent.view[:expected_bytes]
-                # None is taken: a client that sends nothing more would own it for as long as it stays.
-            is_first = buffers.arena_turn != self._turn.number
-            self._piece = piece = buffers.first_piece if is_first else buffers.arena_piece()
+            if reader.held is None and not (reader.expected_bytes or self._in_flight or self._pauses.reasons):
+                # Of what `next_buffer` does only this much, without the call.
+                is_first = buffers.arena_turn != self._turn.number
+                reader.piece = piece = buffers.first_piece if is_first else buffers.arena_piece()
+                return piece
+            return reader.next_buffer(is_blocked=self.pipeline.is_blocked())
         except (MemoryError, OSError):
             # Raised to the loop it would end nothing there, for want of memory, and the socket stays readable.
-            self._end_for_memory("to read into")
-            self._lent = buffers.scrap
-            return buffers.scrap.view
-        return piece
+            self.pipeline.close_for_memory("to read into")
+            return reader.discard()
 
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` more came."""
-        shared = self._shared
+        shared, reader, pipeline = self._shared, self._reader, self.pipeline
         shared.metrics.bytes_received += nbytes
-        self.was_active = True
-        if self._held is not None or self._lent is not None:
-            self._read_into_own(nbytes)
+        pipeline.was_active = True
+        if reader.held is not None or reader.lent is not None:
+            if reader.discards:
+                pipeline.abort()
+            else:
+                pipeline.read_into_own(nbytes)
             return
         if shared.last_reader is not self:
             shared.last_reader = self
@@ -199,171 +144,34 @@ class Connection(asyncio.BufferedProtocol):
         elif not self._turn.has_work:
             # Nobody else sends: the turn need not wait for the loop to come around. And requests that can be answered
             # at once need none: nothing is gathered, and nothing else is to be sent.
-            start, transport, piece = 0, self._transport, self._piece
+            start, piece, hot_path = 0, reader.piece, self.peer.hot_path
             if (
-                not (self._slots or self._pause or self._out or self._closing or shared.later)
-                and transport is not None
+                hot_path is not None
                 and piece is not None
+                and not (self._in_flight or self._pauses.reasons or self._queue.out or pipeline.closing or shared.later)
             ):
-                hot_path = self.peer.hot_path
-                answered = None if hot_path is None else hot_path.try_answer(piece, nbytes, shared.max_slots)
+                answered = hot_path.try_answer(piece, nbytes, shared.max_slots)
                 if answered is not None:
                     answer, start = answered
-                    self._send(transport, answer)
+                    pipeline.sender.send(answer)
                     if start == nbytes:
                         return
-            self._take_turn(start, nbytes)
+            pipeline.take_turn(start, nbytes)
             return
-        self._buffers.keep_arena(self._run_piece(nbytes))
-
-    def _read_into_own(self, nbytes: int) -> None:
-        """`nbytes` more came into the buffer of this connection's own, or into the one that was lent for them.
-
-        A large frame that is whole now is enough for a turn of its own, or needs none: its buffer takes the next one
-        while that is warm, and the loop, which reads on as long as reads are filled, does not fill one after the other.
-        """
-        held, lent = self._held, self._lent
-        if lent is self._buffers.scrap:
-            self.abort()
-            return
-        self._large_bytes += nbytes
-        if self._large_bytes >= LARGE_READ_BYTES:
-            self._large_bytes = 0
-            self._hold(READ)  # before anything else: what is answered at once may be, all the same
-            self._plan()
-        if held is not None:
-            held.end = end = held.end + nbytes
-            if end < held.due:
-                return
-            is_whole = end == held.due and not held.start and end > LARGE_FRAME_BYTES
-        else:
-            assert lent is not None
-            held, end, self._lent = lent, nbytes, None
-            is_whole = end == self._expected_bytes
-        following = self._answer_large(held.view, end) if is_whole else 0
-        if following == end:
-            self._expected_bytes = end
-            if lent is None:
-                self._held = self.partial_since_ms = None
-                self._buffers.give_back_now(held, self)
-            return
-        if lent is not None:
-            self._buffers.own(lent)
-            self._held, lent.end = lent, end
-            expected_bytes = self._expected_bytes
-            if SIZE_BYTES <= end < expected_bytes and SIZE.unpack_from(lent.view)[0] == expected_bytes - SIZE_BYTES:
-                lent.start, lent.due = 0, expected_bytes
-                self.partial_since_ms = self._shared.now_ms()
-                return
-        held.start += following  # there may be frames in front that have started, while one parks
-        held.due = 0
-        turn = self._turn
-        if not is_whole or turn.has_work:
-            self._run_held(held)
-            return
-        turn.has_work = self._planned = True
-        try:
-            self._run_held(held)
-        finally:
-            turn.end(self._end_turn)
-
-    def _answer_large(self, view: memoryview, end: int) -> int:
-        """Answer the frame in `view[:end]` at once if that may be; where the next one begins, 0 when it must wait."""
-        shared, transport, hot_path = self._shared, self._transport, self.peer.hot_path
-        if (
-            hot_path is None
-            or transport is None
-            or self._slots
-            or self._pause & ~READ
-            or self._closing
-            or shared.later
-            or self._turn.is_long
-        ):
-            return 0
-        answered = hot_path.try_answer(view, end, shared.max_slots)
-        if answered is None:
-            return 0
-        answer, following = answered
-        self._out += answer
-        self._plan()
-        return following
-
-    def _take_turn(self, start: int, nbytes: int) -> None:
-        """Begin a turn with what came into the arena from `start` on, and end it."""
-        turn, piece = self._turn, self._piece
-        assert piece is not None
-        turn.has_work = self._planned = True
-        try:
-            start = self._start_frames(piece, start, nbytes)
-            if start < nbytes and self._closing is None:
-                self._keep(piece[start:nbytes])
-        finally:
-            turn.end(self._end_turn)
+        self._buffers.keep_arena(pipeline.run_piece(nbytes))
 
     def pause_writing(self) -> None:
         """The client does not take its replies: start nothing more."""
-        self._hold(OUTPUT)
+        self._pauses.hold(OUTPUT)
 
     def resume_writing(self) -> None:
         """It takes them again."""
-        self._memory.note_taken(self)
-        self._release(OUTPUT)
-        self._plan()
-
-    # -- what slots, handlers and the shared registry call ------------------------------------------------------
-
-    def slot_finished(self, slot: Slot) -> None:
-        """A pending answer is there: move what may leave to the output."""
-        slots = self._slots
-        if not slots or slots[0] is not slot:
-            self._slot_bytes += slot.size_bytes
-            return
-        while True:
-            slots.popleft()
-            self._pending_requests -= slot.requests
-            if slot.close_reason is not None:
-                self.close(slot.close_reason)
-                break
-            if slot.buffers is not None:
-                self._out += slot.buffers
-            if not slots or not slots[0].is_done:
-                break
-            slot = slots[0]
-            self._slot_bytes -= slot.size_bytes
-        if not self._planned:
-            self._plan()
-
-    def close(self, reason: str, *, level: int = logging.WARNING) -> None:
-        """End the connection at the end of this turn, after the replies that are there; one log line says why."""
-        if self._closing is None:
-            self._closing = reason
-            LOG.log(level, "%s: closing: %s", self, reason)
-            self._plan()
-
-    def drain(self) -> None:
-        """Read no more, and end once the requests that have started are answered; long polls are cut short."""
-        self._is_draining = True
-        self._hold(DRAIN)
-        self._drop_held()
-        for slot in list(self._slots):
-            if slot.parks:
-                self._slots.remove(slot)
-                self._pending_requests -= slot.requests
-                slot.cancel()
-        self._plan()
-
-    def abort(self) -> None:
-        """End it now."""
-        self._closing = self._closing or "aborted"
-        if self._transport is not None:
-            self._transport.abort()
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a started request has no answer yet, or an answer has not left."""
-        return bool(self._slots) or bool(self._out) or bool(self._transport and self._transport.get_write_buffer_size())
+        self._shared.answer_memory.note_taken(self.pipeline)
+        self._pauses.release(OUTPUT)
+        self.pipeline.plan()
 
     def __str__(self) -> str:
+<<<<<<< HEAD
         peer = self.peer
         software = f" ({peer.software})" if peer.software else ""
         return f"{host_and_port(peer.host, peer.port)}{software} on {peer.listener}"
@@ -682,3 +490,11 @@ class Connection(asyncio.BufferedProtocol):
         self._pause &= ~reason
         if before and not self._pause and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+=======
+        return str(self.peer)
+
+
+def _plain_host(host: str) -> str:
+    """An IPv4 address as such, also where a dual-stack socket shows it as `::ffff:192.0.2.1`."""
+    return host[7:] if host.startswith("::ffff:") and "." in host else host
+>>>>>>> ceac472 (Net: a thin asyncio protocol over a request pipeline, a frame reader, a reply queue, pauses and a sender)

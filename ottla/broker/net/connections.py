@@ -1,4 +1,4 @@
-"""All connections of one node: how many there may be, what they share, and the sweep for silent ones.
+"""All connections of one broker: how many there may be, and the sweep for silent ones.
 
 Limits: `max.connections` and what RLIMIT_NOFILE leaves beside the logs' files, `max.connections.per.ip` (and
 overrides), `connections.max.idle.ms` for a connection without traffic and without a request under way,
@@ -14,13 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ottla.broker.net.buffers import ReceiveBuffers
 from ottla.broker.net.connection import Connection
-from ottla.broker.runtime.answer_memory import SHARES
+from ottla.broker.net.shared import SharedState
 from ottla.broker.runtime.descriptors import shares_of
 
 if TYPE_CHECKING:
-    from ottla.broker.net.connection import Dispatcher
+    from ottla.broker.net.shared import Dispatcher
     from ottla.broker.runtime.timers import Timer
     from ottla.broker.services import Services
 
@@ -29,9 +28,6 @@ LOG = logging.getLogger("ottla.connection")
 REFUSALS_SAID_EVERY_MS = 1_000
 SWEEP_MOST_MS = 10_000
 SWEEP_LEAST_MS = 20
-TURN_SEND_BYTES = 32 << 20
-"""Once so much was sent in large replies in one turn, other large ones wait for the next: the kernel copies them, and
-200 clients that begin to fetch everything at once held the loop for 1.2 s (benchmarks/hostile.py)."""
 
 
 class Connections:
@@ -49,27 +45,9 @@ class Connections:
         self._refused_at_ms: int | None = None
         self._refused_quietly = 0
         self.services = services
-        self.turn = services.turn
-        self.metrics = services.metrics
-        self.dispatcher = dispatcher
-        self.sends_maps = sends_maps
-        self.buffers = ReceiveBuffers(services.turn, config.queued_max_request_bytes)
-        self.max_frame_bytes = config.socket_request_max_bytes
-        self.max_slots = config.ottla_connection_max_pending_requests
-        self.answer_memory = services.answer_memory
-        self.memory_reserve = services.memory_reserve
-        self.max_slot_bytes = min(config.ottla_connection_max_pending_bytes, services.answer_memory.max_bytes // SHARES)
-        self.now_ms = services.clock.monotonic_ms
-        self.later: set[Connection] = set()
-        """Those that have requests to start and wait for a turn."""
-        self.last_reader: Connection | None = None
-        self.reads_in_a_row = 0
-        """How many reads `last_reader` has had since anybody else had one."""
+        self.shared = SharedState(services, dispatcher, sends_maps=sends_maps)
         self._all: set[Connection] = set()
         self._by_host: Counter[str] = Counter()
-        self._large_turn = -1
-        self.large_bytes = 0
-        """Of the large replies that were sent in the newest turn with such."""
         self._sweep_timer: Timer | None = None
         self._is_draining = False
         self.on_empty: Callable[[], None] | None = None
@@ -83,7 +61,7 @@ class Connections:
 
     def protocol(self, listener: str) -> Connection:
         """A protocol for a connection that came in by `listener`."""
-        return Connection(self, listener)
+        return Connection(self.shared, self, listener)
 
     def add(self, connection: Connection) -> str | None:
         """Count a new connection; the reason when it may not stay (logged, counted as refused)."""
@@ -103,10 +81,10 @@ class Connections:
             if self._by_host[host] >= limit:
                 reason = f"there are max.connections.per.ip={limit} from {host} already"
         if reason is not None:
-            self.metrics.connections_refused += 1
+            self.services.metrics.connections_refused += 1
             self._say_refused(connection, reason)
             return reason
-        self.metrics.connections_opened += 1
+        self.services.metrics.connections_opened += 1
         self._all.add(connection)
         self._by_host[host] += 1
         if self._sweep_timer is None:
@@ -115,7 +93,7 @@ class Connections:
 
     def _say_refused(self, connection: Connection, reason: str) -> None:
         """At most a line a second: who is refused comes again at once."""
-        now_ms = self.now_ms()
+        now_ms = self.shared.now_ms()
         if self._refused_at_ms is not None and now_ms - self._refused_at_ms < REFUSALS_SAID_EVERY_MS:
             self._refused_quietly += 1
             return
@@ -125,13 +103,13 @@ class Connections:
 
     def remove(self, connection: Connection) -> None:
         """A connection ended; nothing when it was refused."""
-        self.answer_memory.note_taken(connection)
+        self.services.answer_memory.note_taken(connection.pipeline)
         if connection not in self._all:
             return
-        self.metrics.connections_closed += 1
+        self.services.metrics.connections_closed += 1
         self._all.discard(connection)
-        if self.last_reader is connection:
-            self.last_reader = None
+        if self.shared.last_reader is connection:
+            self.shared.last_reader = None
         host = connection.peer.host
         self._by_host[host] -= 1
         if self._by_host[host] <= 0:
@@ -139,41 +117,31 @@ class Connections:
         if not self._all and self.on_empty is not None:
             self.on_empty()
 
-    def note_large_send(self, size_bytes: int) -> None:
-        """A reply of more than `connection.LARGE_SEND_BYTES` was sent in this turn."""
-        if self._large_turn != self.turn.number:
-            self._large_turn, self.large_bytes = self.turn.number, 0
-        self.large_bytes += size_bytes
-
-    @property
-    def has_sent_enough(self) -> bool:
-        """Whether large replies wait for the next turn."""
-        return self.large_bytes >= TURN_SEND_BYTES and self._large_turn == self.turn.number
-
     def drain(self) -> None:
         """Refuse new connections, read nothing more, let each one end when its requests are answered."""
         self._is_draining = True
         for connection in list(self._all):
-            connection.drain()
+            connection.pipeline.drain()
 
     def abort(self) -> None:
         """End all connections now."""
         for connection in list(self._all):
-            connection.abort()
+            connection.pipeline.abort()
 
     def sweep(self) -> None:
         """Close what was silent, or incomplete, for too long."""
-        now_ms = self.now_ms()
+        now_ms = self.shared.now_ms()
         idle_ms = self.services.config.connections_max_idle_ms
         partial_ms = self.services.config.ottla_partial_frame_timeout_ms
         for connection in list(self._all):
-            if connection.was_active:
-                connection.was_active, connection.last_active_ms = False, now_ms
-            since_ms = connection.partial_since_ms
+            pipeline = connection.pipeline
+            if pipeline.was_active:
+                pipeline.was_active, connection.last_active_ms = False, now_ms
+            since_ms = pipeline.reader.partial_since_ms
             if since_ms is not None and now_ms - since_ms > partial_ms:
-                connection.close(f"a request is incomplete for more than ottla.partial.frame.timeout.ms={partial_ms}")
-            elif idle_ms >= 0 and now_ms - connection.last_active_ms > idle_ms and not connection.is_waiting:
-                connection.close(f"silent for connections.max.idle.ms={idle_ms}", level=logging.DEBUG)
+                pipeline.close(f"a request is incomplete for more than ottla.partial.frame.timeout.ms={partial_ms}")
+            elif idle_ms >= 0 and now_ms - connection.last_active_ms > idle_ms and not pipeline.is_waiting:
+                pipeline.close(f"silent for connections.max.idle.ms={idle_ms}", level=logging.DEBUG)
 
     def _plan_sweep(self) -> None:
         config = self.services.config
@@ -181,7 +149,7 @@ class Connections:
         if config.connections_max_idle_ms >= 0:
             bounds.append(config.connections_max_idle_ms)
         interval_ms = max(SWEEP_LEAST_MS, min(bounds) // 4)
-        self._sweep_timer = self.services.timers.at(self.now_ms() + interval_ms, self._sweep_and_plan)
+        self._sweep_timer = self.services.timers.at(self.shared.now_ms() + interval_ms, self._sweep_and_plan)
 
     def _sweep_and_plan(self) -> None:
         self._sweep_timer = None

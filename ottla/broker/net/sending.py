@@ -1,4 +1,4 @@
-"""A turn's replies to the socket, all in one call, and what it does not take to the transport.
+"""Replies to the socket, all of a turn in one call, and what it does not take to the transport.
 
 The socket is written to directly where its transport has nothing waiting: the transport would do the same, but not
 before it has queued the bytes and come around to its queue. That is plaintext on uvloop only, where the descriptor is
@@ -12,10 +12,16 @@ import mmap
 import os
 from typing import TYPE_CHECKING
 
+from ottla.broker.net.read_pauses import OUTPUT
+from ottla.broker.net.shared import LARGE_SEND_BYTES
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
 
+    from ottla.broker.net.read_pauses import ReadPauses
+    from ottla.broker.net.shared import SharedState
+    from ottla.broker.runtime.answer_memory import Holder
     from ottla.protocol.types import Buffer
 
 JOIN_BYTES = 16 << 10
@@ -27,22 +33,56 @@ MAX_PIECES = 1024
 NO_DESCRIPTOR = -1
 
 
-def send(transport: asyncio.Transport, fd: int, replies: Sequence[Buffer], size_bytes: int) -> bool:
-    """Send `replies`, `size_bytes` in all, by the descriptor of the transport's socket unless it is NO_DESCRIPTOR.
+class ReplySender:
+    """Sends the replies of one connection. `transport` is None before the client has connected, and once it is gone.
 
-    True when the socket took all: nothing waits in the transport. Who was told False asks the transport before the
-    next ones go by the descriptor.
+    `holder` owns what the client does not take, for the memory of answers. `fd` is that of the transport's socket where
+    it may be written to directly, else NO_DESCRIPTOR.
     """
-    if fd != NO_DESCRIPTOR and len(replies) <= MAX_PIECES:
-        try:
-            sent = os.writev(fd, replies)
-        except OSError:  # full, or lost: the transport meets it again, and knows what to do
-            sent = 0
-        if sent == size_bytes:
-            return True
-        replies = _behind(replies, sent)
-    transport.writelines(_joined(replies))
-    return False
+
+    __slots__ = ("_fd", "_holder", "_is_behind", "_pauses", "_shared", "transport")
+
+    def __init__(self, shared: SharedState, pauses: ReadPauses, holder: Holder) -> None:
+        self._shared = shared
+        self._pauses = pauses
+        self._holder = holder
+        self._fd = NO_DESCRIPTOR
+        self._is_behind = False
+        """Whether the transport may hold replies that the socket has not taken."""
+        self.transport: asyncio.Transport | None = None
+
+    def begin(self, transport: asyncio.Transport, fd: int) -> None:
+        """A client has connected."""
+        self.transport, self._fd = transport, fd
+
+    def end(self) -> None:
+        """The client is gone."""
+        self.transport, self._fd = None, NO_DESCRIPTOR
+
+    def send(self, replies: Sequence[Buffer]) -> None:
+        """Give replies to the socket, or to its transport where that has not sent all of earlier ones yet."""
+        shared, transport = self._shared, self.transport
+        assert transport is not None
+        size_bytes = 0
+        for reply in replies:
+            size_bytes += len(reply)
+        fd = self._fd
+        if fd == NO_DESCRIPTOR or (self._is_behind and transport.get_write_buffer_size()) or len(replies) > MAX_PIECES:
+            self._is_behind = True
+            transport.writelines(_joined(replies))
+        else:
+            try:
+                sent = os.writev(fd, replies)
+            except OSError:  # full, or lost: the transport meets it again, and knows what to do
+                sent = 0
+            self._is_behind = sent != size_bytes
+            if sent != size_bytes:
+                transport.writelines(_joined(_behind(replies, sent)))
+        shared.metrics.bytes_sent += size_bytes
+        if size_bytes > LARGE_SEND_BYTES:
+            shared.note_large_send(size_bytes)
+        if self._pauses.reasons & OUTPUT:
+            shared.answer_memory.note_unsent(self._holder, unmapped_bytes(replies))
 
 
 def unmapped_bytes(replies: Sequence[Buffer]) -> int:

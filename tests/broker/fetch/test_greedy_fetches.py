@@ -305,7 +305,7 @@ def test_what_old_clients_produce_counts_as_received_until_it_is_converted(setti
     for number in range(4):
         builder.append(number, 1_700_000_000_000, b"k", VALUE)
     messages = bytes(builder.build())
-    buffers = setting.first.connections.buffers
+    buffers = setting.first.connections.shared.buffers
     clients = [setting.client() for _ in range(5)]
     for client in clients:
         client.send(produce_request("t", messages), 2)

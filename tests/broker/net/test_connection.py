@@ -207,7 +207,7 @@ def test_a_connection_that_gets_no_memory_to_read_into_ends_and_raises_nothing(
     shell.memory_reserve.take()
     connection, transport = shell.connect()
     shell.feed(connection, frame(b"wait"))
-    monkeypatch.setattr(shell.connections.buffers, "take", fail)
+    monkeypatch.setattr(shell.connections.shared.buffers, "take", fail)
     shell.feed(connection, frame(b"2"))
     assert transport.aborted
     assert not shell.memory_reserve.is_held
@@ -263,7 +263,7 @@ def test_what_a_socket_does_not_take_at_once_follows_in_order_by_the_transport(s
     with near, far:
         near.setblocking(False)
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000)
-        shell.connections.sends_maps = True
+        shell.connections.shared.sends_maps = True
         connection = shell.connections.protocol("PLAINTEXT")
         transport = FakeTransport(raw=near)
         connection.connection_made(transport)
@@ -342,7 +342,7 @@ def test_an_end_is_noticed_behind_a_parked_request_and_cancels_it(shell: Shell) 
     assert cancelled == ["cancelled"]
     assert len(shell.connections) == 0
     shell.end_turns()
-    assert shell.connections.buffers.owned_bytes == 0
+    assert shell.connections.shared.buffers.owned_bytes == 0
 
 
 def test_a_request_without_reply_leaves_no_slot(shell: Shell) -> None:
@@ -433,7 +433,7 @@ def test_a_refused_request_closes_after_the_replies_before_it(shell: Shell) -> N
 def test_an_announced_length_allocates_nothing(shell: Shell) -> None:
     connection, _ = shell.connect()
     shell.feed(connection, struct.pack(">i", 100_000_000) + b"begin")
-    assert shell.connections.buffers.owned_bytes <= FIRST_BYTES
+    assert shell.connections.shared.buffers.owned_bytes <= FIRST_BYTES
 
 
 def test_a_buffer_grows_with_the_bytes_that_came(shell: Shell) -> None:
@@ -443,7 +443,7 @@ def test_a_buffer_grows_with_the_bytes_that_came(shell: Shell) -> None:
     for position in range(0, len(data), 10_000):
         shell.feed(connection, data[position : position + 10_000])
         came = min(position + 10_000, len(data))
-        assert shell.connections.buffers.owned_bytes <= max(2 * came + 8192, FIRST_BYTES), came
+        assert shell.connections.shared.buffers.owned_bytes <= max(2 * came + 8192, FIRST_BYTES), came
     assert transport.written == data
 
 
@@ -471,8 +471,8 @@ def test_what_is_received_begins_at_a_page(shell: Shell) -> None:
 
 def taken(connection: Connection) -> int:
     """How many bytes of a frame that is not whole yet the connection has taken."""
-    assert connection._held is not None
-    return connection._held.end
+    assert connection.pipeline.reader.held is not None
+    return connection.pipeline.reader.held.end
 
 
 def test_memory_for_requests_is_bounded_and_one_connection_always_gets_on() -> None:
@@ -481,7 +481,7 @@ def test_memory_for_requests_is_bounded_and_one_connection_always_gets_on() -> N
     data = frame(b"q" * 900_000)
     for connection, _ in pairs:
         shell.feed(connection, data[:400_000])
-    assert shell.connections.buffers.owned_bytes < 3 << 20
+    assert shell.connections.shared.buffers.owned_bytes < 3 << 20
     assert any(transport.is_paused for _, transport in pairs)
     sent = {id(connection): 400_000 for connection, _ in pairs}
     held = {id(connection): taken(connection) for connection, _ in pairs}
@@ -495,7 +495,7 @@ def test_memory_for_requests_is_bounded_and_one_connection_always_gets_on() -> N
                 done = len(transport.written) > before
                 sent[id(connection)] = len(data) if done else taken(connection)
     assert [len(transport.written) for _, transport in pairs] == [len(data)] * 4
-    assert shell.connections.buffers.owned_bytes == 0
+    assert shell.connections.shared.buffers.owned_bytes == 0
 
 
 def test_who_waits_for_memory_and_takes_no_replies_meanwhile_reads_on_when_both_are_over() -> None:
@@ -531,7 +531,7 @@ def test_a_log_line_names_the_client_and_what_it_calls_itself(shell: Shell, capl
     connection, _ = shell.connect()
     before = str(connection)
     connection.peer.software = "librdkafka 2.16.1"
-    connection.close("a reason")
+    connection.pipeline.close("a reason")
     address, _, listener = before.partition(" ")
     assert f"{address} (librdkafka 2.16.1) {listener}: closing: a reason" in caplog.text
 

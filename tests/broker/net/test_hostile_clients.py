@@ -127,7 +127,7 @@ def test_partial_requests_of_5000_connections_keep_to_the_memory_for_requests() 
     for _ in range(5_000):
         connection, _ = shell.connect()
         shell.feed(connection, announced)
-    assert shell.connections.buffers.owned_bytes <= 8 * MIB + 5_000 * FIRST_BYTES
+    assert shell.connections.shared.buffers.owned_bytes <= 8 * MIB + 5_000 * FIRST_BYTES
     assert shell.is_served()
 
 
@@ -140,7 +140,7 @@ def test_large_partial_requests_stop_being_read_when_the_memory_is_used_up() -> 
         shell.feed(connection, struct.pack(">i", 4 * MIB) + bytes(3 * MIB))
     paused = sum(transport.is_paused for transport in transports)
     exempt_bytes = 4 * MIB + FIRST_BYTES
-    assert shell.connections.buffers.owned_bytes <= 8 * MIB + exempt_bytes + 100 * READ_BYTES
+    assert shell.connections.shared.buffers.owned_bytes <= 8 * MIB + exempt_bytes + 100 * READ_BYTES
     assert paused > 90
     assert shell.is_served()
 
@@ -157,8 +157,8 @@ def test_partial_requests_end_after_their_time_and_give_their_memory_back() -> N
     for connection in list(shell.connections):
         connection.connection_lost(None)
     shell.end_turns()
-    assert shell.connections.buffers.owned_bytes == 0
-    assert shell.connections.buffers._pool_bytes <= POOL_BYTES
+    assert shell.connections.shared.buffers.owned_bytes == 0
+    assert shell.connections.shared.buffers._pool_bytes <= POOL_BYTES
 
 
 def test_a_request_sent_byte_by_byte_does_not_live_longer_by_each_byte() -> None:
@@ -182,7 +182,7 @@ def test_what_is_sent_behind_a_long_poll_is_stored_up_to_one_buffer_and_then_not
         shell.feed(connection, frame(b"w") + frame(bytes(1000)) * 2_000)
         assert transport.is_paused
     assert shell.answers.started == 50
-    assert shell.connections.buffers.owned_bytes <= 50 * READ_BYTES
+    assert shell.connections.shared.buffers.owned_bytes <= 50 * READ_BYTES
     assert shell.is_served()
 
 
@@ -190,13 +190,13 @@ def test_half_open_connections_hold_a_connection_and_nothing_else(shell: Shell) 
     for _ in range(5_000):
         shell.connect()
     assert len(shell.connections) == 5_000
-    assert shell.connections.buffers.owned_bytes == 0
+    assert shell.connections.shared.buffers.owned_bytes == 0
     assert ARENA_BYTES == MIB, "one arena for all"
     assert shell.is_served()
     shell.clock.advance(shell.config.connections_max_idle_ms + 1)
     shell.connections.sweep()
     shell.end_turns()
-    assert all(connection._closing for connection in shell.connections)
+    assert all(connection.pipeline.closing for connection in shell.connections)
 
 
 # --- answers
@@ -332,7 +332,7 @@ def test_requests_that_take_long_let_everybody_have_a_turn(shell: Shell, monkeyp
     shell.end_turns()
     assert order == [b"a0", b"b0", b"c0", b"a1", b"b1", b"a2", b"a3", b"a4"]
     assert bytes(transport.written) == frame(b"c0")
-    assert not shell.connections.later
+    assert not shell.connections.shared.later
 
 
 def test_who_waits_for_a_turn_and_goes_away_is_not_waited_for(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,5 +349,5 @@ def test_who_waits_for_a_turn_and_goes_away_is_not_waited_for(shell: Shell, monk
     one.connection_lost(None)
     shell.end_turns()
     assert bytes(transport.written) == frame(b"b0")
-    assert not shell.connections.later
+    assert not shell.connections.shared.later
     assert shell.is_served()

@@ -11,8 +11,8 @@ from kit.produce_frames import KINDS, answers_of, frame, frames_of, make_node
 from kit.transport import feed
 
 from ottla.broker.net.buffers import LARGE_FRAME_BYTES, POOL_BYTES, READ_BYTES, ReceiveBuffers
-from ottla.broker.net.connection import LARGE_READ_BYTES
 from ottla.broker.net.held_bytes import HeldBytes
+from ottla.broker.net.pipeline import LARGE_READ_BYTES
 from ottla.broker.node import Node
 from ottla.broker.runtime.turn import Turn
 
@@ -57,7 +57,7 @@ def large(count: int = 1, size_bytes: int = SIZE_BYTES) -> bytes:
 
 def deliver(client: Exchange, data: bytes) -> None:
     """Let all of it arrive, in as many turns as the connection wants for it."""
-    metrics = client.connections.metrics
+    metrics = client.connections.shared.metrics
     while data:
         before = metrics.bytes_received
         feed(client.connection, data)
@@ -101,14 +101,14 @@ def test_large_frames_in_any_pieces_are_answered_as_if_each_had_come_alone(
     client.node.settle()
     assert client.transport.written == one_by_one.transport.written
     assert client.node.services.metrics.request_counts == one_by_one.node.services.metrics.request_counts
-    assert client.connections.buffers.owned_bytes == 0
-    assert client.connection.partial_since_ms is None
+    assert client.connections.shared.buffers.owned_bytes == 0
+    assert client.connection.pipeline.reader.partial_since_ms is None
 
 
 def test_a_read_that_brings_nothing_makes_nobody_own_a_buffer() -> None:
     """The loop asks where the next bytes go before it knows whether there are any."""
     client = client_of(make_node())
-    buffers = client.connections.buffers
+    buffers = client.connections.shared.buffers
     room = client.connection.get_buffer(-1)
     assert len(room) > LARGE_FRAME_BYTES
     assert buffers.owned_bytes == 0
@@ -142,7 +142,7 @@ def test_a_client_that_waits_after_a_large_frame_owns_nothing(acks_all: str, siz
         for piece in pieces_of(large(1, 1_000_000)[:-1], 50_000):
             feed(other.connection, piece)
             node.settle()
-    buffers = client.connections.buffers
+    buffers = client.connections.shared.buffers
     owned_bytes = buffers.owned_bytes
     assert client.connection.get_buffer(-1)
     assert buffers.owned_bytes == owned_bytes
@@ -206,11 +206,11 @@ def test_frames_that_are_shorter_or_longer_than_the_ones_before_are_taken_whole(
 def test_a_large_frame_whose_rest_does_not_come_is_noted_as_incomplete() -> None:
     client = client_of(make_node())
     feed(client.connection, large()[:150_000])
-    assert client.connection.partial_since_ms == client.connections.now_ms()
-    assert client.connections.buffers.owned_bytes > 0
+    assert client.connection.pipeline.reader.partial_since_ms == client.connections.shared.now_ms()
+    assert client.connections.shared.buffers.owned_bytes > 0
     client.connection.connection_lost(None)
     client.end_turn()
-    assert client.connections.buffers.owned_bytes == 0
+    assert client.connections.shared.buffers.owned_bytes == 0
 
 
 def test_a_client_that_may_own_no_more_reads_into_the_arena() -> None:
@@ -283,7 +283,7 @@ def test_a_large_frame_waits_for_those_that_have_waited_for_longer() -> None:
 
 def test_no_large_frame_starts_once_the_connection_is_about_to_be_closed() -> None:
     client = client_of(make_node())
-    client.connection.close("of a test")
+    client.connection.pipeline.close("of a test")
     feed(client.connection, large(2))
     client.node.settle()
     assert stored(client) == 4
@@ -315,18 +315,18 @@ def test_behind_a_long_poll_no_frame_is_noted_as_incomplete() -> None:
     """It is not looked at before the poll has its answer, however long that takes."""
     client = client_of(make_node())
     feed(client.connection, frame(fetch_request("t", 4, max_wait_ms=10_000), 11, 7) + large()[:100])
-    assert client.connection.partial_since_ms is None
-    assert client.connections.buffers.owned_bytes > 0
+    assert client.connection.pipeline.reader.partial_since_ms is None
+    assert client.connections.shared.buffers.owned_bytes > 0
 
 
 def test_a_frame_is_incomplete_since_its_first_byte_came() -> None:
     client = client_of(make_node())
     now_ms = 1000
-    client.connections.now_ms = lambda: now_ms
+    client.connections.shared.now_ms = lambda: now_ms
     for piece in [*pieces_of(large(1, 400_000)[:3], 1), *pieces_of(large(1, 400_000)[3:-1], 50_000)]:
         feed(client.connection, piece)
         client.node.settle()
-        assert client.connection.partial_since_ms == 1000
+        assert client.connection.pipeline.reader.partial_since_ms == 1000
         now_ms += 1
 
 
@@ -344,7 +344,7 @@ def test_a_malformed_frame_that_fills_its_buffer_ends_the_connection_and_what_is
     assert stored(client) == 0
     client.connection.connection_lost(None)
     client.end_turn()
-    assert client.connections.buffers.owned_bytes == 0
+    assert client.connections.shared.buffers.owned_bytes == 0
 
 
 def make_buffers(max_owned_bytes: int = 1 << 30) -> ReceiveBuffers:
@@ -481,7 +481,7 @@ def test_a_read_goes_to_the_end_of_the_frame_as_soon_as_that_is_known_and_has_ro
 def test_a_client_that_never_stops_sending_large_frames_lets_others_be_read(acks_all: str) -> None:
     """The loop reads on as long as reads are filled, and each large frame goes to the log within its read."""
     client = client_of(make_node(acks_all))
-    metrics = client.connections.metrics
+    metrics = client.connections.shared.metrics
     stream = large(60)
     for _ in range(3):
         before = metrics.bytes_received

@@ -122,11 +122,11 @@ class Clients:
 
     def check_the_pool(self) -> None:
         """It knows how much it keeps, keeps nothing twice, and nothing that somebody has."""
-        buffers = self.shared.connections.buffers
+        buffers = self.shared.connections.shared.buffers
         pool = {id(held) for held in buffers._pool}
         assert len(pool) == len(buffers._pool)
         assert buffers._pool_bytes == sum(held.capacity for held in buffers._pool) <= POOL_BYTES
-        owned = [client.exchange.connection._held for client in self.clients]
+        owned = [client.exchange.connection.pipeline.reader.held for client in self.clients]
         with_owner = [held for held in (*owned, *buffers._retired) if held is not None]
         assert buffers.owned_bytes == sum(held.capacity for held in with_owner)
         assert pool.isdisjoint(map(id, with_owner))
@@ -222,7 +222,7 @@ class Clients:
                 self.arrive(client, ALL)
             self.node.settle()
             self.pass_time(MAX_WAIT_MS + 1)
-            if not any(client.stream or client.exchange.connection.is_waiting for client in self.clients):
+            if not any(client.stream or client.exchange.connection.pipeline.is_waiting for client in self.clients):
                 break
         self.node.settle()
         for client in self.clients:
@@ -230,8 +230,8 @@ class Clients:
             assert not client.stream
             assert {sent.kind for sent in client.asked} <= {"acks 0"}
             self.unanswered += client.asked
-            assert client.exchange.connection.partial_since_ms is None
-        assert self.shared.connections.buffers.owned_bytes == 0
+            assert client.exchange.connection.pipeline.reader.partial_since_ms is None
+        assert self.shared.connections.shared.buffers.owned_bytes == 0
 
     def check_what_is_stored(self) -> None:
         logs = {topic: partition_of(self.node, topic).log for topic in TOPICS}

@@ -1,0 +1,215 @@
+"""Where the reads of one connection go, and the received bytes that have not started yet.
+
+A read lands in the arena that all connections share, or in a buffer of the connection's own (`held`) when that holds
+part of a frame, or frames that may not start yet. A frame that is to be as large as the one before is received directly
+into a buffer that is *lent* from the pool, and becomes the connection's own only if its bytes have to stay.
+
+It finds room and keeps bytes in order; what starts, and whether it may, is the connection's business: `is_blocked` in
+the calls here says that nothing may start now.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.net.buffers import LARGE_FRAME_BYTES
+from ottla.broker.net.held_bytes import FIRST_BYTES
+from ottla.broker.net.read_pauses import MEMORY, PARKED
+from ottla.protocol.framing import SIZE, SIZE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.broker.net.buffers import ReceiveBuffers
+    from ottla.broker.net.held_bytes import HeldBytes
+    from ottla.broker.net.read_pauses import ReadPauses
+
+
+class FrameReader:
+    """See the module. `on_memory` is called when there may be memory for requests again: it calls `grow_or_wait`.
+
+    Attributes:
+        piece: of the arena, where the newest read went, if it went there.
+        held: the buffer of received bytes that wait; None where none do.
+        lent: where the newest read went, if that expected a large frame.
+        expected_bytes: how long the next frame is, if it is as large as the one before; 0 where that was not large.
+        is_whole: whether the newest read has made one large frame whole, with nothing in front of it or behind it.
+        partial_since_ms: since when the client owes the rest of a frame; None where it does not.
+    """
+
+    __slots__ = (
+        "_buffers",
+        "_max_frame_bytes",
+        "_now_ms",
+        "_on_memory",
+        "_pauses",
+        "expected_bytes",
+        "held",
+        "is_whole",
+        "lent",
+        "partial_since_ms",
+        "piece",
+    )
+
+    def __init__(
+        self,
+        buffers: ReceiveBuffers,
+        max_frame_bytes: int,
+        pauses: ReadPauses,
+        now_ms: Callable[[], float],
+        on_memory: Callable[[], None],
+    ) -> None:
+        self._buffers = buffers
+        self._max_frame_bytes = max_frame_bytes
+        self._pauses = pauses
+        self._now_ms = now_ms
+        self._on_memory = on_memory
+        self.piece: memoryview | None = None
+        self.held: HeldBytes | None = None
+        self.lent: HeldBytes | None = None
+        self.expected_bytes = 0
+        self.is_whole = False
+        self.partial_since_ms: float | None = None
+
+    # -- where the next read goes -----------------------------------------------------------------------------------
+
+    def next_buffer(self, *, is_blocked: bool) -> memoryview:
+        """Where the next read goes: behind the bytes already held, else into the arena.
+
+        Raises MemoryError, OSError where the system gives no memory.
+        """
+        held, buffers = self.held, self._buffers
+        if held is not None:
+            if held.due:
+                return held.view[held.end : held.due]
+            return held.room(self._max_frame_bytes, is_waiting=is_blocked)
+        if is_blocked:
+            self.lent = None
+            self.held = held = buffers.take(FIRST_BYTES)
+            return held.view
+        expected_bytes = self.expected_bytes
+        if expected_bytes:
+            # A frame that is a little longer finds room, too.
+            self.lent = lent = buffers.lend(expected_bytes + (expected_bytes >> 3))
+            if lent is not None:
+                return lent.view[:expected_bytes]
+            # None is taken: a client that sends nothing more would own it for as long as it stays.
+        self.piece = piece = buffers.arena_piece()
+        return piece
+
+    def discard(self) -> memoryview:
+        """Where the next read goes of a connection that ends for want of memory: nobody looks at it."""
+        self.lent = scrap = self._buffers.scrap
+        return scrap.view
+
+    @property
+    def discards(self) -> bool:
+        """Whether the newest read went there."""
+        return self.lent is self._buffers.scrap
+
+    # -- what a read has brought ------------------------------------------------------------------------------------
+
+    def received(self, nbytes: int) -> HeldBytes | None:
+        """`nbytes` more came into the buffer of this connection's own, or into the lent one: the buffer if anything of
+        it may start, None while its frame is not whole.
+        """
+        held, lent = self.held, self.lent
+        if held is not None:
+            held.end = end = held.end + nbytes
+            if end < held.due:
+                return None
+            self.is_whole = end == held.due and not held.start and end > LARGE_FRAME_BYTES
+            return held
+        assert lent is not None
+        self.lent = None
+        lent.end = nbytes
+        self.is_whole = nbytes == self.expected_bytes
+        return lent
+
+    def reuse(self, held: HeldBytes) -> None:
+        """The large frame that `received` gave is answered: its buffer takes the next one while it is warm."""
+        self.expected_bytes = held.end
+        if self.held is held:
+            self.held = self.partial_since_ms = None
+            self._buffers.give_back_now(held, self)
+
+    def own(self, held: HeldBytes, following: int) -> bool:
+        """What `received` gave from `following` on has to stay here; whether anything of it may start.
+
+        There may be frames in front of it that have started, while one parks.
+        """
+        if self.held is not held:
+            end = held.end
+            self._buffers.own(held)
+            self.held, held.end = held, end
+            expected_bytes = self.expected_bytes
+            if SIZE_BYTES <= end < expected_bytes and SIZE.unpack_from(held.view)[0] == expected_bytes - SIZE_BYTES:
+                held.due = expected_bytes
+                self.partial_since_ms = self._now_ms()
+                return False
+        held.start += following
+        held.due = 0
+        return True
+
+    # -- what has to stay ---------------------------------------------------------------------------------------------
+
+    def keep(self, tail: memoryview, *, is_blocked: bool) -> None:
+        """Hold the beginning of a frame, or frames that may not start yet."""
+        self.held = held = self._buffers.hold(tail, self, self._max_frame_bytes)
+        self._make_room(held, is_blocked=is_blocked)
+
+    def started(self, held: HeldBytes, start: int, *, is_blocked: bool) -> None:
+        """What was held before `start` has started: keep the rest in order."""
+        before, end = held.start, held.end
+        held.start = start
+        if start == end:
+            self.expected_bytes = end if end - before > LARGE_FRAME_BYTES else 0
+            self.drop()
+        elif start > 0 and not is_blocked:
+            tail = held.view[start:end]
+            self.drop()
+            self.keep(tail, is_blocked=is_blocked)
+        else:
+            self._make_room(held, is_blocked=is_blocked)
+
+    def drop(self) -> None:
+        """Nothing waits here any more."""
+        held, self.held = self.held, None
+        self.partial_since_ms = None
+        if held is not None:
+            self._buffers.give_back(held)
+            self._buffers.release_exemption(self)
+
+    def _make_room(self, held: HeldBytes, *, is_blocked: bool) -> None:
+        """There are bytes that wait: see that the next read has room, or pause until it may have."""
+        if self.partial_since_ms is None and not is_blocked:
+            self.partial_since_ms = self._now_ms()
+        if not held.is_full:
+            if not is_blocked:
+                held.expect(self._max_frame_bytes)
+        elif is_blocked:
+            self._pauses.hold(PARKED)
+        elif not self._pauses.reasons & MEMORY and not self._grow(held):
+            self._pauses.hold(MEMORY)
+            self._buffers.wait(self._on_memory)
+
+    def grow_or_wait(self) -> bool:
+        """Give what is held more room, now that somebody gave bytes back; False, and wait again, if there is none."""
+        held = self.held
+        if held is not None and held.is_full and not self._grow(held):
+            self._buffers.wait(self._on_memory)
+            return False
+        return True
+
+    def _grow(self, held: HeldBytes) -> bool:
+        """Give what is held a longer buffer; False when the memory for requests is used up."""
+        larger = self._buffers.grown(held, self, self._max_frame_bytes)
+        if larger is None:
+            return False
+        self.held = larger
+        return True
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another read has room."""
+        return self.held is None or not self.held.is_full

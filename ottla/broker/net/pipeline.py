@@ -1,0 +1,407 @@
+"""What starts of one connection's requests, in which order and turn, and how its replies leave at the turn's end.
+
+A request starts as soon as it is whole, unless the newest request in flight *parks* (a long poll; then nothing starts
+behind it) or too many are in flight (`reply_queue.py`). What may not start yet waits in the connection's own buffer
+(`frame_reader.py`). Replies leave in the order of the requests, all of a turn in one send (`sending.py`). A connection
+that asks for much in one turn goes on in the next one, so that every connection gets a turn; whatever stands against
+reading on pauses it (`read_pauses.py`).
+
+It decides nothing about requests: templates answer those that look like earlier ones, a `Dispatcher` starts the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, cast
+
+from ottla.broker.net.bad_frame import describe_bad_size
+from ottla.broker.net.frame_reader import FrameReader
+from ottla.broker.net.read_pauses import DRAIN, ENOUGH, LATER, MEMORY, NO_STARTS, PARKED, QUEUE, READ, ReadPauses
+from ottla.broker.net.reply_queue import ReplyQueue
+from ottla.broker.net.sending import ReplySender
+from ottla.broker.net.shared import LARGE_SEND_BYTES
+from ottla.broker.peer import Peer
+from ottla.broker.runtime.slot import CloseConnection, Slot
+from ottla.protocol.framing import SIZE, SIZE_BYTES
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ottla.broker.net.held_bytes import HeldBytes
+    from ottla.broker.net.shared import SharedState
+    from ottla.broker.runtime.answer_memory import Reservation
+    from ottla.protocol.types import Buffer
+
+LOG = logging.getLogger("ottla.connection")
+
+LARGE_READ_BYTES = 4 << 20
+"""So much of large frames is read of a client before others are: libuv reads a socket that stays full up to 32 times in
+a row, which is 32 MB of frames of 1 MB, and appends between them."""
+
+
+class RequestPipeline:
+    """See the module. Knows a transport only through `sender` and `pauses`.
+
+    Attributes:
+        closing: why the connection ends, None while it does not.
+        was_active: whether anything was received or sent since the sweep looked last.
+    """
+
+    __slots__ = (
+        "_dispatcher",
+        "_in_flight",
+        "_is_draining",
+        "_is_planned",
+        "_large_bytes",
+        "_long_turn",
+        "_reservation",
+        "_shared",
+        "_turn",
+        "closing",
+        "pauses",
+        "peer",
+        "queue",
+        "reader",
+        "sender",
+        "was_active",
+    )
+
+    def __init__(self, shared: SharedState, listener: str) -> None:
+        self._shared = shared
+        self._turn = shared.turn
+        self._dispatcher = shared.dispatcher
+        self.peer = Peer(listener=listener, close=self.close, received=shared.buffers, hold=self._hold_answer)
+        self.pauses = ReadPauses()
+        self.reader = FrameReader(shared.buffers, shared.max_frame_bytes, self.pauses, shared.now_ms, self._memory_came)
+        self.queue = ReplyQueue(self, shared.max_slots, shared.max_slot_bytes)
+        self.sender = ReplySender(shared, self.pauses, self)
+        self._in_flight = self.queue.in_flight
+        self._large_bytes = 0
+        """Of large frames, since reading them last paused."""
+        self._is_planned = False
+        self._long_turn = -1
+        """The last turn that was long when this connection had started something in it."""
+        self._is_draining = False
+        self._reservation: Reservation | None = None
+        """The memory of an answer that is there and has not left."""
+        self.closing: str | None = None
+        self.was_active = False
+
+    # -- the life of the connection -----------------------------------------------------------------------------------
+
+    def close(self, reason: str, *, level: int = logging.WARNING) -> None:
+        """End the connection at the end of this turn, after the replies that are there; one log line says why."""
+        if self.closing is None:
+            self.closing = reason
+            LOG.log(level, "%s: closing: %s", self.peer, reason)
+            self.plan()
+
+    def close_for_memory(self, what_for: str) -> None:
+        """The system gives no memory: what needs some ends, so that there is."""
+        self._shared.memory_reserve.let_go()
+        self.close(f"the system gives no memory {what_for}")
+
+    def abort(self) -> None:
+        """End the connection now."""
+        self.closing = self.closing or "aborted"
+        if self.sender.transport is not None:
+            self.sender.transport.abort()
+
+    def drain(self) -> None:
+        """Read no more, and end once the requests that have started are answered; long polls are cut short."""
+        self._is_draining = True
+        self.pauses.hold(DRAIN)
+        self.reader.drop()
+        self.queue.cut_short()
+        self.plan()
+
+    def end(self) -> None:
+        """The connection has ended: nobody waits for its answers any more."""
+        self.queue.end()
+        self._release_reservation()
+        self.reader.drop()
+        self._shared.later.discard(self)
+        self.peer.end()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a started request has no answer yet, or an answer has not left."""
+        transport = self.sender.transport
+        return bool(self._in_flight or self.queue.out or (transport is not None and transport.get_write_buffer_size()))
+
+    # -- what a read has brought --------------------------------------------------------------------------------------
+
+    def read_into_own(self, nbytes: int) -> None:
+        """`nbytes` more came into the buffer of this connection's own, or into the one that was lent for them.
+
+        A large frame that is whole now is enough for a turn of its own, or needs none: its buffer takes the next one
+        while that is warm, and the loop, which reads on as long as reads are filled, does not fill one after the other.
+        """
+        reader = self.reader
+        self._large_bytes += nbytes
+        if self._large_bytes >= LARGE_READ_BYTES:
+            self._large_bytes = 0
+            self.pauses.hold(READ)  # before anything else: what is answered at once may be, all the same
+            self.plan()
+        held = reader.received(nbytes)
+        if held is None:
+            return
+        following = self._answer_large(held.view, held.end) if reader.is_whole else 0
+        if following == held.end:
+            reader.reuse(held)
+            return
+        is_whole, turn = reader.is_whole, self._turn
+        if not reader.own(held, following):
+            return
+        if not is_whole or turn.has_work:
+            self._run_held(held)
+            return
+        turn.has_work = self._is_planned = True
+        try:
+            self._run_held(held)
+        finally:
+            turn.end(self._end_turn)
+
+    def _answer_large(self, view: memoryview, end: int) -> int:
+        """Answer the frame in `view[:end]` at once if that may be; where the next one begins, 0 when it must wait."""
+        shared, hot_path = self._shared, self.peer.hot_path
+        if (
+            hot_path is None
+            or self.sender.transport is None
+            or self._in_flight
+            or self.pauses.reasons & ~READ
+            or self.closing
+            or shared.later
+            or self._turn.is_long
+        ):
+            return 0
+        answered = hot_path.try_answer(view, end, shared.max_slots)
+        if answered is None:
+            return 0
+        answer, following = answered
+        self.queue.out += answer
+        self.plan()
+        return following
+
+    def take_turn(self, start: int, nbytes: int) -> None:
+        """Begin a turn with what came into the arena from `start` on, and end it."""
+        turn, piece = self._turn, self.reader.piece
+        assert piece is not None
+        turn.has_work = self._is_planned = True
+        try:
+            start = self._start_frames(piece, start, nbytes)
+            if start < nbytes and self.closing is None:
+                self._keep(piece[start:nbytes])
+        finally:
+            turn.end(self._end_turn)
+
+    def run_piece(self, nbytes: int) -> int:
+        """Start what came into the arena, and keep what is left over; how many bytes the turn looks at in place."""
+        piece, self.reader.piece = self.reader.piece, None
+        assert piece is not None
+        start = self._start_frames(piece, 0, nbytes)
+        if start < nbytes and self.closing is None:
+            self._keep(piece[start:nbytes])
+        return start
+
+    def _start_frames(self, view: memoryview, start: int, end: int, *, is_due: bool = False) -> int:
+        """Start the whole frames of `view[start:end]` as far as they may; where the first unstarted one begins.
+
+        `is_due` says that this connection has waited for its turn: others that wait do not come first.
+        """
+        peer, turn, later, queue = self.peer, self._turn, self._shared.later, self.queue
+        in_flight, pauses, max_frame_bytes = self._in_flight, self.pauses, self._shared.max_frame_bytes
+        started = ready_bytes = 0
+        while end - start >= SIZE_BYTES and self.closing is None:
+            if (in_flight or pauses.reasons) and self.is_blocked():
+                break
+            if turn.is_long or (later and not is_due):
+                if started:
+                    self._long_turn = turn.number
+                self._wait_for_turn()
+                break
+            reply: list[Buffer] | Slot | None
+            hot_path = peer.hot_path
+            if hot_path is not None:
+                most, newest = self._shared.max_slots - queue.requests, in_flight[-1] if in_flight else None
+                begun = hot_path.start(view, start, end, most, newest)
+                if begun is not None:
+                    reply, start, count = begun
+                    started += count
+                    if reply is newest:
+                        queue.requests += count
+                    else:
+                        ready_bytes += self._take_reply(reply, has_more=start < end)
+                        if ready_bytes >= self._shared.max_slot_bytes:
+                            pauses.hold(ENOUGH)
+                    continue
+            (size_bytes,) = SIZE.unpack_from(view, start)
+            if not 0 < size_bytes <= max_frame_bytes:
+                self.close(describe_bad_size(size_bytes, bytes(view[start : min(start + 8, end)]), max_frame_bytes))
+                break
+            following = start + SIZE_BYTES + size_bytes
+            if following > end:
+                break
+            try:
+                reply = self._dispatcher.start(view[start + SIZE_BYTES : following], peer)
+            except (CloseConnection, MemoryError) as error:
+                self._end_for(error)
+                break
+            started += 1
+            start = following
+            if reply is not None:
+                ready_bytes += self._take_reply(reply, has_more=following < end)
+                if ready_bytes >= self._shared.max_slot_bytes:
+                    pauses.hold(ENOUGH)
+        if started > 1:
+            self._note_pipelined(ready_bytes)
+        if started and not is_due and queue.out and not self._is_planned:
+            self.plan()
+        return start
+
+    def _note_pipelined(self, ready_bytes: int) -> None:
+        """One read brought several requests, whose answers take so much until the turn ends."""
+        self._turn.is_pipelined = True
+        if ready_bytes > LARGE_SEND_BYTES:
+            self._shared.answer_memory.note_copied(ready_bytes)
+
+    def _take_reply(self, reply: list[Buffer] | Slot, *, has_more: bool) -> int:
+        """Put what a request gave behind what was there before; how many bytes may leave already, if that counts."""
+        if self.queue.add(reply) and has_more:
+            return sum(map(len, cast("list[Buffer]", reply)))
+        return 0
+
+    def is_blocked(self) -> bool:
+        """Whether no request may start: behind a parked one, a full queue, or output that is not taken."""
+        return bool(self.pauses.reasons & NO_STARTS) or (bool(self._in_flight) and self.queue.blocks)
+
+    def _run_held(self, held: HeldBytes, *, is_due: bool = False) -> None:
+        """Start what may start of the held bytes, and keep the rest in order."""
+        start = self._start_frames(held.view, held.start, held.end, is_due=is_due)
+        if self.closing is not None:
+            self.reader.drop()  # it may be full, and until the turn ends the loop asks where the next read goes
+            return
+        self.reader.started(held, start, is_blocked=self.is_blocked())
+        self._update_pauses()
+
+    def _keep(self, tail: memoryview) -> None:
+        """Hold the beginning of a frame, or frames that may not start yet."""
+        self.reader.keep(tail, is_blocked=self.is_blocked())
+        self._update_pauses()
+
+    def _memory_came(self) -> None:
+        """Somebody gave bytes back: try again."""
+        if self.closing is None and self.reader.grow_or_wait():
+            self._update_pauses()  # it may have been full behind what blocked it, too
+            self.pauses.release(MEMORY)
+
+    # -- the end of the turn ------------------------------------------------------------------------------------------
+
+    def replies_moved(self) -> None:
+        """Replies may leave, or requests have been answered that have none."""
+        if not self._is_planned:
+            self.plan()
+
+    def plan(self) -> None:
+        """Have `_end_turn` called at the end of this turn."""
+        if not self._is_planned:
+            self._is_planned = True
+            try:
+                self._turn.send_at_end(self._end_turn)
+            except BaseException:
+                self._is_planned = False
+                raise
+
+    def _end_turn(self) -> None:
+        """Start what an answer has unblocked, send all replies in one call, close if that was decided."""
+        self._is_planned = False
+        transport, queue = self.sender.transport, self.queue
+        if transport is None:
+            return
+        if (
+            self._in_flight
+            or self.pauses.reasons
+            or self.reader.held is not None
+            or self.closing is not None
+            or self._shared.large_bytes
+        ):
+            self._end_full_turn(transport)
+        elif queue.out:
+            self.was_active = True
+            self.sender.send(queue.take())
+
+    def _end_full_turn(self, transport: asyncio.Transport) -> None:
+        """`_end_turn` where there is more to it than replies to send."""
+        if self.closing is not None and transport.is_closing():
+            self.queue.out.clear()  # what became ready after it was closed and before its end is noticed
+            self._release_reservation()
+            return
+        shared, pauses, queue = self._shared, self.pauses, self.queue
+        if pauses.reasons & READ:
+            pauses.release(READ)
+        if pauses.reasons & LATER:
+            shared.later.discard(self)
+            pauses.release(LATER)
+        held = self.reader.held
+        if held is not None and self.closing is None and not self._is_draining:
+            self._run_held(held, is_due=True)
+        # By now: what has just begun counts, too.
+        if shared.has_sent_enough and sum(map(len, queue.out)) > LARGE_SEND_BYTES:
+            pauses.hold(ENOUGH)
+            self.plan()
+            return
+        if self._reservation is not None and not self._in_flight:
+            self._release_reservation()  # from here on it counts as unsent, if the client does not take it
+        if queue.out:
+            self.was_active = True
+            self.sender.send(queue.take())
+        if pauses.reasons & ENOUGH and self._reservation is None:
+            pauses.release(ENOUGH)
+            self.plan()
+        if pauses.reasons or self._in_flight:
+            self._update_pauses()
+        if self.closing is not None:
+            transport.close()
+        elif self._is_draining and not self._in_flight:
+            self.closing = "drained"
+            transport.close()
+
+    def _hold_answer(self, reservation: Reservation) -> None:
+        """The answer that comes next takes so much memory: nothing more starts until it has left."""
+        self._reservation = reservation
+        self.pauses.hold(ENOUGH)
+
+    def _end_for(self, error: CloseConnection | MemoryError) -> None:
+        """A request could not be started."""
+        if isinstance(error, MemoryError):
+            self.close_for_memory("for its request")
+        else:
+            self._shared.metrics.malformed_requests += 1
+            self.close(str(error))
+
+    def _release_reservation(self) -> None:
+        reservation, self._reservation = self._reservation, None
+        if reservation is not None:
+            reservation.release()
+
+    def _wait_for_turn(self) -> None:
+        """The requests of this turn have held the loop for long enough: go on in a later one.
+
+        Who has started something in this turn comes behind those that have not.
+        """
+        self._shared.later.add(self)
+        self.pauses.hold(LATER)
+        if self._long_turn == self._turn.number:
+            self._turn.last(self.plan)
+        else:
+            self.plan()
+
+    def _update_pauses(self) -> None:
+        """After requests started or replies left: read again where nothing stands against it."""
+        pauses, queue = self.pauses, self.queue
+        if queue.is_full:
+            pauses.hold(QUEUE)
+        elif pauses.reasons & QUEUE:
+            pauses.release(QUEUE)
+        if pauses.reasons & PARKED and self.reader.has_room:
+            pauses.release(PARKED)

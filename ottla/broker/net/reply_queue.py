@@ -1,0 +1,119 @@
+"""The requests of one connection that are in flight, in the order in which they came, and the replies that may leave.
+
+Replies leave in the order of their requests, whatever is done first. A reply that is there at once, and that nothing
+stands in front of, never enters the queue.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.broker.runtime.slot import Slot
+
+if TYPE_CHECKING:
+    from ottla.protocol.types import Buffer
+
+
+class ReplySender(Protocol):
+    """A connection, as its queue sees it."""
+
+    def replies_moved(self) -> None:
+        """Replies may leave, or requests have been answered that have none."""
+
+    def close(self, reason: str) -> None:
+        """An answer says that the connection must end."""
+
+
+class ReplyQueue:
+    """See the module.
+
+    `max_requests` and `max_bytes` say how many requests may be in flight, and how many bytes of replies may wait behind
+    one that is.
+
+    Attributes:
+        in_flight: the requests, the oldest first; always the same object.
+        requests: how many they are (several may share one slot).
+        size_bytes: of the replies that wait among them.
+        out: replies that may leave, in order.
+    """
+
+    __slots__ = ("_max_bytes", "_max_requests", "_sender", "in_flight", "out", "requests", "size_bytes")
+
+    def __init__(self, sender: ReplySender, max_requests: int, max_bytes: int) -> None:
+        self._sender = sender
+        self._max_requests = max_requests
+        self._max_bytes = max_bytes
+        self.in_flight: deque[Slot] = deque()
+        self.requests = 0
+        self.size_bytes = 0
+        self.out: list[Buffer] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more requests may be in flight."""
+        return self.requests >= self._max_requests or self.size_bytes >= self._max_bytes
+
+    @property
+    def blocks(self) -> bool:
+        """Whether nothing may start behind what is in flight: the newest request parks, or the queue is full."""
+        in_flight = self.in_flight
+        return bool(in_flight) and (in_flight[-1].parks or self.is_full)
+
+    def add(self, reply: list[Buffer] | Slot) -> bool:
+        """Put what a request gave behind what was there before; whether it may leave already."""
+        if isinstance(reply, Slot):
+            self._queue(reply)
+        elif self.in_flight:
+            self._queue(Slot.finished(reply))
+        else:
+            self.out += reply
+            return True
+        return False
+
+    def _queue(self, slot: Slot) -> None:
+        slot.owner = self
+        self.in_flight.append(slot)
+        self.requests += slot.requests
+        self.size_bytes += slot.size_bytes
+
+    def slot_finished(self, slot: Slot) -> None:
+        """A pending answer is there: move what may leave to `out`."""
+        in_flight = self.in_flight
+        if not in_flight or in_flight[0] is not slot:
+            self.size_bytes += slot.size_bytes
+            return
+        while True:
+            in_flight.popleft()
+            self.requests -= slot.requests
+            if slot.close_reason is not None:
+                self._sender.close(slot.close_reason)
+                break
+            if slot.buffers is not None:
+                self.out += slot.buffers
+            if not in_flight or not in_flight[0].is_done:
+                break
+            slot = in_flight[0]
+            self.size_bytes -= slot.size_bytes
+        self._sender.replies_moved()
+
+    def take(self) -> list[Buffer]:
+        """What may leave; it leaves now."""
+        out, self.out = self.out, []
+        return out
+
+    def cut_short(self) -> None:
+        """Long polls end without an answer: the broker stops."""
+        for slot in list(self.in_flight):
+            if slot.parks:
+                self.in_flight.remove(slot)
+                self.requests -= slot.requests
+                slot.cancel()
+
+    def end(self) -> None:
+        """Nobody waits for any answer any more."""
+        slots = list(self.in_flight)
+        self.in_flight.clear()
+        for slot in slots:
+            slot.cancel()
+        self.out.clear()

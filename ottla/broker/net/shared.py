@@ -1,0 +1,73 @@
+"""What all connections of one broker share: buffers, the turn, limits, and what a turn has sent of large replies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.broker.net.buffers import ReceiveBuffers
+from ottla.broker.runtime.answer_memory import SHARES
+
+if TYPE_CHECKING:
+    from ottla.broker.peer import Peer
+    from ottla.broker.runtime.slot import Slot
+    from ottla.broker.services import Services
+    from ottla.protocol.types import Buffer
+
+LARGE_SEND_BYTES = 256 << 10
+"""Replies of one connection that are longer count for, and wait because of, `TURN_SEND_BYTES`."""
+TURN_SEND_BYTES = 32 << 20
+"""Once so much was sent in large replies in one turn, other large ones wait for the next: the kernel copies them, and
+200 clients that begin to fetch everything at once held the loop for 1.2 s (benchmarks/hostile.py)."""
+
+
+class Dispatcher(Protocol):
+    """What starts requests."""
+
+    def start(self, frame: memoryview, peer: Peer) -> list[Buffer] | Slot | None:
+        """Start the request of one frame (without its length).
+
+        An encoded reply (with its length), a slot that will be finished, or None when no reply is sent.
+        Raises CloseConnection.
+        """
+
+
+class SharedState:
+    """See the module. `sends_maps` says that transports send a mapped view without our code reading it (uvloop).
+
+    Attributes:
+        max_slots: requests of one connection that may be in flight (`ottla.connection.max.pending.requests`).
+        max_slot_bytes: bytes of replies of one connection that may wait (`ottla.connection.max.pending.bytes`).
+        later: connections that have requests to start and wait for a turn.
+        last_reader: the connection that has read last, and `reads_in_a_row` how many reads it has had since any other.
+        large_bytes: of the large replies that were sent in the newest turn that sent such.
+    """
+
+    def __init__(self, services: Services, dispatcher: Dispatcher, *, sends_maps: bool) -> None:
+        config = services.config
+        self.turn = services.turn
+        self.metrics = services.metrics
+        self.dispatcher = dispatcher
+        self.sends_maps = sends_maps
+        self.buffers = ReceiveBuffers(services.turn, config.queued_max_request_bytes)
+        self.max_frame_bytes = config.socket_request_max_bytes
+        self.max_slots = config.ottla_connection_max_pending_requests
+        self.answer_memory = services.answer_memory
+        self.memory_reserve = services.memory_reserve
+        self.max_slot_bytes = min(config.ottla_connection_max_pending_bytes, services.answer_memory.max_bytes // SHARES)
+        self.now_ms = services.clock.monotonic_ms
+        self.later: set[object] = set()
+        self.last_reader: object = None
+        self.reads_in_a_row = 0
+        self._large_turn = -1
+        self.large_bytes = 0
+
+    def note_large_send(self, size_bytes: int) -> None:
+        """A reply of more than LARGE_SEND_BYTES was sent in this turn."""
+        if self._large_turn != self.turn.number:
+            self._large_turn, self.large_bytes = self.turn.number, 0
+        self.large_bytes += size_bytes
+
+    @property
+    def has_sent_enough(self) -> bool:
+        """Whether large replies wait for the next turn."""
+        return self.large_bytes >= TURN_SEND_BYTES and self._large_turn == self.turn.number
