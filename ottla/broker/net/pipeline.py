@@ -7,6 +7,7 @@ that asks for much in one turn goes on in the next one, so that every connection
 reading on pauses it (`read_pauses.py`).
 
 It decides nothing about requests: templates answer those that look like earlier ones, a `Dispatcher` starts the others.
+There is no task or coroutine per request (docs/decisions/handlers-without-tasks.md).
 """
 
 from __future__ import annotations
