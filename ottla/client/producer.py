@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
-from ottla.client.accumulator import Batch, Delivery, PartitionQueue
+from ottla.client.accumulator import Batch, Delivery
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientClosed, KafkaError, RecordTooLarge
 from ottla.client.interceptors import close_all, tell_acknowledgement
@@ -29,6 +29,7 @@ from ottla.client.room import Room
 from ottla.client.sender import Sender
 from ottla.client.structs import ProducerRecord, RecordMetadata
 from ottla.client.unseen_failures import UnseenFailures
+from ottla.client_core.partition_queue import PartitionQueue
 from ottla.protocol.records.builder import BatchBuilder
 
 _HEADER_ALLOWANCE_BYTES = 61
@@ -60,7 +61,7 @@ class Producer:
         self._interceptors = self._options.interceptors
         self._preparation = RecordPreparation(self._options)
         self._is_plain = self._preparation.is_plain
-        self._queues: dict[str, list[PartitionQueue]] = {}
+        self._queues: dict[str, list[PartitionQueue[Batch]]] = {}
         """The partitions that records may be sent to, of the topics that are asked about now; `_topics` sees to it."""
         self._topics: ProducerMetadata | None = None
         self._room = Room(self._options.buffer_memory, self._options.max_block_ms, self._hurry)
@@ -309,7 +310,7 @@ class Producer:
 
     # Batches ----------------------------------------------------------------------------------------------------
 
-    def _open_batch(self, queue: PartitionQueue) -> Batch:
+    def _open_batch(self, queue: PartitionQueue[Batch]) -> Batch:
         assert self._sender is not None
         batch = Batch(queue, self._loop.time(), self._linger_s, self._delivery_timeout_s)
         batch.expiry = self._loop.call_at(batch.deadline, self._sender.expire, batch)
@@ -373,8 +374,7 @@ class Producer:
     def _hurry(self, change: int) -> None:
         assert self._sender is not None
         self._waiting_flushes += change
-        self._sender.is_hurried = self._waiting_flushes > 0
-        self._sender.wake()
+        self._sender.hurry(self._waiting_flushes > 0)
 
     def _raise_failure(self) -> None:
         failed = self._failures.take()
@@ -383,7 +383,7 @@ class Producer:
 
     # Topics -----------------------------------------------------------------------------------------------------
 
-    async def _open_topic(self, topic: str) -> list[PartitionQueue]:
+    async def _open_topic(self, topic: str) -> list[PartitionQueue[Batch]]:
         """Learn a topic's partitions; raises ClientClosed also when the producer is closed before they are known."""
         if self._topics is None:
             raise ClientClosed("the producer was not started")

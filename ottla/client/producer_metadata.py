@@ -9,26 +9,29 @@ from __future__ import annotations
 
 import asyncio
 
-from ottla.client.accumulator import PartitionQueue
+from ottla.client.accumulator import Batch
 from ottla.client.cluster import Cluster
 from ottla.client.producer_options import ProducerOptions
 from ottla.client.shared_tasks import outcome_of
+from ottla.client_core.partition_queue import PartitionQueue
 
 
 class ProducerMetadata:
     """See the module. `queues` is the producer's: the partitions that records may be sent to, by topic."""
 
-    def __init__(self, cluster: Cluster, options: ProducerOptions, queues: dict[str, list[PartitionQueue]]) -> None:
+    def __init__(
+        self, cluster: Cluster, options: ProducerOptions, queues: dict[str, list[PartitionQueue[Batch]]]
+    ) -> None:
         self._cluster = cluster
         self._batch_bytes = options.batch_size
         self._max_block_ms = options.max_block_ms
         self._max_idle_s = options.metadata_max_idle_ms / 1000
         self._queues = queues
-        self._every_queue: dict[str, list[PartitionQueue]] = {}
+        self._every_queue: dict[str, list[PartitionQueue[Batch]]] = {}
         """Those of topics that rest, and those that the last answer did not tell of, too: a broker may be behind."""
-        self._opening: dict[str, asyncio.Task[list[PartitionQueue]]] = {}
+        self._opening: dict[str, asyncio.Task[list[PartitionQueue[Batch]]]] = {}
 
-    async def open(self, topic: str) -> list[PartitionQueue]:
+    async def open(self, topic: str) -> list[PartitionQueue[Batch]]:
         """Learn a topic's partitions. Those who send to it meanwhile wait for the same answer, and keep their order.
 
         Raises KafkaError when the topic cannot be had within `max_block_ms`.
@@ -52,7 +55,7 @@ class ProducerMetadata:
         for opening in self._opening.values():
             opening.cancel()
 
-    async def _learn(self, topic: str) -> list[PartitionQueue]:
+    async def _learn(self, topic: str) -> list[PartitionQueue[Batch]]:
         known = await self._cluster.topic(topic, self._max_block_ms)
         queues = self._queues.setdefault(topic, [])
         self._fit(topic, queues, len(known.partitions))
@@ -65,7 +68,7 @@ class ProducerMetadata:
                 del self._queues[topic]
                 self._cluster.forget(topic)
 
-    def _fit(self, topic: str, queues: list[PartitionQueue], partitions: int) -> None:
+    def _fit(self, topic: str, queues: list[PartitionQueue[Batch]], partitions: int) -> None:
         """Have as many queues as there are partitions; a topic that was created anew may have fewer."""
         every = self._every_queue.setdefault(topic, [])
         every.extend(PartitionQueue(topic, index, self._batch_bytes) for index in range(len(every), partitions))

@@ -1,40 +1,42 @@
-"""Moves batches from their queues to the leaders and back: the part of the producer that talks.
+"""Moves batches from their queues to the leaders and back: the asyncio driver of `ottla.client_core.send_queues`.
 
-`pump` looks at every queue with something to send and writes as many requests as leaders may have in flight, each
-with at most one batch of a partition. It runs when a batch is full, when one has lingered, when an answer came, when a
-leader became reachable; it never waits. What answers mean for batches, `Outcomes` knows.
+`_pump` writes as many requests as leaders may have in flight. It runs when a batch is full, when one has lingered, when
+an answer came, when a leader became reachable; it never waits. What the answers mean is decided in the core; here
+deliveries are completed, figures counted, connections made and timers set.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
-from collections.abc import Callable
+import math
+import random
+from collections.abc import Callable, Iterable
 from functools import partial
 from uuid import UUID
 
-from ottla.client.accumulator import NO_IDENTITY, Batch, PartitionQueue
+from ottla.client.accumulator import Batch
 from ottla.client.cluster import Cluster
-from ottla.client.connection import Connection
-from ottla.client.errors import ConnectionLost, KafkaError
+from ottla.client.errors import ClientTimeout, ConnectionLost, KafkaError
 from ottla.client.identity import IdentityKeeper
 from ottla.client.metrics import ProducerMetrics
-from ottla.client.outcomes import UNKNOWN_OUTCOME, Outcomes
 from ottla.client.producer_options import ProducerOptions
+from ottla.client.splitting import size_after, split
+from ottla.client_core.partition_queue import PartitionQueue, ProducerIdentity
+from ottla.client_core.send_queues import LAST_VERSION_WITH_TOPIC_NAMES, SendQueues
+from ottla.client_core.send_results import Result, SendResult, SendRules
+from ottla.client_core.versions import ANY_VERSION
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
-from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.types import ZERO_UUID
 
 logger = logging.getLogger(__name__)
 
-_LAST_VERSION_WITH_TOPIC_NAMES = 12
-
 
 class Sender:
-    """See the module. The producer fills queues and calls `activate` and `wake`; `on_closed` hears that
-    a batch takes no more records, `on_finished` that its memory is free, `on_split` that it has parts instead."""
+    """See the module. The producer fills queues and calls `activate` and `wake`. `on_closed` is called with a batch
+    that takes no more records, `on_finished` with one whose memory is free, `on_split` with one that has parts instead.
+    """
 
     def __init__(
         self,
@@ -46,32 +48,33 @@ class Sender:
         on_finished: Callable[[Batch], None],
         on_split: Callable[[Batch], None],
     ) -> None:
-        self.is_hurried = False
-        """Somebody waits (flush, close, a full buffer): batches do not linger."""
         self._cluster = cluster
         self._metrics = metrics
         self._acks = options.acks
         self._is_idempotent = bool(options.enable_idempotence)
         self._compression = Compression.named(options.compression_type)
         self._level = options.compression_level
-        self._max_in_flight = options.max_in_flight_requests_per_connection
-        self._max_request_bytes = options.max_request_size
         self._on_closed = on_closed
+        self._on_finished = on_finished
+        self._on_split = on_split
         self._loop = asyncio.get_running_loop()
-        self._identity = IdentityKeeper(cluster, on_renewed=self.wake)
-        self._outcomes = Outcomes(
-            cluster,
-            options,
-            metrics,
-            self._identity,
-            on_expired=self.expire,
-            on_finished=on_finished,
-            on_split=on_split,
+        self._identity = IdentityKeeper(cluster, on_renewed=self._on_identity)
+        self._queues: SendQueues[Batch, int] = SendQueues(
+            SendRules(
+                is_idempotent=self._is_idempotent,
+                max_in_flight=options.max_in_flight_requests_per_connection,
+                max_request_bytes=options.max_request_size,
+                backoff=options.retry_backoff,
+                retries=options.retries,
+            ),
+            seal=self._seal,
+            split=self._split,
+            leader_of=self._leader_of,
+            topic_id=cluster.topic_id,
+            may_write=self._may_write,
+            chance=random.random,
         )
-        self._active: dict[PartitionQueue, None] = {}
-        self._in_flight: dict[int, int] = defaultdict(int)
         self._connecting: dict[int, asyncio.Task[None]] = {}
-        self._throttled_until: dict[int, float] = {}
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -80,7 +83,7 @@ class Sender:
     async def start(self, timeout_ms: int) -> None:
         """Get a producer id, if sequences are wanted."""
         if self._is_idempotent:
-            await self._identity.start(timeout_ms)
+            self._queues.identify(await self._identity.first(timeout_ms))
 
     def stop(self) -> None:
         """Send nothing more. What was not finished is left to the producer."""
@@ -96,9 +99,9 @@ class Sender:
             task.cancel()
         await asyncio.gather(*tasks, *self._identity.stop(), return_exceptions=True)
 
-    def activate(self, queue: PartitionQueue) -> None:
+    def activate(self, queue: PartitionQueue[Batch]) -> None:
         """Look after a queue that has a batch now, and come back when the batch has lingered."""
-        self._active[queue] = None
+        self._queues.activate(queue)
         self._wake_at(queue.waiting[-1].linger_until)
 
     def close_batch(self, batch: Batch) -> None:
@@ -110,7 +113,12 @@ class Sender:
     @property
     def requests_in_flight(self) -> int:
         """How many requests wait for their answer."""
-        return sum(self._in_flight.values())
+        return self._queues.requests_in_flight
+
+    def hurry(self, is_hurried: bool) -> None:
+        """While the program waits (flush, close, a full buffer) batches do not linger."""
+        self._queues.is_hurried = is_hurried
+        self.wake()
 
     def wake(self) -> None:
         """Pump as soon as the loop is free."""
@@ -120,7 +128,8 @@ class Sender:
 
     def expire(self, batch: Batch) -> None:
         """Give up a batch whose delivery timeout is over; one in flight is waited for, but not retried."""
-        self._outcomes.expired(batch)
+        self._give_up(batch, ClientTimeout(f"{batch.queue}: not delivered before the timeout"))
+        self._queues.expire(batch)
         self.wake()
 
     # Sending ----------------------------------------------------------------------------------------------------
@@ -131,80 +140,46 @@ class Sender:
         if self._is_closed:
             return
         now = self._loop.time()
-        while requests := self._gather(now):
-            for leader_id, (connection, batches) in requests.items():
-                self._send(leader_id, connection, batches)
-        for queue in [queue for queue in self._active if queue.is_idle]:
-            del self._active[queue]
+        while requests := self._queues.gather(now):
+            for leader_id, batches in requests.items():
+                self._send(leader_id, batches)
+        if self._queues.wake_at < math.inf:
+            self._wake_at(self._queues.wake_at)
+        self._look_after_needs()
 
-    def _gather(self, now: float) -> dict[int, tuple[Connection, list[Batch]]]:
-        """Take at most one batch of each queue, grouped by leaders that can take a request."""
-        requests: dict[int, tuple[Connection, list[Batch]]] = {}
-        sizes: dict[int, int] = defaultdict(int)
-        for queue in self._active:
-            if not self._may_send(queue, now):
-                continue
-            leader_id = self._cluster.leader_of(queue.topic, queue.partition)
-            if leader_id < 0:
-                self._cluster.mark_stale()
-                continue
-            topic_id = self._cluster.topic_id(queue.topic)
-            if queue.in_flight and (queue.leader_id, queue.topic_id) != (leader_id, topic_id):
-                continue  # the old leader's answers first, or sequences would overtake each other
-            if self._in_flight[leader_id] >= self._max_in_flight or self._is_throttled(leader_id, now):
-                continue
-            connection = self._cluster.open_connection(leader_id)
-            if connection is None:
-                self._connect(leader_id)
-                continue
-            if not connection.is_writable:
-                connection.on_writable = self.wake
-                continue
-            batch = queue.waiting[0]
-            size_bytes = batch.builder.size_bytes
-            if sizes[leader_id] and sizes[leader_id] + size_bytes > self._max_request_bytes:
-                continue
-            sizes[leader_id] += size_bytes
-            queue.waiting.popleft()
-            queue.in_flight.append(batch)
-            queue.go_to(leader_id, topic_id)
-            requests.setdefault(leader_id, (connection, []))[1].append(batch)
-        if requests:  # who came first now comes last, so that a full request does not starve the others
-            for _, batches in requests.values():
-                for batch in batches:
-                    del self._active[batch.queue]
-                    self._active[batch.queue] = None
-        return requests
+    def _look_after_needs(self) -> None:
+        """Ask for the metadata and the producer id that the queues need."""
+        if self._queues.needs_metadata:
+            self._queues.needs_metadata = False
+            self._cluster.mark_stale()
+        if self._queues.wants_identity:
+            self._identity.renew()
 
-    def _may_send(self, queue: PartitionQueue, now: float) -> bool:
-        if not queue.waiting or (queue.in_flight and queue.is_unsettled):
-            return False
-        if self._is_idempotent and queue.in_flight and not queue.may_overtake(queue.waiting[0]):
-            return False
-        if now < queue.not_before:
-            self._wake_at(queue.not_before)
-            return False
-        if self._is_idempotent and queue.identity == NO_IDENTITY and self._identity.is_renewing:
-            return False
-        batch = queue.waiting[0]
-        if batch.is_closed or self.is_hurried or now >= batch.linger_until:
-            return True
-        self._wake_at(batch.linger_until)
-        return False
+    def _on_identity(self, identity: ProducerIdentity) -> None:
+        self._queues.identify(identity)
+        self.wake()
 
-    def _is_throttled(self, leader_id: int, now: float) -> bool:
-        until = self._throttled_until.get(leader_id, 0.0)
-        if now < until:
-            self._wake_at(until)
-            return True
-        return False
+    def _leader_of(self, topic: str, partition: int) -> int | None:
+        leader_id = self._cluster.leader_of(topic, partition)
+        return None if leader_id < 0 else leader_id
+
+    def _may_write(self, leader_id: int) -> bool:
+        """Whether the leader's connection takes bytes now; if not, pump again when it does."""
+        connection = self._cluster.open_connection(leader_id)
+        if connection is None:
+            self._connect(leader_id)
+            return False
+        if not connection.is_writable:
+            connection.on_writable = self.wake
+            return False
+        return True
 
     def _wake_at(self, when: float) -> None:
         if self._timer is not None:
             if self._timer_at <= when:
                 return
             self._timer.cancel()
-        self._timer_at = when  # kept here, since uvloop's handle of a time that has passed cannot tell it
+        self._timer_at = when  # kept here, since uvloop's handle does not know a time that has passed
         self._timer = self._loop.call_at(when, self._on_timer)
 
     def _on_timer(self) -> None:
@@ -227,62 +202,54 @@ class Sender:
             del self._connecting[leader_id]
         self.wake()
 
-    def _send(self, leader_id: int, connection: Connection, batches: list[Batch]) -> None:
-        by_topic: dict[str, list[ProduceRequest.PartitionProduceData]] = defaultdict(list)
+    def _send(self, leader_id: int, batches: list[Batch]) -> None:
+        first_tries = [batch for batch in batches if not batch.attempts]
+        for batch in first_tries:
+            self.close_batch(batch)
+        ids = {batch.queue.topic: self._cluster.topic_id(batch.queue.topic) for batch in batches}
+        request = self._queues.produce_request(
+            batches, acks=self._acks, timeout_ms=self._cluster.options.request_timeout_ms, ids=ids
+        )
+        self._measure(first_tries)
         try:
-            for batch in batches:
-                by_topic[batch.queue.topic].append(self._seal(batch))
-            ids = {topic: self._cluster.topic_id(topic) for topic in by_topic}
-            has_ids = all(topic_id != ZERO_UUID for topic_id in ids.values())
-            version = connection.version_for(ProduceRequest, 2**15 - 1 if has_ids else _LAST_VERSION_WITH_TOPIC_NAMES)
-            request = ProduceRequest(
-                acks=self._acks,
-                timeout_ms=self._cluster.options.request_timeout_ms,
-                topic_data=[
-                    ProduceRequest.TopicProduceData(name=topic, topic_id=ids[topic], partition_data=data)
-                    for topic, data in by_topic.items()
-                ],
-            )
+            connection = self._cluster.open_connection(leader_id)
+            if connection is None:
+                raise ConnectionLost(f"the connection to broker {leader_id} is closed")
+            has_ids = ZERO_UUID not in ids.values()
+            version = connection.version_for(ProduceRequest, ANY_VERSION if has_ids else LAST_VERSION_WITH_TOPIC_NAMES)
             if self._acks == 0:
                 connection.send_only(request, version)
-                for batch in batches:
-                    self._outcomes.appended(batch, -1, -1)
+                self._take(self._queues.assume_appended(batches))
                 self.wake()
                 return
             answer = connection.send(request, ProduceResponse, version)
         except KafkaError as failed:
-            for batch in batches:
-                self._outcomes.failed(batch, failed, is_unknown=False)
+            self._take(self._queues.refused(batches, failed, self._loop.time()))
             return
-        self._in_flight[leader_id] += 1
+        self._queues.sent(leader_id)
         self._metrics.records_per_request.add(sum(batch.record_count for batch in batches), self._loop.time())
         names = {topic_id: topic for topic, topic_id in ids.items()}
-        answer.add_done_callback(partial(self._on_answer, leader_id, batches, names if version > 12 else None))
+        names_by_id = names if version > LAST_VERSION_WITH_TOPIC_NAMES else None
+        answer.add_done_callback(partial(self._on_answer, leader_id, batches, names_by_id))
 
-    def _seal(self, batch: Batch) -> ProduceRequest.PartitionProduceData:
-        self.close_batch(batch)
-        batch.attempts += 1
-        queue = batch.queue
-        if self._is_idempotent:
-            queue.number(batch, self._identity.current)
-        if batch.sealed is None:
-            batch.sealed = batch.builder.seal(
-                compression=self._compression,
-                level=self._level,
-                producer_id=queue.identity.producer_id,
-                producer_epoch=queue.identity.epoch,
-                base_sequence=batch.sequence,
-            )
-        if batch.attempts == 1:
-            self._measure(batch, len(batch.sealed))
-        return ProduceRequest.PartitionProduceData(index=queue.partition, records=batch.sealed)
+    def _seal(self, batch: Batch) -> bytearray:
+        identity = batch.queue.identity
+        return batch.builder.seal(
+            compression=self._compression,
+            level=self._level,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            base_sequence=batch.sequence,
+        )
 
-    def _measure(self, batch: Batch, sealed_bytes: int) -> None:
+    def _measure(self, batches: Iterable[Batch]) -> None:
         now = self._loop.time()
-        self._metrics.records_sent.add(batch.record_count, now)
-        self._metrics.batch_bytes.add(sealed_bytes, now)
-        self._metrics.compression_rate.add(sealed_bytes / batch.builder.size_bytes, now)
-        self._metrics.queue_ms.add((now - batch.opened_at) * 1000, now)
+        for batch in batches:
+            sealed_bytes = len(batch.sealed or b"")
+            self._metrics.records_sent.add(batch.record_count, now)
+            self._metrics.batch_bytes.add(sealed_bytes, now)
+            self._metrics.compression_rate.add(sealed_bytes / batch.builder.size_bytes, now)
+            self._metrics.queue_ms.add((now - batch.opened_at) * 1000, now)
 
     # Answers ----------------------------------------------------------------------------------------------------
 
@@ -293,47 +260,53 @@ class Sender:
         names_by_id: dict[UUID, str] | None,
         answer: asyncio.Future[ProduceResponse],
     ) -> None:
-        self._in_flight[leader_id] -= 1
         if answer.cancelled():
             return
+        now = self._loop.time()
         failed = answer.exception()
         if failed is not None:
             error = failed if isinstance(failed, KafkaError) else ConnectionLost(str(failed))
-            for batch in batches:
-                self._outcomes.failed(batch, error, is_unknown=True)
+            results = self._queues.lost(leader_id, batches, error, now)
         else:
-            self._take(batches, names_by_id, answer.result())
-            throttle_ms = answer.result().throttle_time_ms
-            self._metrics.throttle_ms.add(throttle_ms, self._loop.time())
-            if throttle_ms > 0:
-                self._throttled_until[leader_id] = self._loop.time() + throttle_ms / 1000
+            self._metrics.throttle_ms.add(answer.result().throttle_time_ms, now)
+            results = self._queues.answered(leader_id, batches, answer.result(), now, names_by_id)
+        self._take(results)
         if not self._is_closed:
             self._is_scheduled = True
             self._pump()
 
-    def _take(self, batches: list[Batch], names_by_id: dict[UUID, str] | None, answer: ProduceResponse) -> None:
-        waiting = {(batch.queue.topic, batch.queue.partition): batch for batch in batches}
-        for topic in answer.responses:
-            name = topic.name if names_by_id is None else names_by_id.get(topic.topic_id, "")
-            for told in topic.partition_responses:
-                batch = waiting.pop((name, told.index), None)
-                if batch is None:
-                    continue
-                if told.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                    self._outcomes.appended(batch, told.base_offset, told.log_append_time_ms)
-                    continue
-                code = ErrorCode.of(told.error_code)
-                self._outcomes.failed(batch, KafkaError(code, _explain(batch, told, code)), code in UNKNOWN_OUTCOME)
-        for batch in waiting.values():
-            silent = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker said nothing of this partition")
-            self._outcomes.failed(batch, silent, is_unknown=True)
+    def _take(self, results: Iterable[SendResult[Batch]]) -> None:
+        """Complete the deliveries of batches that are through, and count what became of all of them."""
+        for batch, result, error, answer in results:
+            if result is Result.APPENDED:
+                if not batch.is_finished:
+                    batch.finish(*((-1, -1) if answer is None else (answer.base_offset, answer.log_append_time_ms)))
+                    self._on_finished(batch)
+            elif result is Result.RETRIED:
+                self._metrics.record_retries.add(batch.record_count, self._loop.time())
+                logger.info("%s: %s; will be sent again", batch.queue, error)
+            elif result is Result.SPLIT:
+                self._metrics.batch_splits.add(1, self._loop.time())
+                self._on_split(batch)
+            elif error is not None:
+                self._give_up(batch, error)
 
+    def _split(self, batch: Batch) -> list[Batch]:
+        """Let the records of a batch that is too large for its topic go again in two."""
+        parts = split(batch, self._loop.time())
+        if parts:
+            size_bytes = batch.builder.size_bytes
+            logger.info("%s: a batch of %d bytes is too large for the topic and is split", batch.queue, size_bytes)
+            batch.queue.batch_bytes = min(batch.queue.batch_bytes, size_after(batch))
+            for part in parts:
+                part.expiry = self._loop.call_at(part.deadline, self.expire, part)
+            batch.replace(parts)
+        return parts
 
-def _explain(batch: Batch, told: ProduceResponse.PartitionProduceResponse, code: ErrorCode) -> str:
-    """Say which partition, what the broker said, and which records it names."""
-    message = f"{batch.queue.topic}-{batch.queue.partition}: {told.error_message or code.message}"
-    named = [
-        f"record {refused.batch_index}: {refused.batch_index_error_message or 'refused'}"
-        for refused in told.record_errors[:3]
-    ]
-    return f"{message} ({'; '.join(named)})" if named else message
+    def _give_up(self, batch: Batch, error: KafkaError) -> None:
+        if batch.is_finished:
+            return
+        logger.warning("%s: %d records were not delivered: %s", batch.queue, batch.record_count, error)
+        self._metrics.record_errors.add(batch.record_count, self._loop.time())
+        batch.fail(error)
+        self._on_finished(batch)

@@ -10,13 +10,12 @@ from ottla.client.accumulator import Batch
 from ottla.protocol.records.batch import HEADER_BYTES, decode_batch
 
 
-def may_be_split(batch: Batch) -> bool:
-    """Whether there is more than one record to divide."""
-    return batch.record_count > 1 and not batch.is_finished
-
-
 def split(batch: Batch, now: float) -> list[Batch]:
-    """Return two new batches with the records of a closed one, each shorter and due at the same time."""
+    """Return two new batches with the records of a closed one, each shorter and due at the same time; none for a batch
+    of one record.
+    """
+    if batch.record_count == 1:
+        return []
     records = decode_batch(memoryview(batch.builder.seal()), check_crc=False)
     half_bytes = len(batch.builder.body) / 2
     parts: list[Batch] = []

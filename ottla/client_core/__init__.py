@@ -7,5 +7,6 @@ they own the sockets, wait, log and turn what the core raises into their own err
 
 In reading order: `frames` (bytes to frames), `handshake` (what is settled before the first request), `versions` (which
 version of an API), `exchange` (a connection: requests to bytes, bytes to answers), `topic_metadata` and `cluster_view`
-(what is known of the cluster), `retries` (whether and when there is another attempt).
+(what is known of the cluster), `retries` (whether and when there is another attempt), `partition_queue`,
+`send_results` and `send_queues` (a producer's batches and sequences).
 """

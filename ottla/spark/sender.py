@@ -1,10 +1,9 @@
-"""Brings encoded batches to the leaders of their partitions, and knows which of them are kept: a blocking producer.
+"""Brings encoded batches to the leaders of their partitions: the blocking driver of `ottla.client_core.send_queues`.
 
-While all goes well, up to MAX_IN_FLIGHT requests per broker are on their way, each with at most one batch of a
-partition, so that one sync of the broker's disk serves many. When anything goes wrong (an error that may pass, a broken
-connection, a leader that moved) the sender stops being clever: it drops every connection and sends what is
-unacknowledged again, in order, one batch per partition at a time, until all of it is in. Batches carry a producer id
-and sequences (KIP-98), so a broker that had one already says so and keeps it once; it remembers MAX_IN_FLIGHT of them.
+Up to MAX_IN_FLIGHT requests per broker are on their way, each with at most one batch of a partition, so that one sync
+of the broker's disk serves many. What the answers mean, and what of it goes again, is decided in the core. Batches
+carry a producer id and sequences (KIP-98), so a broker that had one already says so and keeps it once; it remembers
+MAX_IN_FLIGHT of them. A broker that has forgotten the producer gets the rest from a new one.
 
 `kafka.delivery.timeout.ms` without any progress is the end, counted from the first question on: a broker that is away
 when a task begins is waited for like one that goes away later. What the broker refuses for good ends at once:
@@ -15,20 +14,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict, deque
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from ottla.client_core.partition_queue import PartitionQueue, ProducerIdentity, QueuedBatch
 from ottla.client_core.retries import Attempts, Backoff
+from ottla.client_core.send_queues import LAST_VERSION_WITH_TOPIC_NAMES, SendQueues
+from ottla.client_core.send_results import Result, SendResult, SendRules
 from ottla.protocol.api import ApiKey
-from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
-from ottla.protocol.errors import ErrorCode
-from ottla.protocol.records.batch import increment_sequence, seal_batch
+from ottla.protocol.api.produce import ProduceResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.records.batch import seal_batch
 from ottla.protocol.records.compression import Compression
+from ottla.protocol.types import ZERO_UUID
 from ottla.spark.cluster import Cluster, Retriable
 from ottla.spark.errors import BrokerUnavailable, ProtocolFailure, WriteFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ottla.spark.client_options import ClientSettings
     from ottla.spark.encoder import Body
@@ -41,19 +44,9 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 5
-_NAMES_TOPICS_UP_TO = 12  # Produce names topics by id from 13 on; a writer means the name
 _ZSTD_SINCE = 7
-_NO_PRODUCER = (-1, -1)
-_LOST_IDENTITY = frozenset(
-    {
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        ErrorCode.UNKNOWN_PRODUCER_ID,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-    }
-)
-"""The broker and the sender disagree about what was written. Behind a failed batch that is to be expected; else the
-broker has lost some, and the sender goes on as a new producer."""
+_SHORTEST_PAUSE_S = 0.001
+"""A pause shorter than the clock can show would never end."""
 
 _HINTS = {
     ErrorCode.MESSAGE_TOO_LARGE: "; the topic's max.message.bytes is smaller than a batch: lower kafka.batch.size",
@@ -62,26 +55,30 @@ _HINTS = {
 }
 
 
-class Batch:
-    """Encoded records of one partition on their way; `sealed` is set while they have a place in the sequence.
+class Batch(QueuedBatch):
+    """Encoded records of one partition. `created_ms` is the time of records that name none."""
 
-    `created_ms` is the time of records that name none.
-    """
+    __slots__ = ("body", "timestamps_ms", "topic")
 
-    __slots__ = ("body", "place", "sealed", "timestamps_ms")
+    queue: PartitionQueue[Batch]
 
     def __init__(self, topic: str, body: Body, created_ms: int) -> None:
-        self.place = (topic, body.partition)
+        super().__init__()
+        self.topic = topic
         self.body = body
+        self.record_count = body.record_count
         self.timestamps_ms = body.timestamps_ms or (created_ms, created_ms)
-        self.sealed: bytearray | None = None
+        self.is_closed = True
 
-
-class _Lost(Exception):
-    """The broker does not know what this producer wrote before."""
+    @property
+    def size_bytes(self) -> int:
+        """The size of the batch, compressed."""
+        return len(self.sealed or b"")
 
 
 class _Sent(NamedTuple):
+    """A request whose answer is due."""
+
     address: Address
     batches: list[Batch]
 
@@ -105,12 +102,31 @@ class Sender:
         self._cluster = Cluster(client, persistent=False)
         # Answers come in the order of the requests, so questions need connections of their own.
         self._lines = Cluster(client, persistent=False)
-        self._identity: tuple[int, int] | None = None
         self._leaders: dict[str, dict[int, Address]] = {}
-        self._sequences: dict[TopicPartition, int] = defaultdict(int)
-        self._established: set[TopicPartition] = set()
-        self._unacknowledged: dict[TopicPartition, deque[Batch]] = defaultdict(deque)
-        self._in_flight: dict[Address, deque[list[Batch]]] = defaultdict(deque)
+        self._queues: SendQueues[Batch, Address] = SendQueues(
+            SendRules(
+                is_idempotent=producer.is_idempotent,
+                max_in_flight=MAX_IN_FLIGHT,
+                max_request_bytes=producer.max_request_bytes,
+                backoff=self._backoff,
+                raises_epochs=False,
+                goes_on_after_loss=True,
+                never_retried=frozenset({ErrorCode.CORRUPT_MESSAGE}),
+            ),
+            seal=self._seal,
+            split=lambda batch: [],
+            leader_of=lambda topic, partition: self._leaders[topic].get(partition),
+            topic_id=lambda topic: ZERO_UUID,  # a writer means the name
+            may_write=lambda address: True,
+        )
+        self._queues.wants_identity = producer.is_idempotent
+        self._by_place: dict[TopicPartition, PartitionQueue[Batch]] = {}
+        self._in_flight: deque[_Sent] = deque()
+        self._unacknowledged = 0
+        """The number of records that were given to `send` and are not acknowledged."""
+        self._problem: Exception | None = None
+        """What has failed since the last acknowledgement, and passes perhaps."""
+        self._give_up_at = 0.0
         self.acknowledged = 0
         """The number of records that brokers have acknowledged."""
 
@@ -136,25 +152,23 @@ class Sender:
 
         Raises WriteFailed or BrokerUnavailable, for these or earlier ones.
         """
-        if self._identity is None:
+        if self._queues.wants_identity:
             self._patiently(self._identify)
         for batch in batches:
-            self._seal(batch)
-            self._unacknowledged[batch.place].append(batch)
-        try:
-            for sent in self._requests(batches):
-                while self._must_wait(sent):
-                    self._receive(sent.address)
-                self._transmit(sent)
-        except (OSError, Retriable, _Lost) as problem:
-            self._recover(problem)
+            batch.queue = self._queue(batch)
+            self._queues.seal(batch)
+            batch.queue.waiting.append(batch)
+            self._queues.activate(batch.queue)
+            self._unacknowledged += batch.record_count
+        while self._queues.has_waiting:
+            self._step()
 
     def flush(self) -> None:
         """Wait until everything that was sent is acknowledged. Raises WriteFailed or BrokerUnavailable."""
-        try:
-            self._await_all()
-        except (OSError, Retriable, _Lost) as problem:
-            self._recover(problem)
+        while self._unacknowledged:
+            self._step()
+
+    # Questions --------------------------------------------------------------------------------------------------
 
     def _first_leaders(self, topic: str) -> dict[int, Address]:
         """Return the leaders of a topic, which may have to be created; a name that stays unknown is an end in seconds.
@@ -187,167 +201,20 @@ class Sender:
             self._sleep(pause_s)
 
     def _identify(self) -> None:
-        self._identity = self._cluster.init_producer_id() if self._settings.is_idempotent else _NO_PRODUCER
-        self._sequences.clear()
-        self._established.clear()
+        self._queues.identify(ProducerIdentity(*self._cluster.init_producer_id()))
 
-    def _seal(self, batch: Batch) -> None:
-        producer_id, epoch = self._identity or _NO_PRODUCER
-        sequence = self._sequences[batch.place] if producer_id >= 0 else -1
-        base_timestamp, max_timestamp = batch.timestamps_ms
-        batch.sealed = seal_batch(
-            batch.body.records,
-            base_offset=0,
-            leader_epoch=-1,
-            attributes=int(self._settings.compression),
-            last_offset_delta=batch.body.record_count - 1,
-            base_timestamp=base_timestamp,
-            max_timestamp=max_timestamp,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            base_sequence=sequence,
-            record_count=batch.body.record_count,
-            level=self._settings.compression_level,
-        )
-        if producer_id >= 0:
-            self._sequences[batch.place] = increment_sequence(sequence, batch.body.record_count)
-
-    def _requests(self, batches: Sequence[Batch]) -> Iterator[_Sent]:
-        """Share batches out among requests: by leader, one per partition, as many as fit into a request."""
-        waiting: dict[TopicPartition, deque[Batch]] = defaultdict(deque)
-        for batch in batches:
-            waiting[batch.place].append(batch)
-        while waiting:
-            requests: dict[Address, _Sent] = {}
-            sizes: dict[Address, int] = defaultdict(int)
-            for place in list(waiting):
-                batch = waiting[place].popleft()
-                if not waiting[place]:
-                    del waiting[place]
-                address = self._leader(place)
-                size = len(batch.sealed or b"")
-                if sizes[address] and sizes[address] + size > self._settings.max_request_bytes:
-                    yield requests.pop(address)
-                    sizes[address] = 0
-                requests.setdefault(address, _Sent(address, [])).batches.append(batch)
-                sizes[address] += size
-            yield from requests.values()
-
-    def _leader(self, place: TopicPartition) -> Address:
-        topic, partition = place
-        self.partition_count(topic)
-        address = self._leaders[topic].get(partition)
-        if address is None:
-            raise WriteFailed(f"topic {topic} has no partition {partition}")
-        return address
-
-    def _must_wait(self, sent: _Sent) -> bool:
-        """Say whether an answer must come first: too many are due, or a partition does not know this producer yet.
-
-        A broker lets a producer that it does not know begin at any sequence. So were the first batch lost, the second
-        would be taken for the first; nothing follows the first until it is in.
-        """
-        in_flight = self._in_flight[sent.address]
-        if len(in_flight) >= MAX_IN_FLIGHT:
-            return True
-        strangers = {batch.place for batch in sent.batches} - self._established
-        return bool(strangers) and any(batch.place in strangers for batches in in_flight for batch in batches)
-
-    def _transmit(self, sent: _Sent) -> None:
-        connection = self._lines.connection(sent.address)
-        version = connection.version(ApiKey.PRODUCE, at_most=_NAMES_TOPICS_UP_TO)
-        if self._settings.compression is Compression.ZSTD and version < _ZSTD_SINCE:
-            raise WriteFailed(f"{sent.address} does not take zstd, which Kafka does since 2.1")
-        topics: dict[str, ProduceRequest.TopicProduceData] = {}
-        for batch in sent.batches:
-            topic, partition = batch.place
-            if topic not in topics:
-                topics[topic] = ProduceRequest.TopicProduceData(name=topic, partition_data=[])
-            data = ProduceRequest.PartitionProduceData(index=partition, records=batch.sealed)
-            topics[topic].partition_data.append(data)
-        request = ProduceRequest(
-            acks=self._settings.acks, timeout_ms=self._client.request_timeout_ms, topic_data=list(topics.values())
-        )
-        connection.send(request, version)
-        self._in_flight[sent.address].append(sent.batches)
-
-    def _await_all(self) -> None:
-        for address, requests in self._in_flight.items():
-            while requests:
-                self._receive(address)
-
-    def _receive(self, address: Address) -> None:
-        """Take the oldest answer of a broker. Raises Retriable or _Lost when a batch is to be sent again."""
-        connection = self._lines.connection(address)
-        response = connection.parse(connection.receive(), ProduceResponse)
-        answers = {
-            (topic.name, partition.index): partition
-            for topic in response.responses
-            for partition in topic.partition_responses
-        }
-        problem: Exception | None = None
-        for batch in self._in_flight[address].popleft():
-            answer = answers.get(batch.place)
-            if answer is None:
-                raise ProtocolFailure(f"{_named(batch.place)}: the broker left the partition out of its answer")
-            problem = self._settle(batch, answer) or problem
-        if problem is not None:
-            raise problem
-
-    def _settle(self, batch: Batch, answer: ProduceResponse.PartitionProduceResponse) -> Exception | None:
-        """Note an acknowledged batch, return what may pass, raise WriteFailed for what does not."""
-        error = ErrorCode.of(answer.error_code)
-        if error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            self._established.add(batch.place)
-            waiting = self._unacknowledged[batch.place]
-            waiting.remove(batch)
-            if not waiting:
-                del self._unacknowledged[batch.place]
-            self.acknowledged += batch.body.record_count
-            return None
-        told = f"{_named(batch.place)}: the broker answered {error.name} ({answer.error_message or error.message})"
-        if error in _LOST_IDENTITY:
-            return _Lost(told)
-        if error.retriable and error != ErrorCode.CORRUPT_MESSAGE:
-            return Retriable(told)
-        if error == ErrorCode.MESSAGE_TOO_LARGE and batch.body.record_count == 1:
-            size = len(batch.sealed or b"")
-            raise WriteFailed(f"{told}; one record of {size} bytes is more than the topic's max.message.bytes")
-        raise WriteFailed(f"{told}{_HINTS.get(error, '')}")
-
-    def _recover(self, problem: Exception) -> None:
-        """Send everything unacknowledged again, carefully, until it is in or time is up."""
-        give_up_at = self._monotonic() + self._settings.delivery_timeout_ms / 1000
-        while self._unacknowledged:
-            logger.info("%s; sending again", problem)
-            self._lines.close()
-            self._in_flight.clear()
-            before = self.acknowledged
-            self._sleep(self._client.retry_backoff_ms / 1000)
-            try:
-                self._find_leaders()
-                if self._identity is None:
-                    self._start_anew()
-                while self._unacknowledged:
-                    heads = [waiting[0] for waiting in self._unacknowledged.values()]
-                    for sent in self._requests(heads):
-                        self._transmit(sent)
-                        self._receive(sent.address)
-            except _Lost as lost:
-                problem = lost
-                self._identity = None
-            except (OSError, Retriable) as next_problem:
-                problem = next_problem
-            if self.acknowledged > before:
-                give_up_at = self._monotonic() + self._settings.delivery_timeout_ms / 1000
-            elif self._unacknowledged and self._monotonic() >= give_up_at:
-                self._give_up(problem)
-        self._in_flight.clear()
+    def _queue(self, batch: Batch) -> PartitionQueue[Batch]:
+        place = (batch.topic, batch.body.partition)
+        queue = self._by_place.get(place)
+        if queue is None:
+            self.partition_count(batch.topic)
+            self._check_partition(*place)
+            queue = self._by_place[place] = PartitionQueue(*place)
+        return queue
 
     def _find_leaders(self) -> None:
         """Look for the leaders of what is unacknowledged; a topic that is gone is an end, not something to wait for."""
-        self._leaders.clear()
-        for topic in sorted({topic for topic, _ in self._unacknowledged}):
+        for topic in sorted({queue.topic for queue in self._queues.active}):
             try:
                 leaders = self._cluster.partition_leaders(topic, may_create=False)
             except ProtocolFailure as problem:
@@ -355,25 +222,134 @@ class Sender:
             if leaders is None:
                 raise WriteFailed(f"topic {topic} was deleted while it was written to")
             self._leaders[topic] = leaders
+        for queue in self._queues.active:
+            self._check_partition(queue.topic, queue.partition)
+        self._queues.needs_metadata = False
 
-    def _start_anew(self) -> None:
-        """Go on as a new producer, whose sequences begin at 0 with what is unacknowledged."""
-        self._identify()
-        for waiting in self._unacknowledged.values():
-            for batch in waiting:
-                self._seal(batch)
+    def _check_partition(self, topic: str, partition: int) -> None:
+        if partition not in self._leaders[topic]:
+            raise WriteFailed(f"topic {topic} has no partition {partition}")
 
-    def _give_up(self, problem: Exception) -> None:
-        records = sum(batch.body.record_count for waiting in self._unacknowledged.values() for batch in waiting)
-        waited = f"{records} records not written within kafka.delivery.timeout.ms {self._settings.delivery_timeout_ms}"
-        raise _ending(waited, problem) from None
+    # Sending ----------------------------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        """Do what can be done now: send all that may go, else take an answer, else pause.
+
+        Raises WriteFailed for what does not pass, and when it does not pass in time.
+        """
+        try:
+            if self._queues.needs_metadata:
+                self._find_leaders()
+            if self._queues.wants_identity:
+                self._identify()
+        except (OSError, Retriable) as problem:
+            self._note(problem)
+            self._pause(self._backoff.pause_s(1))
+            return
+        if requests := self._queues.gather(self._monotonic()):
+            for address, batches in requests.items():
+                self._transmit(address, batches)
+        elif self._in_flight:
+            self._receive(self._in_flight.popleft())
+        else:
+            self._pause(self._queues.wake_at - self._monotonic())
+
+    def _transmit(self, address: Address, batches: list[Batch]) -> None:
+        self._queues.sent(address)
+        try:
+            connection = self._lines.connection(address)
+            version = connection.version(ApiKey.PRODUCE, at_most=LAST_VERSION_WITH_TOPIC_NAMES)
+            if self._settings.compression is Compression.ZSTD and version < _ZSTD_SINCE:
+                raise WriteFailed(f"{address} does not take zstd, which Kafka does since 2.1")
+            request = self._queues.produce_request(
+                batches, acks=self._settings.acks, timeout_ms=self._client.request_timeout_ms, ids={}
+            )
+            connection.send(request, version)
+            self._in_flight.append(_Sent(address, batches))
+        except OSError as problem:
+            self._lose(address, batches, problem)
+
+    def _receive(self, sent: _Sent) -> None:
+        """Take the answer to the oldest request."""
+        try:
+            connection = self._lines.connection(sent.address)
+            response = connection.parse(connection.receive(), ProduceResponse)
+        except OSError as problem:
+            self._lose(sent.address, sent.batches, problem)
+            return
+        self._take(self._queues.answered(sent.address, sent.batches, response, self._monotonic()))
+
+    def _lose(self, address: Address, batches: list[Batch], problem: OSError) -> None:
+        """Drop a broken connection, and with it all answers that were due on it."""
+        self._lines.drop(address)
+        self._note(problem)
+        lost = [batches, *(sent.batches for sent in self._in_flight if sent.address == address)]
+        self._in_flight = deque(sent for sent in self._in_flight if sent.address != address)
+        error = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(problem))
+        for each in lost:
+            self._take(self._queues.lost(address, each, error, self._monotonic()))
+
+    def _take(self, results: Iterable[SendResult[Batch]]) -> None:
+        """Count what is acknowledged, note what goes again, raise WriteFailed for what does not."""
+        passing: Retriable | None = None
+        for batch, result, _, answer in results:
+            if result is Result.APPENDED:
+                self.acknowledged += batch.record_count
+                self._unacknowledged -= batch.record_count
+                self._problem = None
+                continue
+            if answer is None:
+                if result is Result.GIVEN_UP:
+                    raise ProtocolFailure(f"{batch.queue}: the broker left the partition out of its answer")
+                continue  # its connection was lost, which is noted
+            code = ErrorCode.of(answer.error_code)
+            said = f"{batch.queue}: the broker answered {code.name} ({answer.error_message or code.message})"
+            if result is Result.RETRIED:
+                passing = Retriable(said)
+            elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count == 1:
+                size = batch.size_bytes
+                raise WriteFailed(f"{said}; one record of {size} bytes is more than the topic's max.message.bytes")
+            else:
+                raise WriteFailed(f"{said}{_HINTS.get(code, '')}")
+        if passing is not None:
+            self._note(passing)
+
+    def _seal(self, batch: Batch) -> bytearray:
+        base_timestamp, max_timestamp = batch.timestamps_ms
+        return seal_batch(
+            batch.body.records,
+            base_offset=0,
+            leader_epoch=-1,
+            attributes=int(self._settings.compression),
+            last_offset_delta=batch.record_count - 1,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
+            producer_id=batch.queue.identity.producer_id,
+            producer_epoch=batch.queue.identity.epoch,
+            base_sequence=batch.sequence,
+            record_count=batch.record_count,
+            level=self._settings.compression_level,
+        )
+
+    # Patience ---------------------------------------------------------------------------------------------------
+
+    def _note(self, problem: Exception) -> None:
+        """Remember a problem that may pass; raise WriteFailed or BrokerUnavailable when it has had its time."""
+        now = self._monotonic()
+        if self._problem is None:
+            self._give_up_at = now + self._settings.delivery_timeout_ms / 1000
+        self._problem = problem
+        logger.info("%s; sending again", problem)
+        if now >= self._give_up_at:
+            limit_ms = self._settings.delivery_timeout_ms
+            waited = f"{self._unacknowledged} records not written within kafka.delivery.timeout.ms {limit_ms}"
+            raise _ending(waited, problem) from None
+
+    def _pause(self, seconds: float) -> None:
+        self._sleep(max(seconds, _SHORTEST_PAUSE_S))
 
 
 def _ending(waited: str, problem: Exception) -> BrokerUnavailable | WriteFailed:
-    """Return what a task fails with when time is up: a broker that is not there is told apart from what it answers."""
+    """Return what a task fails with when time is up: a broker that is away is not one that answers with errors."""
     kind = BrokerUnavailable if isinstance(problem, BrokerUnavailable) else WriteFailed
     return kind(f"{waited}: {problem}")
-
-
-def _named(place: TopicPartition) -> str:
-    return f"{place[0]}-{place[1]}"

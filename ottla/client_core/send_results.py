@@ -1,0 +1,72 @@
+"""What can become of a batch that was sent, the errors that decide it, and what a producer may do about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Generic, NamedTuple
+
+from ottla.client_core.partition_queue import B
+from ottla.client_core.retries import Backoff
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.protocol.api.produce import ProduceResponse
+
+UNKNOWN_OUTCOME = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Errors after which the broker may or may not have the batch."""
+LOST_IDENTITY = frozenset(
+    {
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.PRODUCER_FENCED,
+    }
+)
+"""Errors after which an idempotent producer goes on under another identity; the batch was not appended."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendRules:
+    """What a producer may do. `retries` is how often one batch may go again."""
+
+    is_idempotent: bool
+    max_in_flight: int
+    max_request_bytes: int
+    backoff: Backoff
+    retries: int = 2**31 - 1
+    raises_epochs: bool = True
+    """Go on under the next epoch where that is enough (KIP-360), or ask for a new producer id each time."""
+    goes_on_after_loss: bool = False
+    """When the broker has lost acknowledged batches: send what follows all the same, or give it up to be reported."""
+    never_retried: frozenset[ErrorCode] = frozenset()
+
+
+class Result(Enum):
+    """What became of a batch."""
+
+    APPENDED = auto()
+    """The broker has it."""
+    RETRIED = auto()
+    """It is in its queue again."""
+    SPLIT = auto()
+    """Its parts are in its queue instead."""
+    GIVEN_UP = auto()
+    """It will not be sent again."""
+
+
+class SendResult(NamedTuple, Generic[B]):
+    """What became of a batch, and why. `answer` is what the broker said of it, if it said anything."""
+
+    batch: B
+    result: Result
+    error: KafkaError | None = None
+    answer: ProduceResponse.PartitionProduceResponse | None = None
