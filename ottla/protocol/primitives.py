@@ -20,10 +20,13 @@ SMALL_VARINTS: tuple[bytes, ...] = tuple(bytes([number]) for number in range(128
 """The varints of one byte, by their value."""
 
 
-def encode_unsigned_varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first, the high bit set on all but the last byte (KIP-482)."""
-    if number < 0 or number > 0xFFFF_FFFF:
-        raise UnencodableMessage(f"{number} is not an unsigned 32-bit number")
+def encode_unsigned_varint(number: int, most: int = 0xFFFF_FFFF) -> bytes:
+    """Seven bits a byte, the lowest first, the high bit set on all but the last byte (KIP-482).
+
+    Raises UnencodableMessage for a number below 0 or above `most`.
+    """
+    if number < 0 or number > most:
+        raise UnencodableMessage(f"{number} is not an unsigned number of {most.bit_length()} bits")
     encoded = bytearray()
     while number > 127:
         encoded.append(number & 127 | 128)

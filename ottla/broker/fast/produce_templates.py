@@ -34,6 +34,7 @@ from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.headers import response_header
 from ottla.protocol.message import encode
+from ottla.protocol.primitives import encode_unsigned_varint
 from ottla.storage.log.append import FIRST_PRODUCE_VERSION_WITH_ZSTD
 
 if TYPE_CHECKING:
@@ -342,7 +343,7 @@ class ProduceTemplates:
         assert records is not None
         length = len(records)
         if version >= FIRST_FLEXIBLE_VERSION:
-            field = _uvarint(length + 1)
+            field = encode_unsigned_varint(length + 1)
             tail = _FLEXIBLE_TAIL
         else:
             field = _INT32.pack(length)
@@ -391,12 +392,3 @@ def _varint_in(word: int) -> tuple[int, int]:
     if not word & 0x8000:
         return 3, length - 1
     return 4, (length | (word & 0xFF) << 21) - 1
-
-
-def _uvarint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)

@@ -20,6 +20,7 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
+from ottla.protocol.primitives import encode_unsigned_varint
 from ottla.protocol.records.errors import CorruptBatch
 
 T = TypeVar("T", bound=tuple[object, ...])
@@ -51,15 +52,11 @@ def encode_varint(value: int) -> bytes:
 
 
 def _encode_varint(value: int) -> bytes:
-    rest = value << 1 if value >= 0 else (-value << 1) - 1
-    encoded = bytearray()
-    while rest > 0x7F:
-        encoded.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    encoded.append(rest)
-    return bytes(encoded)
+    return encode_unsigned_varint(value << 1 if value >= 0 else (-value << 1) - 1, _TEN_BYTES)
 
 
+_TEN_BYTES = (1 << 70) - 1
+"""The largest number that a varint of ten bytes can hold, which is what 64 bits take."""
 _TABLED = 8192
 _ENCODED = [bytes((raw,)) for raw in range(0, 0x80, 2)]
 _ENCODED += [bytes((raw & 0x7F | 0x80, raw >> 7)) for raw in range(0x80, 2 * _TABLED, 2)]
