@@ -96,7 +96,7 @@ class Batch(QueuedBatch):
 class Delivery:
     """What becomes of one sent record: await it for its `RecordMetadata`, or for the KafkaError that ended it.
 
-    It need not be awaited: `flush` and `close` raise the error of records whose delivery nobody awaited.
+    It need not be awaited: `flush` and `close` raise the error of records whose delivery was not awaited.
     """
 
     __slots__ = ("_batch", "_place", "_timestamp_ms")

@@ -188,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         now = self._loop.time()
         used_at = now if self._exchange.in_flight else self._used_at
         if now - used_at >= limit_s:
-            self.close("nobody used the connection for connections_max_idle_ms")
+            self.close("no request used the connection for connections_max_idle_ms")
             return
         self._idle_timer = self._loop.call_at(used_at + limit_s, self._watch_idleness)
 

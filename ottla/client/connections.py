@@ -1,7 +1,7 @@
 """The connections of one client: one per broker and lane, made when they are needed, given up when the broker moves.
 
-Several who want the same connection share one attempt. A broker that failed is not dialled again before its pause is
-over, which grows with each failure; who asks meanwhile hears at once that it failed.
+Callers that want the same connection share one attempt. A broker that failed is not dialled again before its pause is
+over, which grows with each failure; a caller that asks meanwhile gets the failure at once.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Connections:
             address = brokers.get(key[0])
             if address is None or node.connection.address != host_and_port(address.host, address.port):
                 node.connection.close("the broker has moved or left the cluster")
-                if node.dialling is None:  # or nobody would know of the connection that comes of it
+                if node.dialling is None:  # or the connection that comes of it would be forgotten
                     del self._nodes[key]
 
     async def _dial(self, key: _NodeKey, host: str, port: int) -> Connection:

@@ -105,7 +105,7 @@ class CorruptRecords(PartitionFailure):
 
     def __init__(self, partition: TopicPartition, offset: int, message: str, next_offset: int = -1) -> None:
         self.next_offset = next_offset
-        """Where the batch behind the broken one begins, if its header tells; -1 if not."""
+        """Where the batch behind the broken one begins, if its header says it; -1 if not."""
         super().__init__(ErrorCode.CORRUPT_MESSAGE, partition, offset, message)
 
 

@@ -106,7 +106,7 @@ class Producer:
     async def close(self, timeout_ms: int | None = None) -> None:
         """Deliver what was sent, then end; after `timeout_ms` the rest is given up (None: after the delivery timeout).
 
-        Raises, once all is closed, the error of a record that was not delivered and whose delivery nobody awaited.
+        Raises, once all is closed, the error of a record that was not delivered and whose delivery was not awaited.
         """
         if self._is_closed:
             return
@@ -115,7 +115,7 @@ class Producer:
             return
         try:
             await self._await_all(None if timeout_ms is None else timeout_ms / 1000)
-            if self._options.acks == 0:  # nobody told that the broker has read what counts as sent
+            if self._options.acks == 0:  # no answer says that the broker has read what counts as sent
                 limit_ms = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
                 await self._cluster.finish_requests(limit_ms / 1000)
         finally:
@@ -132,7 +132,7 @@ class Producer:
         return sum(batch.record_count for batch in self._unfinished)
 
     def _give_up(self) -> None:
-        """Send nothing more, and tell all who wait. Waits for nothing, so that a cancelled `close` does it, too."""
+        """Send nothing more, and end every wait. Waits for nothing itself, so that a cancelled `close` does it, too."""
         assert self._topics is not None
         assert self._sender is not None
         self._sender.stop()
@@ -176,12 +176,12 @@ class Producer:
         """
         if self._is_plain:
             return await self._put(topic, value, key, headers, timestamp_ms, partition)
-        return await self._put_told(
+        return await self._put_prepared(
             self._preparation.prepare(ProducerRecord(topic, value, key, headers, timestamp_ms, partition))
         )
 
-    async def _put_told(self, record: ProducerRecord) -> Delivery:
-        """Put a prepared record into its batch, and let interceptors hear when that is refused."""
+    async def _put_prepared(self, record: ProducerRecord) -> Delivery:
+        """Put a prepared record into its batch, and call interceptors when that is refused."""
         try:
             return await self._put(
                 record.topic, record.value, record.key, record.headers, record.timestamp_ms, record.partition
@@ -279,7 +279,7 @@ class Producer:
     async def flush(self) -> None:
         """Wait until everything that was sent is delivered or given up, without lingering.
 
-        Raises the error of a record that was given up since the last flush and whose delivery nobody awaited.
+        Raises the error of a record that was given up since the last flush and whose delivery was not awaited.
         """
         if self._sender is None:
             raise ClientClosed("the producer was not started")
@@ -334,7 +334,7 @@ class Producer:
         self._partitioner.on_batch_closed(topic, batch.queue.partition, len(self._queues[topic]))
 
     def _on_finished(self, batch: Batch) -> None:
-        """Give back the memory of a batch, and let those in who wait for it."""
+        """Give back the memory of a batch, and let senders in that wait for it."""
         self._unfinished.pop(batch, None)
         freed_bytes, batch.reserved_bytes = batch.reserved_bytes, 0
         batch.sealed = None

@@ -32,7 +32,7 @@ class ProducerMetadata:
         self._opening: dict[str, asyncio.Task[list[PartitionQueue[Batch]]]] = {}
 
     async def open(self, topic: str) -> list[PartitionQueue[Batch]]:
-        """Learn a topic's partitions. Those who send to it meanwhile wait for the same answer, and keep their order.
+        """Learn a topic's partitions. Callers that send to it meanwhile wait for the same answer, and keep their order.
 
         Raises KafkaError when the topic cannot be had within `max_block_ms`.
         """
@@ -51,7 +51,7 @@ class ProducerMetadata:
                 self._fit(topic, queues, len(known.partitions))
 
     def stop(self) -> None:
-        """Learn nothing more; those who wait for it are cancelled or told."""
+        """Learn nothing more; what waits for it is cancelled, or fails."""
         for opening in self._opening.values():
             opening.cancel()
 

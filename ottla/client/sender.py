@@ -135,7 +135,7 @@ class Sender:
     # Sending ----------------------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Write every request that may be written now, and set the timer for what has to wait."""
+        """Write every request that may be written now, and ask, or set the timer, for what others wait for."""
         self._is_scheduled = False
         if self._is_closed:
             return
@@ -145,10 +145,6 @@ class Sender:
                 self._send(leader_id, batches)
         if self._queues.wake_at < math.inf:
             self._wake_at(self._queues.wake_at)
-        self._look_after_needs()
-
-    def _look_after_needs(self) -> None:
-        """Ask for the metadata and the producer id that the queues need."""
         if self._queues.needs_metadata:
             self._queues.needs_metadata = False
             self._cluster.mark_stale()

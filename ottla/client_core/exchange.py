@@ -7,7 +7,7 @@ in the order of the requests, and `in_order` insists on it.
 
 What breaks the protocol raises MalformedMessage: a frame of an impossible size, an answer to no request, a body that
 cannot be decoded. Nothing behind it can be trusted, so the driver then ends the connection: `end` returns the requests
-in flight, of which nobody knows whether the broker has acted on them.
+in flight; whether the broker has acted on them is unknown.
 """
 
 from __future__ import annotations

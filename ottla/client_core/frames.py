@@ -56,16 +56,15 @@ class FrameReader:
         return memoryview(self._head)[self._filled :]
 
     def received(self, count: int) -> Iterator[Buffer]:
-        """Take note of `count` bytes in `buffer` and yield every frame that is whole now, without its size.
+        """Take note of `count` bytes in `buffer` and return every frame that is whole now, without its size.
 
         Iterate to the end, unless the connection is given up. Raises MalformedMessage, after the frames before it, for
         a size that no answer has.
         """
         self._filled += count
         if self._body is None:
-            yield from self._frames_of_head()
-        elif self._filled == self._room_bytes:
-            yield from self._grow_or_finish(self._body)
+            return self._frames_of_head()
+        return self._frames_of_body(self._body) if self._filled == self._room_bytes else iter(())
 
     def _frames_of_head(self) -> Iterator[Buffer]:
         """Yield the whole frames of the head; a partial one moves to a buffer of its own."""
@@ -90,7 +89,8 @@ class FrameReader:
             head[:rest] = bytes(head[position:filled])
         self._filled = rest
 
-    def _grow_or_finish(self, body: Buffer) -> Iterator[Buffer]:
+    def _frames_of_body(self, body: Buffer) -> Iterator[Buffer]:
+        """Yield the frame that has a buffer of its own, or make that larger."""
         if self._room_bytes < self._body_bytes:
             # A larger one, not this one resized: the driver may still hold a view of it.
             self._room_bytes = min(self._body_bytes, 2 * self._room_bytes)

@@ -3,7 +3,10 @@
 MurmurHash2 in 32 bits as `Utils.murmur2` of Kafka's Java clients has it: the hash starts as seed xor length, takes in
 four bytes after four, little-endian, then the one to three that are left, and is mixed at the end. All keys step side
 by side; the j-th step is for those with more than j whole words. Worked example: the key `21` (two bytes) hashes to
--973932308 in Java, here 3321034988, and goes to partition 0 of 6."""
+-973932308 in Java, here 3321034988, and goes to partition 0 of 6.
+
+The client has its own (ottla.client.partitioner), a loop over one key: fast for one and far too slow for a million,
+where this is the other way round. tests/spark/test_encoder.py holds them equal."""
 
 from __future__ import annotations
 

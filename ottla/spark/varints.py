@@ -1,5 +1,7 @@
 """Varints, many at once: the zigzag numbers of record batches read by numpy at arbitrary byte positions.
 
+`ottla.protocol.records` reads one varint after the other; a loop over that would cost more than the rest of a scan.
+
 A buffer of bytes is looked at as an array of overlapping 64-bit words, one starting at every byte (`words_over`), so
 a gather by position loads the eight bytes that follow each position in one step. In such a word the first byte
 without its top bit ends the varint: isolate that bit, mask what lies above it, push the groups of seven bits
@@ -7,7 +9,7 @@ together, undo zigzag. Worked example: bytes `96 01 ...` are the word 0x...0196;
 so the varint has 2 bytes, the payload is 0x16 | 0x01 << 7 = 150, and zigzag makes it 75.
 
 Invariant: the buffer ends with PADDING_BYTES that belong to nobody, so that a read at any position of the data stays
-inside; whoever reads must afterwards compare the returned positions with the end of what it reads.
+inside; the caller must afterwards compare the returned positions with the end of what it reads.
 Source: KIP-98's record format; the encoding is Protocol Buffers' sint32 and sint64.
 """
 

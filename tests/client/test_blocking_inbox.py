@@ -28,7 +28,7 @@ def test_flush_does_not_wait_for_what_is_sent_after_it(cluster):
     cluster.add_topic("t")
     with Producer(cluster.bootstrap, **QUICK) as producer:
         producer.send_and_wait("t", b"first")
-        put, flush = producer._inner._put_told, producer._inner.flush
+        put, flush = producer._inner._put_prepared, producer._inner.flush
         sent_until_flushed = []
         sent = 1
 
@@ -44,7 +44,7 @@ def test_flush_does_not_wait_for_what_is_sent_after_it(cluster):
             sent_until_flushed.append(sent)
             await flush()
 
-        producer._inner._put_told, producer._inner.flush = put_and_send_another, flush_and_tell
+        producer._inner._put_prepared, producer._inner.flush = put_and_send_another, flush_and_tell
         producer.send("t", b"one")
         producer.flush()
         assert sent_until_flushed[0] < TOO_MANY

@@ -252,7 +252,7 @@ class Producer(ProducerMethods):
         try:
             for delivery in taken:
                 try:
-                    delivery._inner = await self._inner._put_told(delivery._record)
+                    delivery._inner = await self._inner._put_prepared(delivery._record)
                 except Exception as refused:  # whatever it is, who sent the record has to hear it
                     delivery._error = refused
                     self._refused.add(delivery)
