@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ottla.broker.coordination.definition import CoordinatorDefinition
 from ottla.broker.coordination.effects import CoordinatorRecord, Effects, Now, Reply, Waiter
-from ottla.broker.coordination.records import RecordCodec, UnknownRecordType
+from ottla.broker.coordination.records import RecordCodec
 from ottla.broker.coordination.runtime import CoordinatorRuntime
 from ottla.broker.coordination.shard import CoordinatorShard, ShardContext
 from ottla.broker.runtime.metrics import GroupCounters
@@ -17,6 +17,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Message, Response, Struct, decode, encode
 from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.record import Record
+from ottla.protocol.stored.unknown import UnknownRecord
 from ottla.protocol.types import Int64, String
 
 TOPIC, ANNOUNCEMENTS = "__counters", "announcements"
@@ -48,7 +49,7 @@ def pack(part: Struct) -> bytes:
 def unpack(key: bytes, value: bytes | None) -> tuple[Struct, Struct | None]:
     kind = {1: CounterKey, 2: ClosingKey}.get(int.from_bytes(key[:2]))
     if kind is None:
-        raise UnknownRecordType(int.from_bytes(key[:2]))
+        return UnknownRecord(record_type=int.from_bytes(key[:2]), key=key, value=value), None
     return decode(kind, key, 0, 2), None if value is None else decode(Total, value, 0)
 
 

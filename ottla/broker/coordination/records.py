@@ -25,19 +25,12 @@ class RecordTooLarge(Exception):
     """One record alone is larger than the `max.message.bytes` of its topic."""
 
 
-class UnknownRecordType(Exception):
-    """A record of a type that this version does not know: a newer Kafka has written it, and it stays in the log."""
-
-    def __init__(self, record_type: int) -> None:
-        super().__init__(f"record type {record_type}")
-        self.record_type = record_type
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordCodec:
     """How a coordinator's records are written and read. A key begins with two bytes that name its type.
 
-    `decode` raises MalformedMessage, and UnknownRecordType; `encode_key` and `encode_value` raise UnencodableMessage.
+    `decode` raises MalformedMessage, and returns an `UnknownRecord` as the key of a record whose type it does not know;
+    `encode_key` and `encode_value` raise UnencodableMessage.
     """
 
     encode_key: Callable[[Struct], bytes]

@@ -19,10 +19,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ottla.broker.coordination.records import UnknownRecordType
 from ottla.protocol.errors import KafkaError, MalformedMessage
 from ottla.protocol.records.batch import BatchHeader, CorruptBatch, decode_batch, iter_batches
 from ottla.protocol.records.control import ControlType, decode_control_key
+from ottla.protocol.stored.unknown import UnknownRecord
 
 if TYPE_CHECKING:
     from ottla.broker.coordination.records import RecordCodec
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TYPE_BYTES = 2
-"""The type in front of every key."""
 RECORDS_PER_STEP = 500
 
 Apply = Callable[["Struct", "Struct | None"], None]
@@ -138,17 +136,17 @@ class LogReplay:
             return
         self.record_count += len(records)
         pending = self._pending.setdefault(header.producer_id, {}) if header.is_transactional else None
-        newest_only = self._codec.newest_only
+        newest_type_of = self._codec.newest_only.get
         for record in records:
             key, value = record.key, record.value
             if key is None:
                 self.skipped["records without a key"] += 1
                 continue
-            key_type = newest_only.get(key[:TYPE_BYTES])
+            key_type = newest_type_of(key[:2])  # the type in front of every key
             if key_type is None:
                 self._replay_record(key, value)
             else:
-                self._note_newest(key_type + key[TYPE_BYTES:], value, pending)
+                self._note_newest(key_type + key[2:], value, pending)
 
     def _note_newest(self, key: bytes, value: bytes | None, pending: dict[bytes, bytes | None] | None) -> None:
         if pending is not None:
@@ -178,7 +176,7 @@ class LogReplay:
             self.skipped["malformed records"] += 1
             logger.debug("%s: a record cannot be read: %s", self._log.name, error)
             return
-        except UnknownRecordType as unknown:
-            self.skipped[f"records of type {unknown.record_type}, which this version does not know"] += 1
+        if isinstance(key, UnknownRecord):
+            self.skipped[f"records of type {key.record_type}, which this version does not know"] += 1
             return
         self._apply(key, value)

@@ -9,12 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.definition import CoordinatorDefinition
-from ottla.broker.coordination.records import RecordCodec, UnknownRecordType
+from ottla.broker.coordination.records import RecordCodec
 from ottla.broker.groups.shard import GroupShard
 from ottla.broker.metadata.internal_topics import OFFSETS_MAX_MESSAGE_BYTES
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.stored.group import (
-    UnknownGroupRecord,
     decode_group_record,
     encode_group_key,
     encode_group_value,
@@ -24,7 +23,6 @@ from ottla.storage.formats.layout import OFFSETS_TOPIC
 if TYPE_CHECKING:
     from ottla.broker.groups.settings import GroupServices
     from ottla.config.broker import BrokerConfig
-    from ottla.protocol.message import Struct
 
 OFFSET_KEY_TYPE = b"\x00\x01"
 LEGACY_OFFSET_KEY_TYPE = b"\x00\x00"
@@ -45,7 +43,7 @@ def groups_definition(config: BrokerConfig, services: GroupServices) -> Coordina
         codec=RecordCodec(
             encode_key=encode_group_key,
             encode_value=encode_group_value,
-            decode=_decode,
+            decode=decode_group_record,
             newest_only={OFFSET_KEY_TYPE: OFFSET_KEY_TYPE, LEGACY_OFFSET_KEY_TYPE: OFFSET_KEY_TYPE},
             compression=Compression(config.offsets_topic_compression_codec),
         ),
@@ -53,10 +51,3 @@ def groups_definition(config: BrokerConfig, services: GroupServices) -> Coordina
         write_timeout_ms=config.offsets_commit_timeout_ms,
         counters=services.counters,
     )
-
-
-def _decode(key: bytes, value: bytes | None) -> tuple[Struct, Struct | None]:
-    decoded = decode_group_record(key, value)
-    if isinstance(decoded[0], UnknownGroupRecord):
-        raise UnknownRecordType(decoded[0].record_type)
-    return decoded

@@ -16,11 +16,11 @@ from ottla.protocol.stored.group import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
-    UnknownGroupRecord,
     decode_group_record,
     encode_group_key,
     encode_group_value,
 )
+from ottla.protocol.stored.unknown import UnknownRecord
 
 KEY = OffsetCommitKey(group="g", topic="t", partition=0)
 VALUE = OffsetCommitValue(offset=42, metadata="", commit_timestamp=1)
@@ -77,7 +77,7 @@ def test_a_classic_member_of_a_consumer_group_keeps_its_protocols() -> None:
 @pytest.mark.parametrize("value", [None, b"", b"\0\0anything"])
 def test_a_type_that_is_not_known_is_kept_as_its_bytes(value: bytes | None) -> None:
     key = b"\0\x0b\0\1s"
-    assert decode_group_record(key, value) == (UnknownGroupRecord(record_type=11, key=key, value=value), None)
+    assert decode_group_record(key, value) == (UnknownRecord(record_type=11, key=key, value=value), None)
     assert 11 not in GROUP_RECORDS
 
 

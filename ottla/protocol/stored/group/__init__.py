@@ -7,7 +7,7 @@ of group ``g`` in partition 0 of topic ``t``, committed at time 1 without metada
     00 03  00 00 00 00 00 00 00 2a  ff ff ff ff  00 00  00 00 00 00 00 00 00 01  version 3: 42, -1, "", 1
 
 A record without a value (a tombstone) forgets what its key names. Bytes behind a message are ignored, as in Kafka.
-Types 9 to 15 belong to share groups and 17 to 23 to streams groups; they are read as `UnknownGroupRecord`, so that
+Types 9 to 15 belong to share groups and 17 to 23 to streams groups; they are read as `UnknownRecord`, so that
 whoever opens a directory of Kafka's can keep them. Source: Kafka's ``CoordinatorRecordSerde``,
 ``GroupCoordinatorRecordHelpers`` and the schemas of release 4.1.
 """
@@ -36,7 +36,8 @@ from ottla.protocol.stored.group.consumer import (
     ConsumerGroupTargetAssignmentMetadataValue,
 )
 from ottla.protocol.stored.group.offsets import OffsetCommitKey, OffsetCommitValue
-from ottla.protocol.stored.group.record import GroupKey, GroupValue, UnknownGroupRecord
+from ottla.protocol.stored.group.record import GroupKey, GroupValue
+from ottla.protocol.stored.unknown import UnknownRecord
 from ottla.protocol.types import Buffer
 
 GROUP_RECORDS: dict[int, tuple[type[GroupKey], type[GroupValue]]] = {
@@ -82,7 +83,7 @@ __all__ = [
     "GroupValue",
     "OffsetCommitKey",
     "OffsetCommitValue",
-    "UnknownGroupRecord",
+    "UnknownRecord",
     "decode_group_record",
     "encode_group_key",
     "encode_group_value",
@@ -116,7 +117,7 @@ def encode_group_value(value: Struct, version: int | None = None) -> bytes:
 def decode_group_record(key: Buffer, value: Buffer | None) -> tuple[Struct, Struct | None]:
     """The key and the value of a record of `__consumer_offsets`; no value for a tombstone.
 
-    A record of a type that is not known comes as an `UnknownGroupRecord` and no value.
+    A record of a type that is not known comes as an `UnknownRecord` and no value.
     Raises MalformedMessage for broken bytes, and for a version of a value that is not known.
     """
     record_type = _prefix(key, "key")
@@ -124,7 +125,7 @@ def decode_group_record(key: Buffer, value: Buffer | None) -> tuple[Struct, Stru
     classes = GROUP_RECORDS.get(OffsetCommitKey.message_key if is_legacy else record_type)
     if classes is None:
         whole = None if value is None else bytes(value)
-        return UnknownGroupRecord(record_type=record_type, key=bytes(key), value=whole), None
+        return UnknownRecord(record_type=record_type, key=bytes(key), value=whole), None
     key_class, value_class = classes
     decoded_key = decode(key_class, key, 0, _PREFIX.size)
     if value is None:

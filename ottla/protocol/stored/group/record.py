@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ottla.protocol.message import Message, Struct
-from ottla.protocol.types import Bytes, Int16, NullableBytes
+from ottla.protocol.message import Message
 
 
 class GroupKey(Message):
@@ -23,11 +22,3 @@ class GroupValue(Message):
     ) -> None:
         super().__init_subclass__(key=key, versions=versions, flexible=flexible)
         cls.written_version = written
-
-
-class UnknownGroupRecord(Struct):
-    """A record of a type that is not known here, such as those of share groups: kept as its bytes."""
-
-    record_type: Int16
-    key: Bytes
-    value: NullableBytes
