@@ -52,6 +52,8 @@ class LogReplay:
         self._log = log
         self._codec = codec
         self._apply = apply
+        self._newest_types = tuple(codec.newest_only)
+        self._renamed_types = tuple(old for old, new in codec.newest_only.items() if old != new)
         self._newest: dict[bytes, bytes] = {}
         """The values of `newest_only` records by their keys."""
         self._pending: dict[int, dict[bytes, bytes | None]] = {}
@@ -136,17 +138,18 @@ class LogReplay:
             return
         self.record_count += len(records)
         pending = self._pending.setdefault(header.producer_id, {}) if header.is_transactional else None
-        newest_type_of = self._codec.newest_only.get
+        newest_types, renamed_types = self._newest_types, self._renamed_types
         for record in records:
             key, value = record.key, record.value
             if key is None:
                 self.skipped["records without a key"] += 1
                 continue
-            key_type = newest_type_of(key[:2])  # the type in front of every key
-            if key_type is None:
-                self._replay_record(key, value)
+            if key.startswith(newest_types):
+                if key.startswith(renamed_types):
+                    key = self._codec.newest_only[key[:2]] + key[2:]
+                self._note_newest(key, value, pending)
             else:
-                self._note_newest(key_type + key[2:], value, pending)
+                self._replay_record(key, value)
 
     def _note_newest(self, key: bytes, value: bytes | None, pending: dict[bytes, bytes | None] | None) -> None:
         if pending is not None:
