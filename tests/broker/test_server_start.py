@@ -73,7 +73,7 @@ def crashed_broker(directory: Path) -> None:
     partition = node.services.catalog.partition("orders", 0)
     assert partition is not None
     for _ in range(10):
-        partition.log.append([(memoryview(bytearray(batch())), 9)], node.services.clock.wall_ms())
+        partition.log.append_batches([memoryview(bytearray(batch()))], node.services.clock.wall_ms())
     node.services.log_manager.close(clean=False)
 
 

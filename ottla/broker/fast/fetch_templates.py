@@ -70,6 +70,7 @@ class FetchTemplate:
         "committed_only",
         "front",
         "head_high_watermark",
+        "head_last_stable_offset",
         "head_length",
         "head_log_start_offset",
         "head_rest",
@@ -79,7 +80,6 @@ class FetchTemplate:
         "meter",
         "min_bytes",
         "partition",
-        "read_on",
         "suffix",
     )
 
@@ -97,12 +97,11 @@ class FetchTemplate:
         self._version = version
         self.front = front
         self.suffix = suffix
-        self.head_high_watermark = self.head_log_start_offset = self.head_length = -1
+        self.head_high_watermark = self.head_last_stable_offset = self.head_log_start_offset = self.head_length = -1
         self.head_size = self.head_rest = b""
         self.meter = meter
         self.partition = partition
         self.log: Log = partition.log
-        self.read_on = self.log.reader.read_on
         max_bytes = min(request.max_bytes, max_fetch_bytes)
         self.min_bytes = min(request.min_bytes, max_bytes)
         self.max_bytes = max(min(topic.partitions[0].partition_max_bytes, max_bytes), 0)
@@ -128,12 +127,12 @@ class FetchTemplate:
         named = FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[data])
         return FetchResponse(responses=[named])
 
-    def encode_head(self, high_watermark: int, log_start_offset: int, length: int) -> None:
+    def encode_head(self, high_watermark: int, last_stable_offset: int, log_start_offset: int, length: int) -> None:
         """Remember the frame of an answer up to its record bytes: its size, and all that is behind the correlation id.
 
-        It is made of the two offsets, and of how many record bytes come.
+        It is made of the three offsets, and of how many record bytes come.
         """
-        offsets = _OFFSETS_BEFORE_5.pack(high_watermark, self.partition.last_stable_offset)
+        offsets = _OFFSETS_BEFORE_5.pack(high_watermark, last_stable_offset)
         if self._version >= FIRST_VERSION_WITH_LOG_START:
             offsets += _INT64.pack(log_start_offset)
         is_flexible = self._version >= FIRST_FLEXIBLE_VERSION
@@ -141,7 +140,8 @@ class FetchTemplate:
         rest = self._before + offsets + self._between + length_field
         self.head_size = _INT32.pack(CORRELATION_ID_BYTES + len(rest) + length + len(self.after))
         self.head_rest = rest
-        self.head_high_watermark, self.head_log_start_offset = high_watermark, log_start_offset
+        self.head_high_watermark, self.head_last_stable_offset = high_watermark, last_stable_offset
+        self.head_log_start_offset = log_start_offset
         self.head_length = length
 
 
@@ -188,31 +188,27 @@ class FetchTemplates:
         if template.front != front or template.suffix != suffix:
             return None
         partition, log = template.partition, template.log
-        if partition.gathered:
-            partition.settle()
-        high_watermark = partition.high_watermark
-        end_offset = high_watermark
-        if template.committed_only:
-            if log.transactions.has_aborted:
-                return None  # each answer lists those that it has to do with
-            end_offset = partition.last_stable_offset
+        committed_only = template.committed_only
+        if committed_only and partition.must_list_aborted(offset):
+            return None  # the slow path lists what was aborted in the records
         try:
-            read_on = template.read_on
-            records = read_on(offset, template.max_bytes, end_offset, sends_maps)
-            if records is None or len(records) < template.min_bytes:
-                records = log.read(offset, template.max_bytes, end_offset=end_offset, allow_map=sends_maps).view
-                if not records or len(records) < template.min_bytes:
-                    return None
+            records = partition.read(offset, template.max_bytes, True, committed_only, sends_maps).view
         except (KafkaError, OSError):
             return None  # the slow path meets it again and says what it is
+        if not records or len(records) < template.min_bytes:
+            return None
         length = len(records)
+        high_watermark = last_stable_offset = partition.high_watermark
+        if high_watermark > log.transactions.first_open_offset:
+            last_stable_offset = partition.last_stable_offset
         log_start_offset = log.log_start_offset
         if (
             length != template.head_length
             or high_watermark != template.head_high_watermark
+            or last_stable_offset != template.head_last_stable_offset
             or log_start_offset != template.head_log_start_offset
         ):
-            template.encode_head(high_watermark, log_start_offset, length)
+            template.encode_head(high_watermark, last_stable_offset, log_start_offset, length)
         counters = partition.counters
         counters.total_fetch_requests += 1
         counters.bytes_out += length

@@ -242,35 +242,19 @@ class SessionTemplate:
         try:
             for target in self._session.targets.values():
                 partition, log, topic_id = found[target]
-                if partition.gathered:
-                    partition.settle()
-                high_watermark = last_stable_offset = partition.high_watermark
-                offset, log_start_offset = target.fetch_offset, log.log_start_offset
-                end_offset = high_watermark
-                transactions = log.transactions
-                if high_watermark > transactions.first_open_offset:
-                    last_stable_offset = partition.last_stable_offset
-                if committed_only:
-                    if transactions.has_aborted:
-                        return None
-                    end_offset = last_stable_offset
-                if offset < end_offset:
-                    if offset < log_start_offset:
-                        return None
-                    most = max(min(target.max_bytes, left_bytes), 0)
-                    is_first = left_bytes == max_bytes
-                    records = log.reader.read_on(offset, most, end_offset, sends_maps, is_first)
-                    if records is None:
-                        records = log.read(
-                            offset, most, end_offset=end_offset, at_least_one=is_first, allow_map=sends_maps
-                        ).view
-                        if records is None:
-                            return None
-                    left_bytes -= len(records)
-                elif offset > end_offset:
+                offset = target.fetch_offset
+                if committed_only and partition.must_list_aborted(offset):
+                    return None  # the slow path lists what was aborted in the records
+                is_first = left_bytes == max_bytes
+                most = max(min(target.max_bytes, left_bytes), 0)
+                records = partition.read(offset, most, is_first, committed_only, sends_maps).view
+                if records is None:
                     return None
-                else:
-                    records = _NOTHING
+                left_bytes -= len(records)
+                high_watermark = last_stable_offset = partition.high_watermark
+                log_start_offset = log.log_start_offset
+                if high_watermark > log.transactions.first_open_offset:
+                    last_stable_offset = partition.last_stable_offset
                 if (
                     records
                     or high_watermark != target.told_high_watermark
@@ -326,9 +310,6 @@ class SessionTemplate:
             for target in read:
                 session.read_last(target)
         return pieces
-
-
-_NOTHING = memoryview(b"")
 
 
 def _limits(request: FetchRequest, context: Context) -> tuple[object, ...]:

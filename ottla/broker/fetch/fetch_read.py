@@ -241,7 +241,7 @@ class FetchRead:
             most_bytes,
             at_least_one=at_least_one,
             committed_only=self._committed_only,
-            allow_map=self._allow_map and not self._must_list_aborted(partition),
+            allow_map=self._allow_map,
             most_copied_bytes=self._most_copied_bytes,
         )
         if piece.view is not None and 0 < piece.length <= SMALLEST_MAP_BYTES:
@@ -305,13 +305,6 @@ class FetchRead:
             records=b"",
         )
 
-    def _must_list_aborted(self, partition: Partition) -> bool:
-        """Whether the client has to be told which transactions were aborted in what is read: it leaves them out.
-
-        A map is for `send` only, so there is none then.
-        """
-        return self._committed_only and partition.log.transactions.has_aborted
-
     def _diverging_epoch(self, target: FetchTarget, partition: Partition) -> FetchResponse.EpochEndOffset | None:
         """Where the client's log parts from ours (KIP-595): it holds records of an epoch that ended before them."""
         if target.last_fetched_epoch < 0:
@@ -360,7 +353,13 @@ class FetchRead:
                 if data.records:
                     session.read_last(target)
             partition = self.partitions[index]
-            if partition is not None and data.records and self._must_list_aborted(partition):
+            if (
+                self._committed_only
+                and data.records
+                and partition is not None
+                and partition.must_list_aborted(target.fetch_offset)
+                and (piece is None or _memory_of(piece))  # mapped: nothing was aborted there when it was read
+            ):
                 data.aborted_transactions = [
                     FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
                     for producer_id, first_offset in partition.aborted_transactions(target.fetch_offset, data.records)

@@ -298,6 +298,28 @@ class Partition:
             self._count_one_by_one(batches, appended)
         return appended
 
+    def append_internal(self, batch: bytes | bytearray, now_ms: int) -> AppendResult:
+        """Store one batch of the broker itself, such as the marker that ends a transaction, and let it be seen when it
+        may. Raises what `Log.append_internal` raises.
+        """
+        self.settle()
+        log = self.log
+        result = log.append_internal(batch, now_ms)
+        if result.error_code is ErrorCode.NONE:
+            # Before anything else of the marker's visibility: a transaction ends when readers can see that it did.
+            self._waits.add(result.last_offset + 1, self._show_transactions, NEVER_MS)
+            if log.log_end_offset > log.synced_offset:
+                self._ask_for_sync()
+            self._advance()
+        return result
+
+    def _show_transactions(self, error: BaseException | None) -> None:
+        self.log.transactions.show(self.high_watermark)
+
+    def must_list_aborted(self, offset: int) -> bool:
+        """Whether a reader of committed records that begins at `offset` may have to leave some out."""
+        return offset <= self.log.transactions.last_aborted_offset
+
     def _count_one_by_one(self, batches: list[memoryview], appended: Appended) -> None:
         """Count the bytes of each batch where it belongs: some were refused, stored before, or not stored as sent."""
         counters = self.counters
@@ -360,7 +382,6 @@ class Partition:
         self,
         offset: int,
         max_bytes: int,
-        *,
         at_least_one: bool,
         committed_only: bool = False,
         allow_map: bool = True,
@@ -368,12 +389,18 @@ class Partition:
     ) -> LogSlice:
         """Whole batches from the one that holds `offset` up to what may be seen, at most `max_bytes`.
 
-        `at_least_one` gives the first batch even when it is larger. What is longer than `most_copied_bytes` and may not
-        be mapped is left to a thread. Raises KafkaError(OFFSET_OUT_OF_RANGE).
+        The one place that decides what a consumer gets, for the slow path and for request templates. `at_least_one`
+        gives the first batch even when it is larger. What is longer than `most_copied_bytes` and may not be mapped is
+        left to a thread. Raises KafkaError(OFFSET_OUT_OF_RANGE).
         """
-        self.settle()
+        if self.gathered:
+            self.settle()
         log = self.log
-        end_offset = self.last_stable_offset if committed_only else self.high_watermark
+        end_offset = self.high_watermark
+        if committed_only:
+            end_offset = self.last_stable_offset
+            if offset <= log.transactions.last_aborted_offset:
+                allow_map = False  # the batches are looked at, to list what was aborted; a map is for `send` only
         if allow_map or max_bytes <= most_copied_bytes:
             view = log.reader.read_on(offset, max_bytes, end_offset, allow_map, at_least_one)
             if view is not None:

@@ -64,6 +64,7 @@ class Log(LogAppend):
         error = self._write(runs, header.next_offset, now_ms)
         if error is not None:
             return self._storage_refusal(error)
+        self.transactions.note(header, lambda: bytes(batch))
         return AppendResult(ErrorCode.NONE, header.base_offset, header.last_offset, -1, self.log_start_offset)
 
     def roll(self, now_ms: int) -> None:

@@ -312,6 +312,7 @@ class LogState:
         if offset > self.log_start_offset:
             self.epochs.truncate_from_start(offset)
             self.log_start_offset = offset
+            self.transactions.forget_before(offset)
             self.reader.forget_hints()  # no other offset may be before it
 
     def forget_segment(self, segment: Segment) -> None:

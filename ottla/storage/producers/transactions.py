@@ -1,9 +1,10 @@
 """What readers of committed records (`isolation.level=read_committed`) may not see of a log: transactions that were
 aborted, and those that nobody has ended.
 
-Transactions are written by Apache Kafka only, in a directory that it had before; here they are read. Two things tell of
-them, both Kafka's: the producers' state, where an open one began, and `.txnindex` beside the segment in which an ABORT
-marker lies, 34 bytes big-endian for each aborted transaction, in the order of the markers:
+Transactions are written by Apache Kafka only, in a directory that it had before; here they are read. (Of those that the
+broker itself appends, `LogTransactions.note` knows in memory only: what writes markers has to write their index, too.)
+Two things tell of them, both Kafka's: the producers' state, where an open one began, and `.txnindex` beside the segment
+in which an ABORT marker lies, 34 bytes big-endian for each aborted transaction, in the order of the markers:
 
     0  version int16 = 0 · 2  producer_id int64 · 10  first_offset int64 · 18  last_offset int64 (the marker's)
     26 last_stable_offset int64, as it was behind the marker
@@ -24,6 +25,7 @@ import logging
 import struct
 from array import array
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -55,27 +57,94 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
+class _Ending(NamedTuple):
+    """A transaction whose marker is in the log and may not be visible yet."""
+
+    marker_offset: int
+    producer_id: int
+    first_offset: int
+    is_aborted: bool
+
+
 class LogTransactions:
-    """The transactions of one log; nothing changes them once it is open, because none are written here.
+    """The transactions of one log, as far as their markers are visible: `note` for each batch of one that is appended,
+    `show` when the high watermark moves, `forget_before` when the log start does.
+
+    A marker counts once it is visible and not when it is appended: in between its transaction is still the first open
+    one, or readers would get records of which they cannot learn that they were aborted.
 
     Attributes:
-        first_open_offset: where the first one begins that has no end, NONE_OPEN without one.
-        has_aborted: whether there are aborted ones.
+        first_open_offset: where the first one begins whose end is not visible, NONE_OPEN without one.
+        last_aborted_offset: the newest visible ABORT marker; -1 without one. A reader beyond it leaves nothing out.
     """
 
-    __slots__ = ("_first_offsets", "_last_offsets", "_least_from", "_producer_ids", "first_open_offset", "has_aborted")
+    __slots__ = (
+        "_ending",
+        "_first_offsets",
+        "_last_offsets",
+        "_least_from",
+        "_open_offsets",
+        "_producer_ids",
+        "first_open_offset",
+        "last_aborted_offset",
+    )
 
-    def __init__(self, aborted: Sequence[AbortedTransaction] = (), first_open_offset: int = NONE_OPEN) -> None:
-        aborted = sorted(aborted, key=lambda one: one.last_offset)
-        self.first_open_offset = first_open_offset
-        self.has_aborted = bool(aborted)
-        self._producer_ids = array("q", (one.producer_id for one in aborted))
-        self._first_offsets = array("q", (one.first_offset for one in aborted))
-        self._last_offsets = array("q", (one.last_offset for one in aborted))
-        self._least_from = array("q", self._first_offsets)
+    def __init__(
+        self, aborted: Sequence[AbortedTransaction] = (), open_offsets: Mapping[int, int] | None = None
+    ) -> None:
+        """`open_offsets`: producer id → where its transaction began."""
+        self._open_offsets = dict(open_offsets or {})
+        self._ending: deque[_Ending] = deque()
+        self.first_open_offset = min(self._open_offsets.values(), default=NONE_OPEN)
+        self.last_aborted_offset = -1
+        self._producer_ids = array("q")
+        self._first_offsets = array("q")
+        self._last_offsets = array("q")
+        self._least_from = array("q")
         """The least first offset from each entry on: where a look may end."""
-        for slot in range(len(aborted) - 2, -1, -1):
-            self._least_from[slot] = min(self._least_from[slot], self._least_from[slot + 1])
+        for one in sorted(aborted, key=lambda one: one.last_offset):
+            self._add_aborted(one.producer_id, one.first_offset, one.last_offset)
+
+    @property
+    def has_aborted(self) -> bool:
+        """Whether any of the aborted ones is still in the log."""
+        return self.last_aborted_offset >= 0
+
+    def note(self, header: BatchHeader, read: Callable[[], bytes]) -> None:
+        """A batch was appended; `read` gives its bytes, and is called for control batches."""
+        producer_id = header.producer_id
+        if producer_id < 0:
+            return
+        if header.is_control:
+            first_offset = self._open_offsets.pop(producer_id, -1)
+            if first_offset >= 0:
+                is_aborted = _kind(read()) is ControlType.ABORT
+                self._ending.append(_Ending(header.last_offset, producer_id, first_offset, is_aborted))
+        elif header.is_transactional:
+            self._open_offsets.setdefault(producer_id, header.base_offset)
+            self.first_open_offset = min(self.first_open_offset, header.base_offset)
+
+    def show(self, high_watermark: int) -> None:
+        """All below `high_watermark` is visible: markers among it end their transactions."""
+        ending = self._ending
+        if not ending or ending[0].marker_offset >= high_watermark:
+            return
+        while ending and ending[0].marker_offset < high_watermark:
+            one = ending.popleft()
+            if one.is_aborted:
+                self._add_aborted(one.producer_id, one.first_offset, one.marker_offset)
+        open_offset = min(self._open_offsets.values(), default=NONE_OPEN)
+        self.first_open_offset = min((one.first_offset for one in ending), default=open_offset)
+        self.first_open_offset = min(self.first_open_offset, open_offset)
+
+    def forget_before(self, log_start_offset: int) -> None:
+        """The log begins there now: nobody reads what was aborted before."""
+        count = bisect_left(self._last_offsets, log_start_offset)
+        if count:
+            for column in (self._producer_ids, self._first_offsets, self._last_offsets, self._least_from):
+                del column[:count]
+            if not self._last_offsets:
+                self.last_aborted_offset = -1
 
     def between(self, first_offset: int, end_offset: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted ones that have to do with offsets from `first_offset` up to
@@ -88,6 +157,18 @@ class LogTransactions:
             if self._first_offsets[slot] < end_offset:
                 found.append((self._producer_ids[slot], self._first_offsets[slot]))
         return found
+
+    def _add_aborted(self, producer_id: int, first_offset: int, last_offset: int) -> None:
+        """One more, the newest by its marker."""
+        self.last_aborted_offset = last_offset
+        self._producer_ids.append(producer_id)
+        self._first_offsets.append(first_offset)
+        self._last_offsets.append(last_offset)
+        self._least_from.append(first_offset)
+        slot = len(self._least_from) - 2
+        while slot >= 0 and self._least_from[slot] > first_offset:
+            self._least_from[slot] = first_offset
+            slot -= 1
 
 
 class TransactionReplay:
@@ -185,8 +266,7 @@ def load_transactions(
     entries = sorted(aborted.values(), key=lambda one: one.last_offset)
     if entries or any(stored.values()):
         write_transaction_indexes(files, directory, bases, log_end_offset, entries, stored)
-    first_open_offset = min(replayed.open_offsets.values(), default=NONE_OPEN)
-    return LogTransactions(entries, first_open_offset)
+    return LogTransactions(entries, replayed.open_offsets)
 
 
 def write_transaction_indexes(

@@ -416,7 +416,7 @@ def test_readers_of_committed_records_get_nothing_from_an_open_transaction_on(no
     for _ in range(4):
         put(node)
     log = node.services.catalog.topics["t"].partitions[0].log
-    log.transactions = LogTransactions([], first_open_offset=2)
+    log.transactions = LogTransactions([], {1000: 2})
     client = Exchange(node)
     one_size = len(partitions(client.ask(fetch_request("t", 3), 12))[0].records or b"")
     for level, batches, stable in ((1, 2, 2), (0, 4, 2)):

@@ -23,6 +23,7 @@ from ottla.broker.node import Node
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.message import encode
+from ottla.storage.producers.transactions import AbortedTransaction, LogTransactions
 from ottla.storage.segment.slice import LogSlice
 
 TOPIC, OTHER = "orders", "others"
@@ -514,7 +515,7 @@ def test_aborted_transactions_are_told_by_the_slow_path(node: Node, ways: list[b
     consumer.limits["isolation_level"] = 1
     consumer.fetch()
     consumer.fetch()
-    partition_of(node, TOPIC).log.transactions.has_aborted = True
+    partition_of(node, TOPIC).log.transactions = LogTransactions([AbortedTransaction(1000, 0, 99, 100)])
     consumer.fetch()
     assert ways == [True, False]
     assert consumer.positions == {(TOPIC, 0): 8}

@@ -80,8 +80,8 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is in the page cache."""
     read = Partition.read
 
-    def read_cold(self: Partition, offset: int, max_bytes: int, **more: Any) -> LogSlice:
-        piece = read(self, offset, max_bytes, **more)
+    def read_cold(self: Partition, offset: int, max_bytes: int, *more: Any, **named: Any) -> LogSlice:
+        piece = read(self, offset, max_bytes, *more, **named)
         return LogSlice(None, piece.length, load=piece.read_blocking) if piece.length else piece
 
     monkeypatch.setattr(Partition, "read", read_cold)
@@ -196,7 +196,7 @@ def test_where_the_system_gives_no_memory_the_connection_ends_and_what_it_had_co
         raise MemoryError
 
     if place == "encode":
-        monkeypatch.setattr("ottla.broker.requests.dispatch.encode_buffers", fail)
+        monkeypatch.setattr("ottla.broker.requests.gate.encode_buffers", fail)
     else:
         monkeypatch.setattr(LogSlice if place == "read_blocking" else FetchRead, place, fail)
     setting.node.services.memory_reserve.take()
@@ -227,7 +227,7 @@ def test_a_fetch_that_finds_no_room_for_long_is_answered_without_records(setting
 def test_a_first_batch_that_is_larger_than_the_bound_gets_through(setting: Setting, cold: None) -> None:
     make_topic(setting.node, "large", 1, max_message_bytes="20000000")
     large = bytearray(batch(1, value=bytes(BOUND + MIB)))
-    partition_of(setting.node, "large").append([(memoryview(large), 9)], len(large), setting.clock.wall_ms())
+    partition_of(setting.node, "large").append([memoryview(large)], len(large), setting.clock.wall_ms())
     for version in (2, 12):
         client = setting.client()
         client.send(fetch_request("large", 0), version)

@@ -183,8 +183,16 @@ def _cold(is_cold: bool) -> Iterator[None]:
         return
     read = Partition.read
 
-    def read_cold(self: Partition, offset: int, max_bytes: int, **more: Any) -> LogSlice:
-        return read(self, offset, max_bytes, **{**more, "allow_map": False, "most_copied_bytes": -1})
+    def read_cold(
+        self: Partition,
+        offset: int,
+        max_bytes: int,
+        at_least_one: bool,
+        committed_only: bool = False,
+        *_: Any,
+        **__: Any,
+    ) -> LogSlice:
+        return read(self, offset, max_bytes, at_least_one, committed_only, allow_map=False, most_copied_bytes=-1)
 
     Partition.read = read_cold  # type: ignore[method-assign]
     try:

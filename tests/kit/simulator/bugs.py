@@ -108,7 +108,7 @@ def _acknowledge_before_sync() -> Any:
 @_bug("high watermark ahead of the sync", "readers see what is written before it is synced; acknowledgements wait")
 @contextmanager
 def _high_watermark_ahead() -> Iterator[None]:
-    def read(self: Partition, offset: int, max_bytes: int, *, at_least_one: bool, **more: Any) -> Any:
+    def read(self: Partition, offset: int, max_bytes: int, at_least_one: bool, *_: Any, **__: Any) -> Any:
         self.settle()
         end_offset = self.log.log_end_offset
         return self.log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one, allow_map=False)
