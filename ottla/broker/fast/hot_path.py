@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from ottla.broker.fast.fetch_templates import FetchTemplates, learnable_fetch, most_bytes
-from ottla.broker.fast.produce_templates import ProduceTemplates, learnable_partition
+from ottla.broker.fast.produce_templates import ProduceTemplates
 from ottla.broker.fast.session_template import SessionTemplate, learnable_session
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api import ApiKey
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.broker.context import ApiServices, Context
+    from ottla.broker.partitions.partition import Partition
     from ottla.broker.peer import Peer
     from ottla.broker.runtime.metrics import MeterOf
     from ottla.broker.runtime.slot import Slot
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
     from ottla.protocol.api.produce import ProduceRequest
     from ottla.protocol.message import Request
     from ottla.protocol.types import Buffer
+
+ACKS_ALL = -1
+FIRST_VERSION_WITH_LOG_START = 5
+"""The first version of Produce with a fast path; clients that speak less are from before 2017."""
+FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
 class HotPath:
@@ -90,7 +96,7 @@ class HotPath:
 
     def learn_produce(self, frame: memoryview, request: ProduceRequest, version: int, meter_of: MeterOf) -> None:
         """Remember a Produce request that has taken the slow path, if that may be."""
-        partition = learnable_partition(request, version, self._services)
+        partition = _learnable_partition(request, version, self._services)
         if partition is not None:
             if self.produce is None:
                 self.produce = ProduceTemplates(self._services.config.socket_request_max_bytes)
@@ -156,3 +162,24 @@ def learn(frame: memoryview, request: Request, context: Context, answer: object,
         hot_path.learn_fetch(frame, cast("FetchRequest", request), context, answer, meter_of)
     if peer.hot_path is None and not hot_path.is_empty:
         peer.hot_path = hot_path
+
+
+def _learnable_partition(request: ProduceRequest, version: int, services: ApiServices) -> Partition | None:
+    """The partition of a request that took the slow path, where the fast one would do the same; None elsewhere."""
+    if (
+        version < FIRST_VERSION_WITH_LOG_START
+        or request.acks not in (ACKS_ALL, 1)
+        or request.transactional_id is not None
+    ):
+        return None
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        return None
+    topic_data = request.topic_data[0]
+    data = topic_data.partition_data[0]
+    topic = services.catalog.find_topic(
+        topic_data.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic_data.name
+    )
+    if topic is None or topic.is_internal or not 0 <= data.index < len(topic.partitions) or not data.records:
+        return None
+    partition = topic.partitions[data.index]
+    return None if partition is None or partition.is_closed else partition

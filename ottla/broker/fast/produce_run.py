@@ -64,12 +64,11 @@ class ProduceRun(Slot):
         else:
             answers = list(map(self._answer, correlation_ids, appended))
         partition = template.partition
-        end_offset = appended.end_offset
+        last_offsets = appended.offsets_of_all()
+        end_offset = max(last_offsets) + 1
         if partition.may_acknowledge(end_offset, template.acks):
             self._answered(answers)
             return
-        # Not the results: they look at bytes that were received, which are good for this turn only.
-        last_offsets = appended.last_offsets()
 
         def visible(error: BaseException | None) -> None:
             self._answered(answers if error is None else self._after_failure(answers, last_offsets, error))

@@ -18,7 +18,7 @@ from ottla.broker.partitions.visibility import NEVER_MS, VisibilityWaits, Visibl
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import CorruptBatch
 from ottla.protocol.records.formats import iter_any
-from ottla.storage.log.append import FIRST_PRODUCE_VERSION_WITH_ZSTD, NO_TIMESTAMP, Appended, AppendResult
+from ottla.storage.log.append import FIRST_PRODUCE_VERSION_WITH_ZSTD, Appended, AppendResult
 from ottla.storage.log.leader_epochs import UNDEFINED_EPOCH
 from ottla.storage.log.log_reader import ANY_BYTES
 from ottla.storage.segment.slice import LogSlice
@@ -65,11 +65,6 @@ class _OneBatch:
 
     def run_appended(self, appended: Appended) -> None:
         self._waiter.appended(self._index, appended[0])
-
-
-def _refused(results: list[AppendResult]) -> Appended:
-    """None of a call's batches is stored."""
-    return Appended((), NO_TIMESTAMP, -1, results)
 
 
 class Watcher(Protocol):
@@ -242,12 +237,15 @@ class Partition:
         if self._closed_error is not None:
             code = self._code_of(self._closed_error)
             for count, waiter in waiters:
-                waiter.run_appended(_refused([AppendResult(code)] * count))
+                waiter.run_appended(Appended.not_stored([AppendResult(code)] * count))
             return
         appended = self.append(batches, gathered_bytes, now_ms, self._takes_zstd)
-        first = 0
+        if len(waiters) == 1:
+            waiters[0][1].run_appended(appended)
+            return
+        results, first = appended[:], 0  # a copy: what a waiter does may append to the log again
         for count, waiter in waiters:
-            waiter.run_appended(appended if count == len(batches) else appended[first : first + count])
+            waiter.run_appended(results[first : first + count])
             first += count
 
     def visible_on_append(self) -> bool:
@@ -280,7 +278,7 @@ class Partition:
         except Exception:
             # A bug must not leave the requests of a whole turn without an answer.
             LOG.exception("bug: append to %s-%d failed", self.topic, self.index)
-            appended = _refused([AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR) for _ in batches])
+            appended = Appended.not_stored([AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR)] * len(batches))
         if log.config is not self._unsynced_config and log.log_end_offset > log.synced_offset:
             self._ask_for_sync()
         visible = log.high_watermark

@@ -61,16 +61,16 @@ class Histogram:
 class RequestMeter:
     """Counts the answered requests of one API, version and error code, and notes their times."""
 
-    __slots__ = ("_times", "count")
+    __slots__ = ("count", "times")
 
     def __init__(self, times: Histogram) -> None:
         self.count = 0
-        self._times = times
+        self.times = times
 
     def note(self, elapsed_us: int, count: int) -> None:
         """Count `count` requests that began and ended together, with their time from start to answer."""
         self.count += count
-        times = self._times
+        times = self.times
         if elapsed_us <= FIRST_BUCKET_US:
             bucket = 0
         elif elapsed_us <= SECOND_BUCKET_US:

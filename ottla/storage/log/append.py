@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, overload
+from typing import Final, NamedTuple, overload
 
 from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode
@@ -21,9 +21,6 @@ from ottla.protocol.records.batch import (
     header_fields,
 )
 from ottla.protocol.records.compression import Compression
-
-if TYPE_CHECKING:
-    from ottla.storage.log.append_plan import PlannedBatch
 
 NO_TIMESTAMP: Final = -1
 FIRST_PRODUCE_VERSION_WITH_ZSTD: Final = 7
@@ -87,50 +84,49 @@ class AppendResult(NamedTuple):
 class Appended(Sequence[AppendResult]):
     """What one call made of its batches: one result for each, in their order.
 
-    Nearly always all are stored: then a result is made only for the caller that looks at one (an object for each is
-    time on the hot path), and the hot path reads the attributes. It holds on to the batches' bytes, so it is good for
-    the turn.
+    Nearly always all are stored: then a result is made only for the caller that looks at one, and the hot path reads
+    the attributes. A log has one of these, which is good until its next call: to make an object of a class for each
+    call adds a twentieth to the lines that the processor has to fetch for a small request.
 
     Attributes:
-        batches: those that were stored, in order.
+        base_offsets, last_offsets: of the batches that were stored, in order.
         log_append_time_ms: the stamp that they got, -1 for none.
         log_start_offset: of the partition at the time of the call.
         refused: the results of all, where some were not stored as they came; None where all were.
     """
 
-    __slots__ = ("batches", "log_append_time_ms", "log_start_offset", "refused")
+    __slots__ = ("base_offsets", "last_offsets", "log_append_time_ms", "log_start_offset", "refused")
 
     def __init__(
         self,
-        batches: Sequence[PlannedBatch],
+        base_offsets: list[int],
+        last_offsets: list[int],
         log_append_time_ms: int,
         log_start_offset: int,
         refused: list[AppendResult] | None = None,
     ) -> None:
-        self.batches = batches
+        self.base_offsets = base_offsets
+        self.last_offsets = last_offsets
         self.log_append_time_ms = log_append_time_ms
         self.log_start_offset = log_start_offset
         self.refused = refused
 
-    @property
-    def end_offset(self) -> int:
-        """The offset behind the last batch that is stored, now or by an earlier call; 0 when none is."""
-        if self.refused is not None:
-            return max(result.last_offset for result in self.refused) + 1
-        _, _, _, last_offset, _ = self.batches[-1]
-        return last_offset + 1
+    @classmethod
+    def not_stored(cls, results: list[AppendResult]) -> Appended:
+        """The outcome of a call that stored nothing."""
+        return cls([], [], NO_TIMESTAMP, -1, results)
 
-    def last_offsets(self) -> list[int]:
-        """The last offset of each batch, -1 for one that is not stored."""
-        if self.refused is not None:
-            return [result.last_offset for result in self.refused]
-        return [last_offset for _, _, _, last_offset, _ in self.batches]
+    def offsets_of_all(self) -> list[int]:
+        """The last offset of each batch of the call, -1 for one that was refused."""
+        return self.last_offsets if self.refused is None else [result.last_offset for result in self.refused]
 
     def __len__(self) -> int:
-        return len(self.batches if self.refused is None else self.refused)
+        return len(self.base_offsets if self.refused is None else self.refused)
 
     def __iter__(self) -> Iterator[AppendResult]:
-        return map(self._result, self.batches) if self.refused is None else iter(self.refused)
+        if self.refused is not None:
+            return iter(self.refused)
+        return map(self._result, self.base_offsets, self.last_offsets)
 
     @overload
     def __getitem__(self, index: int) -> AppendResult: ...
@@ -140,13 +136,15 @@ class Appended(Sequence[AppendResult]):
 
     def __getitem__(self, index: int | slice) -> AppendResult | Appended:
         if isinstance(index, slice):
-            if self.refused is None:
-                return Appended(self.batches[index], self.log_append_time_ms, self.log_start_offset)
-            return Appended((), self.log_append_time_ms, self.log_start_offset, self.refused[index])
-        return self._result(self.batches[index]) if self.refused is None else self.refused[index]
+            refused = None if self.refused is None else self.refused[index]
+            stored = index if refused is None else slice(0)
+            base_offsets, last_offsets = self.base_offsets[stored], self.last_offsets[stored]
+            return Appended(base_offsets, last_offsets, self.log_append_time_ms, self.log_start_offset, refused)
+        if self.refused is not None:
+            return self.refused[index]
+        return self._result(self.base_offsets[index], self.last_offsets[index])
 
-    def _result(self, batch: PlannedBatch) -> AppendResult:
-        _, _, base_offset, last_offset, _ = batch
+    def _result(self, base_offset: int, last_offset: int) -> AppendResult:
         return AppendResult(ErrorCode.NONE, base_offset, last_offset, self.log_append_time_ms, self.log_start_offset)
 
 

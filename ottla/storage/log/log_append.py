@@ -31,7 +31,6 @@ from ottla.storage.files.files import IOV_MAX
 from ottla.storage.log.append import (
     FIRST_PRODUCE_VERSION_WITH_ZSTD,
     LAST_PLAIN_CODEC,
-    NO_TIMESTAMP,
     Appended,
     AppendEntry,
     AppendResult,
@@ -81,7 +80,8 @@ class LogAppend(LogState):
         """Store a turn's batches; one result each, in order. An OSError becomes KAFKA_STORAGE_ERROR in each result.
 
         Base offset and leader epoch are written into the batches' own bytes. A refused one does not affect the others.
-        `takes_zstd`: whether the requests are of a version that may bring zstd.
+        `takes_zstd`: whether the requests are of a version that may bring zstd. What is returned is good until the next
+        call.
         """
         health = self._health
         if (
@@ -94,13 +94,14 @@ class LogAppend(LogState):
             if problem is not None:
                 if self.error is None and not health.is_offline:
                     self.producers.note_unstored(entries, now_ms)
-                refusals = [self._storage_refusal(problem) for _ in entries]
-                return Appended((), NO_TIMESTAMP, self.log_start_offset, refusals)
+                return Appended.not_stored([self._storage_refusal(problem) for _ in entries])
         run = self._active_run
         if run is None or run.segment is None or run.segment.size_bytes != run.size_bytes:
             run = self._run_of_active(now_ms)
-        appended, added_bytes, newest_ms, next_offset, producers = validate_and_assign(
+        appended = self._appended
+        batches, added_bytes, newest_ms, next_offset, producers = validate_and_assign(
             entries,
+            appended,
             self._rules,
             self.producers,
             self.log_end_offset,
@@ -109,7 +110,6 @@ class LogAppend(LogState):
             now_ms,
             takes_zstd,
         )
-        batches = appended.batches
         if batches:
             if run.add_all(batches, added_bytes, newest_ms, now_ms):
                 run.producers = producers
@@ -232,6 +232,7 @@ class LogAppend(LogState):
 
 def validate_and_assign(  # noqa: PLR0915  (one loop without calls: what it says below)
     entries: list[memoryview],
+    appended: Appended,
     rules: BatchRules,
     producers: ProducerStates,
     next_offset: int,
@@ -239,11 +240,12 @@ def validate_and_assign(  # noqa: PLR0915  (one loop without calls: what it says
     log_start_offset: int,
     now_ms: int,
     takes_zstd: bool,
-) -> tuple[Appended, int, int, int, Sequence[ProducerEntry]]:
+) -> tuple[list[PlannedBatch], int, int, int, Sequence[ProducerEntry]]:
     """Look at each entry and give its batch the next offsets, or say why not.
 
-    The results, as if all that is to be stored were; of that, how many bytes it has, the largest of its timestamps, the
-    offset behind it, and what it makes of its producers. (A plain tuple, since it is taken apart at once.)
+    What is to be stored, how many bytes that is, the largest of its timestamps, the offset behind it, and what it makes
+    of its producers. (A plain tuple, since it is taken apart at once.) `appended` is filled in as if all of that were
+    stored.
 
     One function for all of it: with a call for the look at each batch, which gave its fields back, a batch of 16 KB
     took 0.6 us of 8 more.
@@ -254,6 +256,8 @@ def validate_and_assign(  # noqa: PLR0915  (one loop without calls: what it says
     is_plain = rules.is_plain
     stamp_ms = now_ms if rules.is_log_append_time else -1
     batches: list[PlannedBatch] = []
+    base_offsets: list[int] = []
+    last_offsets: list[int] = []
     # The batch before's: its producer, what was known of that, which of its batches came since, what comes next of it.
     sender = sender_epoch = due = -1
     producer: ProducerEntry | None = None
@@ -324,12 +328,16 @@ def validate_and_assign(  # noqa: PLR0915  (one loop without calls: what it says
             continue
         place_batch(records, 0, next_offset, length, leader_epoch)
         last_offset = next_offset + delta
+        base_offsets.append(next_offset)
+        last_offsets.append(last_offset)
         batches.append((records, size_bytes, next_offset, last_offset, max_ms))
         next_offset = last_offset + 1
         added_bytes += size_bytes
         if max_ms > newest_ms:  # noqa: PLR1730  (a call for each batch is time on the hot path)
             newest_ms = max_ms
-    appended = Appended(batches, stamp_ms, log_start_offset)
+    appended.base_offsets, appended.last_offsets = base_offsets, last_offsets
+    appended.log_append_time_ms, appended.log_start_offset = stamp_ms, log_start_offset
+    appended.refused = None
     if not_stored:
         appended.refused = _in_order(appended, not_stored)
     changed: Sequence[ProducerEntry] = ()
@@ -338,7 +346,7 @@ def validate_and_assign(  # noqa: PLR0915  (one loop without calls: what it says
         changed = (*staged.values(), newest) if staged else (newest,)
     elif staged:
         changed = list(staged.values())
-    return appended, added_bytes, newest_ms, next_offset, changed
+    return batches, added_bytes, newest_ms, next_offset, changed
 
 
 def _takes_zstd(entry: AppendEntry) -> bool:

@@ -17,7 +17,7 @@ from ottla.storage.files.files import Files
 from ottla.storage.files.health import DirectoryHealth
 from ottla.storage.formats import layout
 from ottla.storage.index.index_cache import IndexCache
-from ottla.storage.log.append import BatchRules
+from ottla.storage.log.append import NO_TIMESTAMP, Appended, BatchRules
 from ottla.storage.log.append_plan import RollLimits, SegmentRun
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.log_reader import End, LogReader
@@ -104,6 +104,7 @@ class LogState:
             files, directory, self.unsynced.sync_names, synced_offset=snapshot_offset
         )
         self._active_run: SegmentRun | None = None
+        self._appended = Appended([], [], NO_TIMESTAMP, -1)
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:

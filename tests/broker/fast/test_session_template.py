@@ -14,6 +14,7 @@ from kit.examples import examples
 from kit.exchange import Exchange, batch, fetch_request, fetch_templates, make_topic, produce_request
 from kit.known_ids import known_ids
 from kit.nodes import partition_of, pass_time, start_node
+from kit.session_consumer import MAX_WAIT_MS, SessionConsumer
 
 from ottla.broker.catalog.catalog import NewTopic, TopicResult
 from ottla.broker.fast.session_template import SessionTemplate
@@ -28,98 +29,6 @@ from ottla.storage.segment.slice import LogSlice
 
 TOPIC, OTHER = "orders", "others"
 PARTITIONS = 3
-MAX_WAIT_MS = 500
-
-
-class Consumer:
-    """A client that goes on in a session as Java's does: it names what it adds, and where it has got on."""
-
-    def __init__(self, node: Node, version: int) -> None:
-        self.exchange = Exchange(node)
-        self.version = version
-        self.session_id = self.epoch = 0
-        self.positions: dict[tuple[str, int], int] = {}
-        self.named: dict[tuple[str, int], int] = {}
-        self.forgotten: list[tuple[str, int]] = []
-        self.leader_epoch = -1
-        self.limits: dict[str, int] = {"max_wait_ms": MAX_WAIT_MS, "min_bytes": 1, "max_bytes": 50 << 20}
-        self.partition_max_bytes = 1 << 20
-        self.is_waiting = False
-        self.answers: list[bytes] = []
-
-    def fetch(self, *, epoch: int | None = None, everything: bool = False) -> None:
-        """Send the session's next request, or the first one of a new session."""
-        node = self.exchange.node
-        epoch = self.epoch if epoch is None else epoch
-        wanted = {
-            key: position
-            for key, position in self.positions.items()
-            if everything or epoch <= 0 or self.named.get(key) != position
-        }
-        self.named = {**({} if epoch <= 0 else self.named), **wanted}
-        topics: list[FetchRequest.FetchTopic] = []
-        for (name, index), position in wanted.items():
-            topic = node.services.catalog.topics.get(name)
-            if topic is None:
-                continue
-            if not topics or topics[-1].topic_id != topic.id:
-                topics.append(FetchRequest.FetchTopic(topic=name, topic_id=topic.id, partitions=[]))
-            topics[-1].partitions.append(
-                FetchRequest.FetchPartition(
-                    partition=index,
-                    fetch_offset=position,
-                    current_leader_epoch=self.leader_epoch,
-                    partition_max_bytes=self.partition_max_bytes,
-                )
-            )
-        forgotten = [
-            FetchRequest.ForgottenTopic(topic=name, topic_id=node.services.catalog.topics[name].id, partitions=[index])
-            for name, index in self.forgotten
-            if name in node.services.catalog.topics
-        ]
-        self.forgotten.clear()
-        request = FetchRequest(
-            session_id=self.session_id,
-            session_epoch=epoch,
-            topics=topics,
-            forgotten_topics_data=forgotten,
-            **self.limits,  # type: ignore[arg-type]  # fields by name
-        )
-        self.exchange.send(request, self.version)
-        self.is_waiting = True
-        node.settle()
-        self.take()
-
-    def take(self) -> None:
-        """Read what has been answered."""
-        transport = self.exchange.transport
-        if not transport.written:
-            return
-        self.answers.append(bytes(transport.written))
-        answer = self.exchange.reply()
-        assert isinstance(answer, FetchResponse)
-        self.is_waiting = False
-        self.epoch += 1
-        if answer.error_code or not answer.session_id:
-            self.session_id = self.epoch = 0
-            return
-        self.session_id = answer.session_id
-        names = {topic.id: topic.name for topic in self.exchange.node.services.catalog.topics.values()}
-        for topic in answer.responses:
-            name = topic.topic or names.get(topic.topic_id, "")
-            for data in topic.partitions:
-                if (name, data.partition_index) in self.positions:
-                    self._read(name, data)
-
-    def _read(self, name: str, data: FetchResponse.PartitionData) -> None:
-        key = (name, data.partition_index)
-        if data.error_code:
-            self.positions[key] = max(data.log_start_offset, 0)
-        at, records = 0, bytes(data.records or b"")
-        while at < len(records):
-            base, length = int.from_bytes(records[at : at + 8], "big"), int.from_bytes(records[at + 8 : at + 12], "big")
-            self.positions[key] = base + int.from_bytes(records[at + 23 : at + 27], "big") + 1
-            at += 12 + length
 
 
 def put(node: Node, index: int = 0, count: int = 1, size: int = 10, topic: str = TOPIC) -> None:
@@ -159,7 +68,7 @@ class Play:
         )
         make_topic(self.node, TOPIC, PARTITIONS)
         make_topic(self.node, OTHER, PARTITIONS)
-        self.consumers = [Consumer(self.node, version) for _ in range(2)]
+        self.consumers = [SessionConsumer(self.node, version) for _ in range(2)]
         self.consumers[0].positions = {(TOPIC, index): 0 for index in range(PARTITIONS)}
         self.consumers[1].positions = {(OTHER, 1): 0, (TOPIC, 0): 0}
         self.seen: list[Any] = []
@@ -175,7 +84,7 @@ class Play:
                 consumer.answers.clear()
         return self.seen
 
-    def _consumer(self) -> Consumer:
+    def _consumer(self) -> SessionConsumer:
         consumer = self.random.choice((self.consumers[0], *self.consumers))
         if consumer.is_waiting:
             pass_time(self.node, self.clock, consumer.limits["max_wait_ms"] + 1)
@@ -291,7 +200,7 @@ class Play:
     def do_evict(self) -> None:
         pass_time(self.node, self.clock, EVICTABLE_AFTER_MS + 1, step_ms=EVICTABLE_AFTER_MS + 1)
         for _ in range(self.random.randint(1, 2)):
-            stranger = Consumer(self.node, 18)
+            stranger = SessionConsumer(self.node, 18)
             stranger.positions = {(OTHER, 0): 0}
             stranger.limits["max_wait_ms"] = 0
             stranger.fetch()
@@ -364,12 +273,12 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return answered
 
 
-def reader(node: Node, *keys: tuple[str, int], version: int = 18, batches: int = 6) -> Consumer:
+def reader(node: Node, *keys: tuple[str, int], version: int = 18, batches: int = 6) -> SessionConsumer:
     """A consumer that has opened a session, and has more to read."""
     for name, index in keys:
         for _ in range(batches):
             put(node, index, 2, 50, name)
-    consumer = Consumer(node, version)
+    consumer = SessionConsumer(node, version)
     consumer.partition_max_bytes = 200  # a batch
     consumer.positions = dict.fromkeys(keys, 0)
     consumer.fetch()
@@ -446,7 +355,7 @@ def test_a_session_that_another_connection_uses_or_changes_is_seen_as_it_is(node
     consumer = reader(node, (TOPIC, 0))
     consumer.fetch()
     consumer.fetch()
-    other = Consumer(node, 18)
+    other = SessionConsumer(node, 18)
     other.session_id, other.epoch, other.positions = consumer.session_id, consumer.epoch, {(TOPIC, 1): 0}
     put(node, 1)
     other.fetch()
@@ -462,7 +371,7 @@ def test_a_session_that_another_connection_has_closed_is_gone(node: Node, ways: 
     consumer = reader(node, (TOPIC, 0))
     consumer.fetch()
     consumer.fetch()
-    other = Consumer(node, 18)
+    other = SessionConsumer(node, 18)
     other.session_id = consumer.session_id
     other.fetch(epoch=-1)
     consumer.fetch()
@@ -532,7 +441,7 @@ def test_a_request_without_a_session_in_between_leaves_the_sessions_form(node: N
     assert ways == [True]
 
 
-def frame_of(consumer: Consumer, offset: int) -> bytes:
+def frame_of(consumer: SessionConsumer, offset: int) -> bytes:
     """A frame as `reader` sends them, as long as the one before, of the session's next epoch."""
     node = consumer.exchange.node
     asked = FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=200)

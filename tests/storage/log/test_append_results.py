@@ -27,7 +27,7 @@ def test_results_of_a_call_that_stored_all_are_those_of_its_batches() -> None:
     assert results.refused is None
     assert list(results) == expected
     assert [results[number] for number in range(-3, 3)] == expected * 2
-    assert (results.end_offset, results.last_offsets()) == (7, [2, 3, 6])
+    assert (results.base_offsets, results.offsets_of_all()) == ([1, 3, 4], [2, 3, 6])
     assert log.log_end_offset == 7
 
 
@@ -36,7 +36,7 @@ def test_a_part_of_the_results_is_like_the_whole() -> None:
     part = results[1:4]
     assert part.refused is None
     assert list(part) == list(results)[1:4]
-    assert (part.end_offset, part.last_offsets()) == (4, [1, 2, 3])
+    assert (part.base_offsets, part.offsets_of_all()) == ([1, 2, 3], [1, 2, 3])
 
 
 def test_a_part_of_results_of_which_some_are_refused_is_like_the_whole() -> None:
@@ -45,7 +45,7 @@ def test_a_part_of_results_of_which_some_are_refused_is_like_the_whole() -> None
     results = open_test_log(disk()).append_batches(views(batch(b"a"), spoilt, batch(b"b")), NOW_MS)
     part = results[1:]
     assert list(part) == list(results)[1:]
-    assert (part.end_offset, part.last_offsets()) == (2, [-1, 1])
+    assert part.offsets_of_all() == [-1, 1]
 
 
 def test_zstd_is_refused_to_requests_of_versions_that_may_not_bring_it() -> None:

@@ -1,0 +1,308 @@
+"""Whatever happens to a broker, it answers from request templates what it answers by the slow path, byte for byte.
+
+Two brokers go through the same history, one of them without learning: random sequences of Produce and Fetch requests of
+all versions, in sessions and without, of both isolation levels, beside changed configurations, transactions that end,
+topics deleted and made anew, leader epochs, retention and syncs. With a fault planted in the templates the sequences
+find a difference.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kit.examples import examples
+from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
+from kit.known_ids import known_ids
+from kit.nodes import partition_of, pass_time, start_node
+from kit.session_consumer import SessionConsumer
+from kit.transactional import end_transaction, put_transactional
+
+from ottla.broker.catalog.catalog import NewTopic, TopicResult
+from ottla.broker.fast.fetch_templates import FetchTemplate, FetchTemplates
+from ottla.broker.fast.hot_path import HotPath
+from ottla.broker.fast.produce_templates import ProduceTemplates
+from ottla.broker.fast.session_template import SessionTemplate
+from ottla.broker.runtime.validity import Validity
+from ottla.protocol.api.fetch import FetchRequest
+from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.api.produce import ProduceRequest
+from ottla.protocol.records.control import ControlType
+
+TOPIC = "orders"
+PARTITIONS = 2
+SET = 0
+TOPIC_RESOURCE = 2
+CONFIGS = (
+    ("message.timestamp.type", ("CreateTime", "LogAppendTime")),
+    ("max.message.bytes", ("200", "1048588")),
+    ("compression.type", ("producer", "zstd")),
+    ("ottla.acks.all", ("sync", "page-cache")),
+)
+KINDS = (ProduceTemplates, FetchTemplates, SessionTemplate)
+
+
+@dataclass
+class History:
+    """One broker, and what its clients were answered."""
+
+    seed: int
+    acks_all: str
+    answers: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.node, _, self.clock = start_node(ottla_acks_all=self.acks_all)
+        make_topic(self.node, TOPIC, PARTITIONS)
+        self.clients = [Exchange(self.node) for _ in range(2)]
+        self.consumers = [SessionConsumer(self.node, version) for version in (13, 18)]
+        for consumer in self.consumers:
+            consumer.limits["max_wait_ms"] = 0
+            consumer.positions = {(TOPIC, index): 0 for index in range(PARTITIONS)}
+        # A client repeats itself: so its requests have templates.
+        self.produces = [(self.random.randint(3, 13), self.random.choice((-1, 1))) for _ in self.clients]
+        self.fetches = [(self.random.randint(4, 18), self.random.choice((0, 1))) for _ in self.clients]
+        self.offsets = [0, 0]
+        self.producers = 0
+        self.last_id = UUID(int=1)
+
+    def run(self, steps: list[str]) -> list[tuple[str, bytes]]:
+        for step in steps:
+            getattr(self, f"do_{step}")()
+            self.take(step)
+        return self.answers
+
+    def take(self, step: str) -> None:
+        self.node.settle()
+        for client in self.clients:
+            self.answers.append((step, bytes(client.transport.written)))
+            client.transport.written.clear()
+        for consumer in self.consumers:
+            self.answers += [(step, answer) for answer in consumer.answers]
+            consumer.answers.clear()
+
+    def do_produce(self) -> None:
+        number = self.random.randrange(len(self.clients))
+        version, acks = self.produces[number]
+        for _ in range(self.random.choice((1, 1, 3))):
+            records = bytearray(batch(self.random.randint(1, 3), value=b"x" * self.random.choice((1, 90, 200))))
+            if self.random.random() < 0.1:
+                records[-1] ^= 1
+            request: ProduceRequest = produce_request(TOPIC, bytes(records), acks=acks, partition=number)
+            request.topic_data[0].topic_id = self.topic_id()
+            self.clients[number].send(request, version)
+
+    def do_fetch(self) -> None:
+        number = self.random.randrange(len(self.clients))
+        version, level = self.fetches[number]
+        request: FetchRequest = fetch_request(TOPIC, self.offsets[number], isolation_level=level)
+        asked = request.topics[0].partitions[0]
+        request.topics[0].topic_id = self.topic_id()
+        asked.partition, asked.partition_max_bytes = number, 1000
+        self.clients[number].send(request, version)
+        self.node.settle()
+
+    def do_seek(self) -> None:
+        number = self.random.randrange(len(self.clients))
+        end = partition_of(self.node, TOPIC, number).log.log_end_offset
+        self.offsets[number] = self.random.choice((0, self.random.randint(0, end), end + 5))
+
+    def do_fetch_in_session(self) -> None:
+        self.random.choice(self.consumers).fetch()
+
+    def do_isolate(self) -> None:
+        number = self.random.randrange(len(self.clients))
+        self.fetches[number] = (self.fetches[number][0], self.random.choice((0, 1)))
+        self.consumers[number].limits["isolation_level"] = self.random.choice((0, 1))
+
+    def do_open_transaction(self) -> None:
+        self.producers += 1
+        put_transactional(self.partition(), 1000 + self.producers % 3, self.random.randint(1, 3))
+
+    def do_end_transaction(self) -> None:
+        kind = self.random.choice((ControlType.ABORT, ControlType.COMMIT))
+        end_transaction(self.partition(), 1000 + self.random.randrange(3), kind)
+
+    def do_configure(self) -> None:
+        name, values = self.random.choice(CONFIGS)
+        config = IncrementalAlterConfigsRequest.AlterableConfig(
+            name=name, config_operation=SET, value=self.random.choice(values)
+        )
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+            resource_type=TOPIC_RESOURCE, resource_name=TOPIC, configs=[config]
+        )
+        self.clients[0].send(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+
+    def do_new_leader_epoch(self) -> None:
+        self.partition().leader_epoch = self.random.choice((0, 1))
+        for consumer in self.consumers:
+            consumer.leader_epoch = self.random.choice((-1, 0))
+
+    def do_delete_records(self) -> None:
+        partition = self.partition()
+        partition.log.delete_records(self.random.randint(0, partition.high_watermark))
+
+    def do_make_topic_anew(self) -> None:
+        results: list[TopicResult] = []
+        self.node.services.catalog.delete_topics([TOPIC], results.extend)
+        self.node.settle()
+        self.do_produce()
+        self.do_fetch()
+        results.clear()
+        self.node.services.catalog.create_topics([NewTopic(TOPIC, PARTITIONS)], results.extend)
+        while not results:  # the directories of the one before are in the way
+            pass_time(self.node, self.clock, 1)
+
+    def do_wait(self) -> None:
+        pass_time(self.node, self.clock, self.random.choice((1, 1_000)))
+
+    def partition(self) -> Any:
+        return partition_of(self.node, TOPIC, self.random.randrange(PARTITIONS))
+
+    def topic_id(self) -> UUID:
+        """Of the topic; when it is deleted, that of the one that was."""
+        topic = self.node.services.catalog.topics.get(TOPIC)
+        self.last_id = self.last_id if topic is None else topic.id
+        return self.last_id
+
+
+STEPS = [name.removeprefix("do_") for name in dir(History) if name.startswith("do_")]
+OFTEN = ["produce", "fetch", "fetch", "fetch_in_session", "fetch_in_session", "open_transaction", "end_transaction"]
+
+
+def answers_of(seed: int, steps: list[str], *, by_templates: bool, hits: Counter[str] | None = None) -> Any:
+    """What a broker of this history answered; how often each kind of template answered is added to `hits`."""
+    chosen = random.Random(seed)
+    acks_all = chosen.choice(("sync", "page-cache"))
+    is_alone = chosen.choice((True, False))  # a connection that sends alone is answered within its read
+
+    def counting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(*arguments: Any) -> Any:
+            given = original(*arguments)
+            if given is not None and hits is not None:
+                hits[name] += 1
+            return given
+
+        return answer
+
+    with ExitStack() as patches:
+        patches.enter_context(known_ids(seed))
+        if is_alone:
+            patches.enter_context(patch("ottla.broker.net.connection.READS_ALONE", 0))
+        for kind in KINDS:
+            for name in ("answer", "start"):
+                if hasattr(kind, name):
+                    patches.enter_context(patch.object(kind, name, counting(kind.__name__, getattr(kind, name))))
+        if not by_templates:
+            patches.enter_context(patch("ottla.broker.requests.dispatch.learn", lambda *_: None))
+        return History(seed, acks_all).run(steps)
+
+
+def steps_of(seed: int, count: int = 60) -> list[str]:
+    return random.Random(seed).choices(OFTEN * 8 + STEPS, k=count)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(seed=st.integers(0, 1 << 16), steps=st.lists(st.sampled_from(OFTEN * 8 + STEPS), min_size=5, max_size=80))
+def test_templates_and_the_slow_path_answer_alike(seed: int, steps: list[str]) -> None:
+    fast = answers_of(seed, steps, by_templates=True)
+    slow = answers_of(seed, steps, by_templates=False)
+    for number, (ours, theirs) in enumerate(zip(fast, slow, strict=True)):
+        assert ours == theirs, number
+
+
+def test_the_sequences_are_answered_from_templates_of_each_kind() -> None:
+    hits: Counter[str] = Counter()
+    for seed in range(10):
+        answers_of(seed, steps_of(seed), by_templates=True, hits=hits)
+    assert set(hits) == {kind.__name__ for kind in KINDS}
+    assert min(hits.values()) > 10, hits
+    before = sum(hits.values())
+    answers_of(0, steps_of(0), by_templates=False, hits=hits)
+    assert sum(hits.values()) == before
+
+
+# -- faults that the sequences must find --------------------------------------------------------------------
+
+
+@contextmanager
+def stamp_not_changed() -> Iterator[None]:
+    with patch.object(Validity, "change", lambda self: None):
+        yield
+
+
+@contextmanager
+def last_stable_offset_forgotten() -> Iterator[None]:
+    encode_head = FetchTemplate.encode_head
+
+    def faulty(self: FetchTemplate, high_watermark: int, last_stable_offset: int, *rest: int) -> None:
+        encode_head(self, high_watermark, high_watermark, *rest)
+
+    with patch.object(FetchTemplate, "encode_head", faulty):
+        yield
+
+
+@contextmanager
+def aborted_not_listed() -> Iterator[None]:
+    """As if a template asked only when it was learnt."""
+    answer = FetchTemplates.answer
+
+    def faulty(*arguments: Any) -> Any:
+        with patch("ottla.broker.partitions.partition.Partition.must_list_aborted", lambda *_: False):
+            return answer(*arguments)
+
+    with patch.object(FetchTemplates, "answer", faulty):
+        yield
+
+
+@contextmanager
+def sessions_offsets_not_moved() -> Iterator[None]:
+    with patch.object(SessionTemplate, "_go_on", lambda *_: True):
+        yield
+
+
+@contextmanager
+def answers_out_of_order() -> Iterator[None]:
+    start = HotPath.start
+
+    def faulty(*arguments: Any) -> Any:
+        begun = start(*arguments)
+        if begun is not None and isinstance(begun[0], list):
+            begun[0][0], begun[0][-1] = begun[0][-1], begun[0][0]
+        return begun
+
+    with patch.object(HotPath, "start", faulty):
+        yield
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        stamp_not_changed,
+        last_stable_offset_forgotten,
+        aborted_not_listed,
+        sessions_offsets_not_moved,
+        answers_out_of_order,
+    ],
+)
+def test_a_fault_in_the_templates_is_found(fault: Callable[[], Any]) -> None:
+    for seed in range(60):
+        steps = steps_of(seed)
+        slow = answers_of(seed, steps, by_templates=False)
+        with fault():
+            try:
+                fast = answers_of(seed, steps, by_templates=True)
+            except Exception:  # a client that cannot read what it was answered
+                return
+        if fast != slow:
+            return
+    pytest.fail("60 sequences did not meet it")
