@@ -80,6 +80,7 @@ class FetchTemplate:
         "meter",
         "min_bytes",
         "partition",
+        "read_on",
         "suffix",
     )
 
@@ -102,6 +103,7 @@ class FetchTemplate:
         self.meter = meter
         self.partition = partition
         self.log: Log = partition.log
+        self.read_on = self.log.reader.read_on
         max_bytes = min(request.max_bytes, max_fetch_bytes)
         self.min_bytes = min(request.min_bytes, max_bytes)
         self.max_bytes = max(min(topic.partitions[0].partition_max_bytes, max_bytes), 0)
@@ -188,17 +190,25 @@ class FetchTemplates:
         if template.front != front or template.suffix != suffix:
             return None
         partition, log = template.partition, template.log
+        if partition.gathered:
+            partition.settle()
+        high_watermark = last_stable_offset = partition.high_watermark
         committed_only = template.committed_only
-        if committed_only and partition.must_list_aborted(offset):
-            return None  # the slow path lists what was aborted in the records
         try:
-            records = partition.read(offset, template.max_bytes, True, committed_only, sends_maps).view
+            if not committed_only:
+                # `Partition.read_on`, without the call: all that it decides is that the high watermark is the end.
+                records = template.read_on(offset, template.max_bytes, high_watermark, sends_maps)
+            elif partition.must_list_aborted(offset):
+                return None  # the slow path lists what was aborted in the records
+            else:
+                records = partition.read_on(offset, template.max_bytes, True, True, sends_maps)
+            if records is None or len(records) < template.min_bytes:
+                records = partition.read(offset, template.max_bytes, True, committed_only, sends_maps).view
+                if not records or len(records) < template.min_bytes:
+                    return None
         except (KafkaError, OSError):
             return None  # the slow path meets it again and says what it is
-        if not records or len(records) < template.min_bytes:
-            return None
         length = len(records)
-        high_watermark = last_stable_offset = partition.high_watermark
         if high_watermark > log.transactions.first_open_offset:
             last_stable_offset = partition.last_stable_offset
         log_start_offset = log.log_start_offset

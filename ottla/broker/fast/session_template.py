@@ -247,9 +247,11 @@ class SessionTemplate:
                     return None  # the slow path lists what was aborted in the records
                 is_first = left_bytes == max_bytes
                 most = max(min(target.max_bytes, left_bytes), 0)
-                records = partition.read(offset, most, is_first, committed_only, sends_maps).view
+                records = partition.read_on(offset, most, is_first, committed_only, sends_maps)
                 if records is None:
-                    return None
+                    records = partition.read(offset, most, is_first, committed_only, sends_maps).view
+                    if records is None:
+                        return None
                 left_bytes -= len(records)
                 high_watermark = last_stable_offset = partition.high_watermark
                 log_start_offset = log.log_start_offset

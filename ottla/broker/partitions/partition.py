@@ -387,22 +387,19 @@ class Partition:
     ) -> LogSlice:
         """Whole batches from the one that holds `offset` up to what may be seen, at most `max_bytes`.
 
-        The one place that decides what a consumer gets, for the slow path and for request templates. `at_least_one`
-        gives the first batch even when it is larger. What is longer than `most_copied_bytes` and may not be mapped is
-        left to a thread. Raises KafkaError(OFFSET_OUT_OF_RANGE).
+        `at_least_one` gives the first batch even when it is larger. What is longer than `most_copied_bytes` and may not
+        be mapped is left to a thread. Raises KafkaError(OFFSET_OUT_OF_RANGE).
         """
-        if self.gathered:
-            self.settle()
-        log = self.log
-        end_offset = self.high_watermark
-        if committed_only:
-            end_offset = self.last_stable_offset
-            if offset <= log.transactions.last_aborted_offset:
-                allow_map = False  # the batches are looked at, to list what was aborted; a map is for `send` only
         if allow_map or max_bytes <= most_copied_bytes:
-            view = log.reader.read_on(offset, max_bytes, end_offset, allow_map, at_least_one)
+            view = self.read_on(offset, max_bytes, at_least_one, committed_only, allow_map)
             if view is not None:
                 return LogSlice(view, len(view))
+        else:
+            self.settle()
+        log = self.log
+        end_offset = self.last_stable_offset if committed_only else self.high_watermark
+        if committed_only and self.must_list_aborted(offset):
+            allow_map = False
         return log.read(
             offset,
             max_bytes,
@@ -411,6 +408,23 @@ class Partition:
             allow_map=allow_map,
             most_copied_bytes=most_copied_bytes,
         )
+
+    def read_on(
+        self, offset: int, max_bytes: int, at_least_one: bool, committed_only: bool, allow_map: bool
+    ) -> memoryview | None:
+        """`read` for a consumer that goes on where a read ended, while the bytes are in memory; None: `read` knows.
+
+        Both are the one place that decides what a consumer gets, for the slow path and for request templates.
+        Raises OSError.
+        """
+        if self.gathered:
+            self.settle()
+        end_offset = self.high_watermark
+        if committed_only:
+            end_offset = self.last_stable_offset
+            if offset <= self.log.transactions.last_aborted_offset:
+                allow_map = False  # the batches are looked at, to list what was aborted; a map is for `send` only
+        return self.log.reader.read_on(offset, max_bytes, end_offset, allow_map, at_least_one)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest epoch not above `epoch`, where it ended), never beyond what may be seen; (-1, -1) when unknown.
