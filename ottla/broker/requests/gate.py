@@ -5,12 +5,11 @@
     refusal   `refuse`            the API's own error response, made of whatever was raised
     metering  `Admission.count`   once for each answered request; quotas are to be charged where it is called
 
-An `Admission` is what the gate has decided. A template holds the one that it was learnt with and counts by its meter. A
-template is forgotten when anything changes that the decision rests on, so it asks for nothing again and answers nothing
-that was not admitted.
+An `Admission` is what the gate has decided. A template is learnt from an admitted request, counts by the meters of its
+admission, and is forgotten when anything changes that the decision rests on (`runtime/validity.py`). So it asks for no
+right again, and answers nothing that would not be admitted.
 
-There is no authorizer and there are no quotas yet; this is where they go. A right to a single topic or group of several
-is the handler's to ask for, because it leaves the others in the answer.
+There is no authorizer and there are no quotas yet; this is where they go (docs/decisions/one-gate.md).
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Authorizer(Protocol):
     """Knows which rights a client has."""
 
     def authorize(self, needs: tuple[Need, ...], request: Request, context: Context) -> None:
-        """Raises KafkaError where the client has no right to any of what it requests."""
+        """Raises KafkaError where the client lacks a right without which nothing of the request can be answered."""
 
 
 class Admission:

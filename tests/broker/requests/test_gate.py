@@ -1,0 +1,269 @@
+"""The gate: every API passes it, also where requests are answered from templates, and it counts each answer once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from kit.exchange import Exchange, batch, fetch_request, fetch_templates, make_topic, produce_request
+from kit.handlers import stub_handler
+from kit.nodes import start_node
+from kit.wire_values import messages
+
+from ottla.broker.api import HANDLERS
+from ottla.broker.context import Context
+from ottla.broker.declarations import Need
+from ottla.broker.fast.hot_path import HotPath
+from ottla.broker.node import Node
+from ottla.broker.requests.chunks import ELEMENTS_PER_CHUNK
+from ottla.broker.requests.dispatch import RequestDispatcher
+from ottla.broker.requests.gate import Gate
+from ottla.broker.runtime.metrics import Histogram, RequestMeter
+from ottla.protocol.api import REGISTRY, ApiKey
+from ottla.protocol.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+from ottla.protocol.api.list_offsets import ListOffsetsRequest
+from ottla.protocol.api.metadata import MetadataRequest
+from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.message import Request, decode, encode
+
+REFUSED = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no")
+PRODUCE_VERSION, FETCH_VERSION = 9, 12
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+
+
+class Rights:
+    """An authorizer that lets everything pass until it `refuses`; `asked` has the API of each request."""
+
+    def __init__(self) -> None:
+        self.refuses = False
+        self.asked: list[int] = []
+
+    def authorize(self, needs: tuple[Need, ...], request: Request, context: Context) -> None:
+        self.asked.append(context.api_key)
+        if self.refuses and needs:
+            raise REFUSED
+
+
+class Meters:
+    """Meters of a test's own."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[str, int, int], RequestMeter] = {}
+
+    def __call__(self, name: str, version: int, code: int) -> RequestMeter:
+        return self.made.setdefault((name, version, int(code)), RequestMeter(Histogram()))
+
+    @property
+    def counts(self) -> Counter[tuple[str, int, int]]:
+        return Counter({key: meter.count for key, meter in self.made.items() if meter.count})
+
+
+def node_behind(**gate: Any) -> Node:
+    """A node with a topic "t" whose gate has an authorizer, handlers or meters of the test's."""
+    node, _, _ = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "t")
+    node.dispatcher = RequestDispatcher(node.services, Gate(node.services, **gate))
+    return node
+
+
+def is_learnt(client: Exchange, key: ApiKey) -> bool:
+    hot_path = client.connection.peer.hot_path
+    if key == ApiKey.FETCH:
+        return fetch_templates(client) is not None
+    return isinstance(hot_path, HotPath) and hot_path.produce is not None
+
+
+VERSIONS = [
+    pytest.param(api.key, version, id=f"{api.name}-v{version}")
+    for api in REGISTRY.values()
+    for version in sorted({api.min_version, api.max_version})
+    if api.key in HANDLERS
+]
+
+
+@pytest.fixture(scope="module")
+def refusing() -> tuple[Node, Rights]:
+    """A node whose handlers must not be reached."""
+
+    def reached(request: object, context: Context) -> None:
+        raise AssertionError("a refused request came to its handler")
+
+    rights = Rights()
+    rights.refuses = True
+    handlers = {
+        key: (lambda load=load: load()._replace(handle=reached) if load().needs else load())
+        for key, load in HANDLERS.items()
+    }
+    return node_behind(handlers=handlers, authorizer=rights), rights
+
+
+@pytest.mark.parametrize(("key", "version"), VERSIONS)
+def test_every_api_passes_the_gate(refusing: tuple[Node, Rights], key: ApiKey, version: int) -> None:
+    node, rights = refusing
+    api = REGISTRY[key]
+
+    @settings(max_examples=3, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(request=messages(api.request, version))
+    def check(request: Request) -> None:
+        if isinstance(request, ProduceRequest):
+            request.acks = -1
+        rights.asked.clear()
+        answer = Exchange(node).ask(request, version)
+        assert rights.asked == [key]
+        if HANDLERS[key]().needs:
+            arrived = decode(api.request, encode(request, version), version)
+            refusal = api.refused(arrived, version, REFUSED.code, REFUSED.message)
+            assert refusal is not None
+            assert answer == decode(api.response, encode(refusal, version), version)
+
+    check()
+
+
+def session_request(node: Node, epoch: int, session_id: int) -> FetchRequest:
+    """A request of a session that has the topic since its first one."""
+    request = fetch_request("", 0, session_epoch=epoch, session_id=session_id)
+    request.topics[0].topic_id = node.services.catalog.topics["t"].id
+    if epoch > 0:
+        request.topics = []
+    return request
+
+
+def test_a_produce_answered_from_a_template_was_admitted_and_is_asked_again_when_a_right_changes() -> None:
+    rights = Rights()
+    node = node_behind(authorizer=rights)
+    client = Exchange(node)
+    request = produce_request("t", batch())
+    for _ in range(3):
+        assert client.ask(request, PRODUCE_VERSION).responses[0].partition_responses[0].error_code == 0  # type: ignore[attr-defined]
+    assert is_learnt(client, ApiKey.PRODUCE)
+    assert rights.asked == [ApiKey.PRODUCE]
+    rights.refuses = True
+    node.services.validity.change()
+    for _ in range(2):
+        answer = client.ask(request, PRODUCE_VERSION)
+        assert isinstance(answer, ProduceResponse)
+        assert answer.responses[0].partition_responses[0].error_code == REFUSED.code
+    assert not is_learnt(client, ApiKey.PRODUCE), "a refused request was learnt"
+    assert rights.asked == [ApiKey.PRODUCE] * 3
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+def test_a_fetch_answered_from_a_template_was_admitted_and_is_asked_again_when_a_right_changes(
+    in_session: bool,
+) -> None:
+    rights = Rights()
+    node = node_behind(authorizer=rights)
+    client = Exchange(node)
+    client.ask(produce_request("t", batch()), PRODUCE_VERSION)
+    rights.asked.clear()
+    session_id = 0
+    asked: list[int] = []
+
+    def fetch(epoch: int) -> FetchResponse:
+        if in_session:
+            answer = client.ask(session_request(node, epoch, session_id), FIRST_VERSION_WITH_TOPIC_IDS)
+        else:
+            answer = client.ask(fetch_request("t", 0), FETCH_VERSION)
+        assert isinstance(answer, FetchResponse)
+        return answer
+
+    for epoch in range(5):
+        answer = fetch(epoch)
+        assert answer.error_code == 0
+        assert answer.responses[0].partitions[0].records
+        session_id = answer.session_id
+        asked.append(len(rights.asked))
+    assert is_learnt(client, ApiKey.FETCH)
+    assert asked[0] == 1
+    assert asked[-1] == asked[-2], "no template answers: the test sees nothing"
+    rights.refuses = True
+    node.services.validity.change()
+    for epoch in (5, 6):
+        assert fetch(epoch).error_code == REFUSED.code
+    assert not is_learnt(client, ApiKey.FETCH), "a refused request was learnt"
+
+
+def test_every_answer_is_counted_once_by_the_meters_of_the_gate() -> None:
+    meters = Meters()
+    node = node_behind(meters=meters)
+    before = node.services.metrics.request_counts
+    client = Exchange(node)
+    good, bad = batch(), bytearray(batch())
+    bad[-1] ^= 1
+    for records in (good, good, good, bytes(bad), good):
+        client.ask(produce_request("t", records), PRODUCE_VERSION)
+    assert is_learnt(client, ApiKey.PRODUCE)
+    client.send(produce_request("t", good, acks=0), PRODUCE_VERSION)
+    node.settle()
+    for _ in range(3):
+        client.ask(fetch_request("t", 0), FETCH_VERSION)
+    assert is_learnt(client, ApiKey.FETCH)
+    client.ask(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]), 9)
+    client.ask(fetch_request("t", 0, session_epoch=7, session_id=77), FETCH_VERSION)
+    client.send_frame(b"\0\x12\0\x63\0\0\0\x05\xff\xff\0")  # ApiVersions v99
+    assert meters.counts == {
+        ("Produce", PRODUCE_VERSION, 0): 5,
+        ("Produce", PRODUCE_VERSION, ErrorCode.CORRUPT_MESSAGE): 1,
+        ("Fetch", FETCH_VERSION, 0): 3,
+        ("Fetch", FETCH_VERSION, ErrorCode.FETCH_SESSION_ID_NOT_FOUND): 1,
+        ("Metadata", 9, 0): 1,
+        ("ApiVersions", 0, ErrorCode.UNSUPPORTED_VERSION): 1,
+    }
+    assert node.services.metrics.request_counts == before, "counted beside the gate"
+
+
+def test_a_chunked_request_is_admitted_and_counted_once() -> None:
+    rights, meters = Rights(), Meters()
+    node = node_behind(authorizer=rights, meters=meters)
+    partitions = [
+        ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=-1)
+        for index in range(2 * ELEMENTS_PER_CHUNK)
+    ]
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=partitions)]
+    )
+    client = Exchange(node)
+    client.send(request, 7)
+    answers: list[object] = []
+    for _ in range(10):
+        node.run_due()
+        node.settle()
+        answers += client.replies()
+    assert len(answers) == 1
+    assert rights.asked == [ApiKey.LIST_OFFSETS]
+    assert meters.counts == {("ListOffsets", 7, 0): 1}
+
+
+def test_a_handler_that_cannot_be_imported_fails_its_request_and_not_the_next() -> None:
+    failures = [OSError("too many open files")]
+    load = HANDLERS[ApiKey.DESCRIBE_CLUSTER]
+
+    def loading() -> Any:
+        if failures:
+            raise failures.pop()
+        return load()
+
+    client = Exchange(node_behind(handlers={**HANDLERS, ApiKey.DESCRIBE_CLUSTER: loading}))
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+    codes = []
+    for _ in range(2):
+        answer = client.ask(request, 0)
+        assert isinstance(answer, DescribeClusterResponse)
+        codes.append(answer.error_code)
+    assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
+
+
+def test_what_is_handled_without_needs_is_not_refused() -> None:
+    def answered(request: object, context: Context) -> DescribeClusterResponse:
+        return DescribeClusterResponse(cluster_id="c", brokers=[])
+
+    rights = Rights()
+    rights.refuses = True
+    node = node_behind(handlers={**HANDLERS, ApiKey.DESCRIBE_CLUSTER: stub_handler(answered)}, authorizer=rights)
+    answer = Exchange(node).ask(DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
+    assert isinstance(answer, DescribeClusterResponse)
+    assert answer.cluster_id == "c"
