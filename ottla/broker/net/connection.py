@@ -54,9 +54,10 @@ class Connection(asyncio.BufferedProtocol):
         self.pipeline = pipeline = RequestPipeline(shared, listener)
         self.peer = pipeline.peer
         self._reader = pipeline.reader
-        self._queue = pipeline.queue
         self._in_flight = pipeline.queue.in_flight
         self._pauses = pipeline.pauses
+        self._sender = pipeline.sender
+        self.has_received = False
         self.last_active_ms: float = shared.now_ms()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -116,14 +117,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` more came."""
-        shared, reader, pipeline = self._shared, self._reader, self.pipeline
+        shared, reader = self._shared, self._reader
         shared.metrics.bytes_received += nbytes
-        pipeline.was_active = True
+        self.has_received = True
         if reader.held is not None or reader.lent is not None:
             if reader.discards:
-                pipeline.abort()
+                self.pipeline.abort()
             else:
-                pipeline.read_into_own(nbytes)
+                self.pipeline.read_into_own(nbytes)
             return
         if shared.last_reader is not self:
             shared.last_reader = self
@@ -131,23 +132,23 @@ class Connection(asyncio.BufferedProtocol):
         elif shared.reads_in_a_row < READS_ALONE:
             shared.reads_in_a_row += 1
         elif not self._turn.has_work:
-            # Nobody else sends: the turn need not wait for the loop to come around. And requests that can be answered
-            # at once need none: nothing is gathered, and nothing else is to be sent.
+            # No other client sends: the turn need not wait for the loop to come around. Requests that can be answered
+            # at once need none: without work in the turn nothing is gathered, and no reply waits to be sent.
             start, piece, hot_path = 0, reader.piece, self.peer.hot_path
             if (
                 hot_path is not None
                 and piece is not None
-                and not (self._in_flight or self._pauses.reasons or self._queue.out or pipeline.closing or shared.later)
+                and not (self._in_flight or self._pauses.reasons or shared.later)
             ):
                 answered = hot_path.try_answer(piece, nbytes, shared.max_slots)
                 if answered is not None:
                     answer, start = answered
-                    pipeline.sender.send(answer)
+                    self._sender.send(answer)
                     if start == nbytes:
                         return
-            pipeline.take_turn(start, nbytes)
+            self.pipeline.take_turn(start, nbytes)
             return
-        self._buffers.keep_arena(pipeline.run_piece(nbytes))
+        self._buffers.keep_arena(self.pipeline.run_piece(nbytes))
 
     def pause_writing(self) -> None:
         """The client does not take its replies: start nothing more."""

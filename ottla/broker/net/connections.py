@@ -135,8 +135,9 @@ class Connections:
         partial_ms = self.services.config.ottla_partial_frame_timeout_ms
         for connection in list(self._all):
             pipeline = connection.pipeline
-            if pipeline.was_active:
-                pipeline.was_active, connection.last_active_ms = False, now_ms
+            if connection.has_received or pipeline.sender.has_sent:
+                connection.has_received = pipeline.sender.has_sent = False
+                connection.last_active_ms = now_ms
             since_ms = pipeline.reader.partial_since_ms
             if since_ms is not None and now_ms - since_ms > partial_ms:
                 pipeline.close(f"a request is incomplete for more than ottla.partial.frame.timeout.ms={partial_ms}")

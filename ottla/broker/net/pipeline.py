@@ -45,7 +45,6 @@ class RequestPipeline:
 
     Attributes:
         closing: why the connection ends, None while it does not.
-        was_active: whether anything was received or sent since the sweep looked last.
     """
 
     __slots__ = (
@@ -64,7 +63,6 @@ class RequestPipeline:
         "queue",
         "reader",
         "sender",
-        "was_active",
     )
 
     def __init__(self, shared: SharedState, listener: str) -> None:
@@ -86,7 +84,6 @@ class RequestPipeline:
         self._reservation: Reservation | None = None
         """The memory of an answer that is there and has not left."""
         self.closing: str | None = None
-        self.was_active = False
 
     # -- the life of the connection -----------------------------------------------------------------------------------
 
@@ -94,6 +91,7 @@ class RequestPipeline:
         """End the connection at the end of this turn, after the replies that are there; one log line says why."""
         if self.closing is None:
             self.closing = reason
+            self.peer.hot_path = None  # so that the fast path need not ask whether the connection ends
             LOG.log(level, "%s: closing: %s", self.peer, reason)
             self.plan()
 
@@ -105,6 +103,7 @@ class RequestPipeline:
     def abort(self) -> None:
         """End the connection now."""
         self.closing = self.closing or "aborted"
+        self.peer.hot_path = None
         if self.sender.transport is not None:
             self.sender.transport.abort()
 
@@ -328,7 +327,6 @@ class RequestPipeline:
         ):
             self._end_full_turn(transport)
         elif queue.out:
-            self.was_active = True
             self.sender.send(queue.take())
 
     def _end_full_turn(self, transport: asyncio.Transport) -> None:
@@ -354,7 +352,6 @@ class RequestPipeline:
         if self._reservation is not None and not self._in_flight:
             self._release_reservation()  # from here on it counts as unsent, if the client does not take it
         if queue.out:
-            self.was_active = True
             self.sender.send(queue.take())
         if pauses.reasons & ENOUGH and self._reservation is None:
             pauses.release(ENOUGH)

@@ -37,10 +37,11 @@ class ReplySender:
     """Sends the replies of one connection. `transport` is None before the client has connected, and once it is gone.
 
     `holder` owns what the client does not take, for the memory of answers. `fd` is that of the transport's socket where
-    it may be written to directly, else NO_DESCRIPTOR.
+    it may be written to directly, else NO_DESCRIPTOR. `has_sent` says whether it has sent anything since the sweep of
+    silent connections looked last.
     """
 
-    __slots__ = ("_fd", "_holder", "_is_behind", "_pauses", "_shared", "transport")
+    __slots__ = ("_fd", "_holder", "_is_behind", "_pauses", "_shared", "has_sent", "transport")
 
     def __init__(self, shared: SharedState, pauses: ReadPauses, holder: Holder) -> None:
         self._shared = shared
@@ -49,6 +50,7 @@ class ReplySender:
         self._fd = NO_DESCRIPTOR
         self._is_behind = False
         """Whether the transport may hold replies that the socket has not taken."""
+        self.has_sent = False
         self.transport: asyncio.Transport | None = None
 
     def begin(self, transport: asyncio.Transport, fd: int) -> None:
@@ -63,6 +65,7 @@ class ReplySender:
         """Give replies to the socket, or to its transport where that has not sent all of earlier ones yet."""
         shared, transport = self._shared, self.transport
         assert transport is not None
+        self.has_sent = True
         size_bytes = 0
         for reply in replies:
             size_bytes += len(reply)

@@ -224,9 +224,9 @@ def test_who_asks_alone_is_answered_within_the_read_and_behind_what_the_socket_h
     feed(client.connection, frame)  # and no turn ends
     assert client.transport.written == expected
     assert fast_answers == [True]
-    client.connection.pipeline.queue.out.append(
-        b"before"
-    )  # what a turn that has not ended yet wants to send goes first
+    # What a turn that has not ended yet wants to send goes first.
+    client.connection.pipeline.queue.out.append(b"before")
+    client.connection.pipeline.plan()
     feed(client.connection, frame)
     client.node.settle()
     assert client.transport.written == expected + b"before" + expected
