@@ -243,7 +243,7 @@ class _Reading:
             # Asked of Admin, which answers at once; a consumer waits for a topic to come about.
             known = [one.partition for one in (await admin.describe_topics([self._topic]))[self._topic].partitions]
         if self._group_id is not None:
-            await self._run_in_group(servers)
+            await self.run_in_group(servers)
             return
         chosen = [TopicPartition(self._topic, one) for one in self._choose(known)]
         async with Consumer(servers, **self._options) as consumer:
@@ -265,7 +265,7 @@ class _Reading:
             return f"waiting for new records of {self._topic}; --from-beginning shows all; Ctrl-C ends"
         return f"{begin}, then waiting for more; Ctrl-C ends"
 
-    async def _run_in_group(self, servers: str) -> None:
+    async def run_in_group(self, servers: str) -> None:
         """Read what the group assigns; what was printed is committed from time to time, and at the end.
 
         SIGTERM ends it like Ctrl-C, so that the group need not wait for the session of one who is gone.

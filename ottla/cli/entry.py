@@ -1,6 +1,6 @@
 """Where the `ottla` program begins.
 
-Before anything else the three standard files are there and write whatever they are given (`_mend_standard_files`), and
+Before anything else the three standard files are there and write whatever they are given (`mend_standard_files`), and
 the arguments are text (`_arguments`). A standard output that fails, a full disk for one, ends the program with one line
 and status 1, wherever it was written to.
 
@@ -39,7 +39,7 @@ COMMANDS_WITH_PATHS = {"serve", "config", "log"}
 
 def run() -> None:
     """Run the command line and end the process with its exit status."""
-    _mend_standard_files()
+    mend_standard_files()
     arguments = sys.argv[1:] = _arguments(sys.argv[1:])
     try:
         if arguments[:1] == ["ping"]:
@@ -104,7 +104,7 @@ def answer_line(address: str, elapsed_ms: float, apis: int) -> str:
     return f"{address} answers after {elapsed_ms:.1f} ms, {apis} APIs"
 
 
-def _mend_standard_files() -> None:
+def mend_standard_files() -> None:
     """Open a closed one (`>&-`), or the next file that is opened gets its number, and with it what is written there.
 
     What the terminal's encoding cannot show is escaped; names of files that are not UTF-8 come out as they are.

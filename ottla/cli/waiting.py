@@ -40,7 +40,7 @@ class Waiting(logging.Handler):
         super().__init__(logging.INFO)
         self._is_quiet = is_quiet
         self._verb = verb
-        self._is_resting = False
+        self.is_resting = False
         self._ended = threading.Event()
         self._had_level = logging.NOTSET
         self.on(what)
@@ -58,17 +58,17 @@ class Waiting(logging.Handler):
         """Something came: the wait begins again, and nothing is in its way."""
         self._began_s = time.monotonic()
         self._began_at = time.time()
-        self._due_s = self._began_s + SPEAKS_AFTER_S
+        self.due_s = self._began_s + SPEAKS_AFTER_S
         self._reason = ""
 
     @contextmanager
     def resting(self) -> Iterator[None]:
         """A context in which a person's answer is waited for, or the reader of a pipe: nothing is said."""
-        self._is_resting = True
+        self.is_resting = True
         try:
             yield
         finally:
-            self._is_resting = False
+            self.is_resting = False
             self.heard()
 
     def over(self, lines: Iterable[T]) -> Iterator[T]:
@@ -106,21 +106,23 @@ class Waiting(logging.Handler):
         logger.setLevel(self._had_level)
 
     def _watch(self) -> None:
-        while not self._ended.wait(max(0.05, self._due_s - time.monotonic())):
-            self._look(time.monotonic())
+        while not self._ended.wait(max(0.05, self.due_s - time.monotonic())):
+            self.look(time.monotonic())
 
-    def _look(self, now_s: float) -> None:
-        if now_s < self._due_s:
+    def look(self, now_s: float) -> None:
+        """Say what is waited for, where that is due by now."""
+        if now_s < self.due_s:
             return
-        if self._is_resting:
-            self._due_s = now_s + SPEAKS_AFTER_S
+        if self.is_resting:
+            self.due_s = now_s + SPEAKS_AFTER_S
             return
-        self._due_s = now_s + SPEAKS_AGAIN_AFTER_S
+        self.due_s = now_s + SPEAKS_AGAIN_AFTER_S
         if not (self._is_ordinary and self._has_spoken) and (self._reason or not self._is_quiet):
             self._has_spoken = True
-            click.echo(f"ottla: {self._words()}", err=True)
+            click.echo(f"ottla: {self.words()}", err=True)
 
-    def _words(self) -> str:
+    def words(self) -> str:
+        """What is waited for, since when, and why as far as is known."""
         since = time.strftime("%H:%M:%S", time.localtime(self._began_at))
         words = f"{self._verb} {self._what} since {since} ({time.monotonic() - self._began_s:.0f} s)"
         return f"{words}: {self._reason}" if self._reason else words

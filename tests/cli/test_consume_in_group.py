@@ -39,7 +39,7 @@ async def test_what_could_not_be_written_is_not_committed() -> None:
             partition.end = 10
         run = Pipe()
         with pytest.raises(BrokenPipeError):
-            await run._run_in_group(cluster.bootstrap)
+            await run.run_in_group(cluster.bootstrap)
     written = {partition for partition, _ in run.written}
     assert len(run.written) == 10
     assert {partition: offset for (_, partition), (offset, _, _) in group.committed.items()} == {

@@ -72,7 +72,7 @@ def test_closed_standard_files_are_as_empty_ones(closed: str, broker: BrokerProc
 
 def test_what_is_opened_later_does_not_become_standard_error(tmp_path: Path) -> None:
     program = (
-        "import os, sys\nfrom ottla.cli import entry\nentry._mend_standard_files()\n"
+        "import os, sys\nfrom ottla.cli import entry\nentry.mend_standard_files()\n"
         f"opened = os.open({str(tmp_path / 'log')!r}, os.O_RDWR | os.O_CREAT)\nsys.exit(opened)\n"
     )
     command = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", program]

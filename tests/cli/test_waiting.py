@@ -183,9 +183,9 @@ def test_a_person_or_the_reader_of_a_pipe_may_take_their_time(
     monkeypatch.setattr("ottla.cli.waiting.SPEAKS_AFTER_S", 0.01)
     with Waiting("data", verb="reading") as work:
         for _ in work.over(["a", "b"]):
-            assert work._is_resting
-            work._look(work._due_s)
-        assert not work._is_resting
+            assert work.is_resting
+            work.look(work.due_s)
+        assert not work.is_resting
     assert "reading" not in capsys.readouterr().err
 
 
@@ -215,12 +215,12 @@ def test_produce_waits_for_its_input(without_groups: BrokerProcess) -> None:
 def test_whatever_comes_begins_the_wait_anew_and_warnings_are_shown_as_ever(capsys: pytest.CaptureFixture[str]) -> None:
     with Waiting("x") as wait:
         logging.getLogger("ottla.client.cluster").info("%s; asking again", "no")
-        assert re.fullmatch(rf"waiting for x {TIME}: no", wait._words())
+        assert re.fullmatch(rf"waiting for x {TIME}: no", wait.words())
         wait.heard()
-        assert re.fullmatch(rf"waiting for x {TIME}", wait._words())
+        assert re.fullmatch(rf"waiting for x {TIME}", wait.words())
         logging.getLogger("ottla.client.cluster").warning("a warning")
     logging.getLogger("ottla.client.cluster").info("nobody listens any more")
-    assert re.fullmatch(rf"waiting for x {TIME}: a warning", wait._words())
+    assert re.fullmatch(rf"waiting for x {TIME}: a warning", wait.words())
     assert capsys.readouterr().err == "a warning\n"
 
 

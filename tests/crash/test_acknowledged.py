@@ -38,7 +38,7 @@ def answer_of(response: object) -> ProduceResponse.PartitionProduceResponse:
 def killed(files: SimulatedFiles) -> SimulatedFiles:
     """The process is gone, the machine goes on: everything written is seen, nothing more is synced."""
     files.crash_at = None
-    files._held.clear()
+    files.release_locks()
     return files
 
 

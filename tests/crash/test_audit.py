@@ -222,11 +222,11 @@ def test_a_start_that_does_not_say_that_a_log_lost_its_end_is_noticed(tmp_path: 
     audit = Audit(1, tmp_path / "data", 0)
     lost = LostEnd("cut", 3, 7)
     line = "ottla.recovery: shortened-0: the log ends at offset 3, and had reached 7 when that was last written down"
-    audit._hear_of(lost, f"2026-11-22 ERROR {line}")
-    audit._hear_of(lost._replace(reached=3), "")  # nobody knew of more: no offset was lost
+    audit.hear_of(lost, f"2026-11-22 ERROR {line}")
+    audit.hear_of(lost._replace(reached=3), "")  # nobody knew of more: no offset was lost
     assert audit.ledger.breaches == []
-    audit._hear_of(lost, f"2026-11-22 WARNING {line}")
-    audit._hear_of(lost, "")
+    audit.hear_of(lost, f"2026-11-22 WARNING {line}")
+    audit.hear_of(lost, "")
     assert len(audit.ledger.breaches) == 2
 
 
@@ -251,15 +251,15 @@ def test_ends_of_logs_are_taken_away_and_the_broker_keeps_what_the_checkpoints_s
 def test_a_start_that_gets_no_thread_and_begins_or_writes_is_noticed(tmp_path: Path) -> None:
     """Both by a broker that is not refused a thread at all, as if it caught the refusal and went on."""
     audit = Audit(1, tmp_path / "data", 0)
-    audit._victim.process.environment["OTTLA_TEST_NO_THREADS"] = str(tmp_path / "another-file")
-    audit._refuse_without_threads(is_sync=True)
+    audit.victim.process.environment["OTTLA_TEST_NO_THREADS"] = str(tmp_path / "another-file")
+    audit.refuse_without_threads(is_sync=True)
     assert [breach.split()[:3] for breach in audit.ledger.breaches] == [["a", "start", "came"], ["a", "start", "that"]]
 
 
 def test_a_broker_that_acknowledges_nothing_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_module, "PATIENCE_S", 0.0)
     audit = Audit(1, tmp_path / "data", 0)
-    audit._wait_for_acknowledgements(0, 0.0)
+    audit.wait_for_acknowledgements(0, 0.0)
     assert audit.ledger.breaches == ["only 0 records were acknowledged"]
 
 

@@ -56,12 +56,12 @@ def test_a_line_of_the_log_that_should_not_be_is_a_finding(said: str) -> None:
 
 def test_a_refused_request_that_changes_something_is_a_finding() -> None:
     with Life() as life:
-        before = life._stored()
+        before = life.stored()
         life.step({"wait_ms": 1})
-        life._frames = 1
+        life.frames = 1
         refused = DeleteGroupsResponse(results=[DeleteGroupsResponse.DeletableGroupResult(group_id="g", error_code=69)])
         with pytest.raises(Finding, match="changed something"):
-            life._check_refusals([(ApiKey.DELETE_GROUPS, refused)], (*before, "another"))
+            life.check_refusals([(ApiKey.DELETE_GROUPS, refused)], (*before, "another"))
 
 
 def test_memory_and_time_beyond_their_bounds_are_findings() -> None:

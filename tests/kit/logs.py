@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from ottla.protocol.records.record import Record
 from ottla.storage.files.health import DirectoryHealth
 from ottla.storage.log.append import AppendEntry, AppendResult
 from ottla.storage.log.log import Log
+from ottla.storage.log.sync import SyncTicket
 from ottla.storage.producers.producer_state import ProducerEntry, encode_snapshot
 from ottla.storage.recovery.recovery import open_log
 
@@ -107,6 +108,17 @@ def sync(log: Log) -> None:
     if ticket is not None:
         ticket.run()
         log.end_sync(ticket)
+
+
+def ticket_with_steps(ticket: SyncTicket, steps: Sequence[Callable[[], None]]) -> SyncTicket:
+    """A sync of the same that does these steps in place of its own."""
+    return SyncTicket(
+        ticket.end,
+        dirty=ticket.dirty,
+        finished=ticket.finished,
+        directory_changes=ticket.directory_changes,
+        steps=steps,
+    )
 
 
 def write_snapshot(log: Log) -> bool:

@@ -217,9 +217,13 @@ class SimulatedFiles(Files):
         survivor.root = after_crash(self.root, random)
         return survivor
 
+    def release_locks(self) -> None:
+        """The process that held them is gone."""
+        self._held.clear()
+
     def kill(self) -> SimulatedFiles:
         """What the next process finds when this one died: all as written, and nothing more durable than before."""
-        self._held.clear()
+        self.release_locks()
         self._failures.clear()
         for file in list(self._open_files):
             file.close()

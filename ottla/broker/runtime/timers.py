@@ -51,6 +51,11 @@ class Timers:
     def __len__(self) -> int:
         return len(self._heap) + len(self._later) - self._cancelled_count
 
+    @property
+    def kept(self) -> int:
+        """How many take memory: those that count, and cancelled ones that were not swept away yet."""
+        return len(self._heap) + len(self._later)
+
     def at(self, deadline_ms: float, callback: Callable[[], None]) -> Timer:
         """Run `callback` once `run_due` sees a monotonic time of `deadline_ms` or later; equal deadlines in order."""
         self._next_order += 1

@@ -26,17 +26,19 @@ _HALVES: Final = struct.Struct("qq")
 _Hash = Callable[[bytes], tuple[int, int]]
 
 
-def _sip_hash(key: bytes) -> tuple[int, int]:
+def sip_hash(key: bytes) -> tuple[int, int]:
+    """Two of Python's own hashes, where those are SipHash."""
     return hash(key), hash(b"\0" + key)
 
 
-def _blake_hash(key: bytes) -> tuple[int, int]:
+def blake_hash(key: bytes) -> tuple[int, int]:
+    """128 bits of BLAKE2b, wherever Python hashes otherwise."""
     first, second = _HALVES.unpack(blake2b(key, digest_size=16).digest())
     return first, second
 
 
-_hash_of: Final[_Hash] = (
-    _sip_hash if sys.hash_info.width >= 64 and sys.hash_info.algorithm.startswith("siphash") else _blake_hash
+HASH_OF: Final[_Hash] = (
+    sip_hash if sys.hash_info.width >= 64 and sys.hash_info.algorithm.startswith("siphash") else blake_hash
 )
 
 
@@ -60,8 +62,9 @@ class OffsetMap:
         capacity: about as many keys fit.
     """
 
-    def __init__(self, max_bytes: int, load_factor: float, expected_keys: int) -> None:
+    def __init__(self, max_bytes: int, load_factor: float, expected_keys: int, hash_of: _Hash = HASH_OF) -> None:
         """Args: `max_bytes` for all entries; `expected_keys`: at most so many will come, so no more room is taken."""
+        self._hash_of = hash_of
         most_slots = max(2, max_bytes // ENTRY_BYTES)
         wanted = min(most_slots, max(16, 2 * expected_keys))
         self._slots = min(SHARD_SLOTS, 1 << (wanted.bit_length() - 1))
@@ -81,7 +84,7 @@ class OffsetMap:
 
     def put(self, key: bytes, offset: int) -> bool:
         """Remember that the newest record of `key` is at `offset`; False when the map is full and the key is new."""
-        first, second = _hash_of(key)
+        first, second = self._hash_of(key)
         number = first % len(self._shards)
         shard = self._shards[number]
         if shard is None:
@@ -103,7 +106,7 @@ class OffsetMap:
 
     def get(self, key: bytes) -> int:
         """The offset of the newest record of `key`, -1 when it was not put."""
-        first, second = _hash_of(key)
+        first, second = self._hash_of(key)
         shard = self._shards[first % len(self._shards)]
         if shard is None:
             return -1

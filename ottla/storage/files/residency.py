@@ -47,16 +47,23 @@ class _PerThread(threading.local):
         self.vector = bytearray(0)
 
 
-class ResidencyProbe:
-    """Answers `is_resident`. One serves a whole process; `method` names the way it has chosen."""
+def c_library() -> Any:
+    """The system calls of this process; None where Python cannot call them.
 
-    def __init__(self, method: str | None = None) -> None:
+    PyDLL keeps the interpreter lock: no call waits for a disk, and giving the lock away can cost milliseconds.
+    """
+    return None if ctypes is None or sys.platform == "win32" else ctypes.PyDLL(None, use_errno=True)
+
+
+class ResidencyProbe:
+    """Answers `is_resident`. One serves a whole process; `method` names the way it has chosen.
+
+    `library` has the system calls, `mincore` and `syscall`; by default the C library of this process.
+    """
+
+    def __init__(self, method: str | None = None, library: Any = None) -> None:
         self._room = _PerThread()
-        self._library: Any = None
-        if ctypes is not None and sys.platform != "win32":
-            # PyDLL keeps the interpreter lock: neither call waits for a disk, and giving the lock away can cost
-            # milliseconds.
-            self._library = ctypes.PyDLL(None, use_errno=True)
+        self._library = c_library() if library is None else library
         self.method = method or ("cachestat" if self._library is not None and sys.platform == "linux" else "sample")
         self._check: Callable[[int, int, int, int], bool] = {
             "cachestat": self._by_cachestat,

@@ -86,7 +86,7 @@ def asked_of(monkeypatch: pytest.MonkeyPatch, key: ApiKey) -> list[Any]:
 def test_the_joined_answer_is_the_answer(
     shape: tuple[tuple[str, int], ...], most: int, monkeypatch: pytest.MonkeyPatch, life: Life
 ) -> None:
-    life._ask(produce_request("plain", batch(3)), 8)
+    life.ask(produce_request("plain", batch(3)), 8)
     whole = ask(life, offsets_of(*shape), 7)
     monkeypatch.setattr(chunks, "ELEMENTS_PER_CHUNK", most)
     assert ask(life, offsets_of(*shape), 7) == whole

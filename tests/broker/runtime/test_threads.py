@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from kit.broker import BrokerDidNotStart, BrokerProcess
 from kit.clock import ManualClock
 from kit.exchange import Exchange, batch, make_topic, produce_request
+from kit.logs import ticket_with_steps
 from kit.nodes import DATA, start_node
 from kit.simulated_files import SimulatedFiles
 from kit.thread_shortage import ThreadShortage
@@ -30,6 +31,8 @@ from ottla.config.broker import BrokerConfig
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.files.files import Files
+from ottla.storage.log.log import Log
+from ottla.storage.log.sync import SyncTicket
 
 DEADLINE_S = 60
 
@@ -203,10 +206,10 @@ def test_a_round_that_cannot_even_say_what_went_wrong_answers_and_counts_as_fail
     log = life.node.services.catalog.topics["t"].partitions[0].log  # type: ignore[union-attr]
     begin = type(log).begin_sync
 
-    def with_bug(one: object) -> object:
-        ticket = begin(one)  # type: ignore[arg-type]
+    def with_bug(one: Log) -> SyncTicket | None:
+        ticket = begin(one)
         if one is log and ticket is not None:
-            ticket._steps = [failing]
+            return ticket_with_steps(ticket, [failing])
         return ticket
 
     monkeypatch.setattr(type(log), "begin_sync", with_bug)

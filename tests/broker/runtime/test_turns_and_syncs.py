@@ -9,6 +9,7 @@ import weakref
 
 import pytest
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
+from kit.logs import ticket_with_steps
 from kit.nodes import start_node
 
 from ottla.broker.node import Node
@@ -385,7 +386,7 @@ def test_a_bug_in_one_logs_sync_leaves_nobody_of_the_round_without_an_answer(
             bug()
         ticket = begin(one)
         if one is log and ticket is not None:
-            ticket._steps = [bug]
+            return ticket_with_steps(ticket, [bug])
         return ticket
 
     monkeypatch.setattr(type(log), "begin_sync", with_bug)

@@ -86,7 +86,7 @@ class Audit:
         self.tally = Tally()
         self.ledger = Ledger()
         self._chance = random.Random(seed)
-        self._victim = Victim(directory, random.Random(self._chance.random()))
+        self.victim = Victim(directory, random.Random(self._chance.random()))
         self._small = SmallFiles(directory, random.Random(self._chance.random()))
         self._wanted = kills
         self._deadline = deadline
@@ -103,22 +103,22 @@ class Audit:
         except (ShortRead, KafkaException) as error:
             self.ledger.breach(f"round {tally.rounds}: {error}")
         finally:
-            self._victim.kill()
+            self.victim.kill()
             if self._clients is not None:
                 self._clients.end()
         tally.counts, tally.breaches = self.ledger.counts, self.ledger.breaches
-        tally.ready_ms, tally.start_s = self._victim.ready_ms[1:], self._victim.start_s[1:]
+        tally.ready_ms, tally.start_s = self.victim.ready_ms[1:], self.victim.start_s[1:]
         tally.seconds = time.monotonic() - began
         return tally
 
     @property
     def output(self) -> str:
         """What the broker has said, in all of its lives."""
-        return self._victim.process.output
+        return self.victim.process.output
 
     def _live(self) -> None:
-        self._victim.start(is_sync=True)
-        self._clients = Clients(self.ledger, self._victim.bootstrap, self._chance)
+        self.victim.start(is_sync=True)
+        self._clients = Clients(self.ledger, self.victim.bootstrap, self._chance)
         while self.tally.kills.total() < self._wanted and time.monotonic() < self._deadline:
             self._round()
             self.tally.rounds += 1
@@ -133,7 +133,7 @@ class Audit:
         assert clients is not None
         self._load(clients)
         is_killed = self._end_life()
-        self._victim.threads.end()
+        self.victim.threads.end()
         clients.pause()
         clients.drain()
         self._small.remember()
@@ -142,20 +142,20 @@ class Audit:
         is_sync = self._chance.random() < 0.7
         self.ledger.is_sync = is_sync
         is_few = self._chance.random() < FEW_FILES
-        self._victim.limit_descriptors(FEW_DESCRIPTORS if is_few else None)
+        self.victim.limit_descriptors(FEW_DESCRIPTORS if is_few else None)
         self.tally.damages[f"descriptors: {FEW_DESCRIPTORS}"] += is_few
         said = len(self.output)
         while is_killed and not needs_repair and lost is None and self._chance.random() < 0.25:
-            if not self._victim.kill_while_starting(is_sync=is_sync):
+            if not self.victim.kill_while_starting(is_sync=is_sync):
                 raise BrokerDidNotStart(self.output[-2000:])
             self.tally.kills["while it starts"] += 1
         if needs_repair:
             self._mend(needs_repair, is_sync=is_sync)
         if self._chance.random() < NO_THREADS:
-            self._refuse_without_threads(is_sync=is_sync)
-        self._victim.start(is_sync=is_sync)
+            self.refuse_without_threads(is_sync=is_sync)
+        self.victim.start(is_sync=is_sync)
         if lost is not None:
-            self._hear_of(lost, self.output[said:])
+            self.hear_of(lost, self.output[said:])
         if clients.settle():
             self._look(clients)
 
@@ -163,23 +163,24 @@ class Audit:
         before, began = self.ledger.counts["acknowledged"], time.monotonic()
         clients.resume()
         if self._chance.random() < CLOCK_IS_SET:
-            clock = self._victim.clock
+            clock = self.victim.clock
             clock.set(0 if clock.ahead_ms else MONTH_MS)
             self.tally.damages[f"wall clock: {'a month ahead' if clock.ahead_ms else 'right again'}"] += 1
         if self._chance.random() < NO_THREADS:
-            self._victim.threads.begin()
+            self.victim.threads.begin()
             self.tally.damages["threads: none can be started"] += 1
         greedy = None
-        if not self._victim.process.prefix and self._chance.random() < GREEDY:
-            greedy = GreedyReaders(self._victim.process.port, self._victim.process.pid)
+        if not self.victim.process.prefix and self._chance.random() < GREEDY:
+            greedy = GreedyReaders(self.victim.process.port, self.victim.process.pid)
             greedy.begin([("kept", 0), ("kept", 1), ("kept", 2), SHORTENED])
             self.tally.damages[f"clients that take nothing: {READERS}"] += 1
         time.sleep(0.1 + self._chance.random() * 0.6)
-        self._wait_for_acknowledgements(before, began)
+        self.wait_for_acknowledgements(before, began)
         if greedy is not None and (wrong := greedy.end()):
             self.ledger.breach(wrong)
 
-    def _wait_for_acknowledgements(self, before: int, began: float) -> None:
+    def wait_for_acknowledgements(self, before: int, began: float) -> None:
+        """Until the clients' work is worth a death, for some seconds at most where nothing is acknowledged."""
         while self.ledger.counts["acknowledged"] < before + LEAST_ACKNOWLEDGED:
             time.sleep(0.01)
             if time.monotonic() > began + PATIENCE_S:
@@ -190,16 +191,16 @@ class Audit:
         """Whether it was a death, and no stop."""
         way = self._chance.random()
         if way < STOPS:
-            status = self._victim.stop()
+            status = self.victim.stop()
             if status:
                 self.ledger.breach(f"a clean stop ended with status {status}")
             self.ledger.counts["clean stops"] += 1
             return False
         if way < 0.2:
-            self._victim.kill_while_stopping()
+            self.victim.kill_while_stopping()
             self.tally.kills["while it stops"] += 1
         else:
-            self._victim.kill()
+            self.victim.kill()
             self.tally.kills["while it serves"] += 1
         return True
 
@@ -209,13 +210,13 @@ class Audit:
         """Take away the end of a log that nobody was to take; what the start must say of it then."""
         if self._chance.random() >= LOST_ENDS[is_killed]:
             return None
-        lost = lose_end(self._victim.directory / "{}-{}".format(*SHORTENED), self._chance)
+        lost = lose_end(self.victim.directory / "{}-{}".format(*SHORTENED), self._chance)
         if lost is not None:
             self._note("end of a log that was promised", lost.how)
             self.ledger.destroy(SHORTENED, lost.first_lost, lost.reached)
         return lost
 
-    def _hear_of(self, lost: LostEnd, said: str) -> None:
+    def hear_of(self, lost: LostEnd, said: str) -> None:
         """Where offsets were given out, the start must have named them."""
         about = "{}-{}: the log ends at offset".format(*SHORTENED)
         wanted = f"had reached {lost.reached} when"
@@ -225,19 +226,19 @@ class Audit:
         ):
             self.ledger.breach(f"{SHORTENED}: {lost}, and the start did not say so: {said[-1500:]}")
 
-    def _refuse_without_threads(self, *, is_sync: bool) -> None:
+    def refuse_without_threads(self, *, is_sync: bool) -> None:
         """A start that gets no thread must refuse in one line, and leave everything as it was."""
-        before = look_of(self._victim.directory)
-        self._victim.threads.begin()
-        refusal = self._victim.refusal(is_sync=is_sync)
-        self._victim.threads.end()
+        before = look_of(self.victim.directory)
+        self.victim.threads.begin()
+        refusal = self.victim.refusal(is_sync=is_sync)
+        self.victim.threads.end()
         self.tally.damages["threads: none at a start"] += 1
         if refusal is None:
             self.ledger.breach("a start came about though no thread can be started")
-            self._victim.kill()
+            self.victim.kill()
         elif "no thread can be started" not in refusal or "Traceback" in refusal:
             self.ledger.breach(f"without a thread a start said: {refusal[-500:]}")
-        if (after := look_of(self._victim.directory)) != before:
+        if (after := look_of(self.victim.directory)) != before:
             changed = sorted(path for path, _ in before.items() ^ after.items())
             self.ledger.breach(f"a start that was refused for want of a thread has changed {changed[:5]}")
 
@@ -245,7 +246,7 @@ class Audit:
         """Spoil files; what a start refuses to begin with, if that was among it. Without `may_cut` nothing that bears
         on where logs end.
         """
-        chance, directory = self._chance, self._victim.directory
+        chance, directory = self._chance, self.victim.directory
         is_crash = is_killed and not (directory / damage.CLEAN_MARK).exists()
         if is_crash and may_cut and chance.random() < 0.6:
             self._cut_power()
@@ -273,7 +274,7 @@ class Audit:
             self.tally.damages[f"{what}: {how}"] += 1
 
     def _cut_power(self) -> None:
-        directory, chance = self._victim.directory, self._chance
+        directory, chance = self.victim.directory, self._chance
         power = PowerCut(directory, random.Random(chance.random()))
         for path in damage.partitions(directory):
             name, _, index = path.name.rpartition("-")
@@ -292,24 +293,24 @@ class Audit:
 
     def _forget_log_starts(self, *, is_readable: bool) -> None:
         """The file that said where logs begin is gone: deleted records that still are there come back."""
-        rows = damage.rows(self._victim.directory / damage.LOG_STARTS) if is_readable else {}
+        rows = damage.rows(self.victim.directory / damage.LOG_STARTS) if is_readable else {}
         for topic in self.ledger.topics.values():
             for index, known in enumerate(topic.partitions):
                 # An older file may say more than the last one, where that was lost before.
                 known.start_asked = max(known.start_asked, rows.get(f"{topic.name}-{index}", 0))
-                found = damage.segments(self._victim.directory / f"{topic.name}-{index}")
+                found = damage.segments(self.victim.directory / f"{topic.name}-{index}")
                 if found:
                     known.start = min(known.start, damage.base_offset(found[0]))
 
     def _mend(self, name: str, *, is_sync: bool) -> None:
         """A start must refuse in one line, `log verify --repair` must mend it."""
-        refusal = self._victim.refusal(is_sync=is_sync)
+        refusal = self.victim.refusal(is_sync=is_sync)
         if refusal is None:
             self.ledger.breach(f"a start came about in spite of a broken {name}")
-            self._victim.kill()
+            self.victim.kill()
         elif name not in refusal or "Traceback" in refusal:
             self.ledger.breach(f"with a broken {name} a start said: {refusal[-500:]}")
-        said = run("log", "verify", "--repair", "-q", self._victim.directory)
+        said = run("log", "verify", "--repair", "-q", self.victim.directory)
         if said.status:
             self.ledger.breach(f"a broken {name} was not mended: {said.out[-500:]} {said.err[-500:]}")
         self.ledger.counts["repairs"] += 1
@@ -317,8 +318,8 @@ class Audit:
     # -- what is there
 
     def _look(self, clients: Clients) -> None:
-        ledger, bootstrap = self.ledger, self._victim.bootstrap
-        for stray in self._victim.directory.glob("*-stray"):  # nobody has put one there: it is of a deleted topic
+        ledger, bootstrap = self.ledger, self.victim.bootstrap
+        for stray in self.victim.directory.glob("*-stray"):  # nobody has put one there: it is of a deleted topic
             ledger.breach(f"{stray.name}: the start did not know that its topic was deleted")
         ledger.audit_topics(described(clients.admin))
         places: list[Place] = [
@@ -336,9 +337,9 @@ class Audit:
         """Another client must be shown the same of one partition."""
         way, place = self._chance.random(), self._chance.choice(sorted(found))
         if way < 0.25:
-            again = read_with_kafka_python(self._victim.bootstrap, place)
+            again = read_with_kafka_python(self.victim.bootstrap, place)
         elif way < 0.5:
-            again = read_with_aiokafka(self._victim.bootstrap, place, clients.asyncio.loop)
+            again = read_with_aiokafka(self.victim.bootstrap, place, clients.asyncio.loop)
         else:
             return
         if again[1:] != found[place][1:] and place[0] not in ("compacted", "expiring"):
@@ -346,8 +347,8 @@ class Audit:
 
     def _close(self) -> None:
         """A clean stop, and the directory must be sound, but for what was spoilt on purpose and never noticed."""
-        self._victim.stop()
-        said = run("log", "verify", self._victim.directory)
+        self.victim.stop()
+        said = run("log", "verify", self.victim.directory)
         for line in said.out.splitlines():
             if line.startswith("damage") and ".log, " in line:
                 self.ledger.breach(f"after all rounds: {line}")

@@ -163,13 +163,13 @@ def template(ending: str) -> dict[str, bytes]:
         with life:
             for number in range(12):
                 for topic in ("plain", "compacted"):
-                    life._ask(produce_request(topic, batch(5, value=b"v%d" % number * 40)), 8)
+                    life.ask(produce_request(topic, batch(5, value=b"v%d" % number * 40)), 8)
                 once = batch(2, producer_id=5, producer_epoch=0, base_sequence=2 * number)
-                life._ask(produce_request("plain", once, partition=1), 8)
+                life.ask(produce_request("plain", once, partition=1), 8)
             pass_time(life.node, life.clock, 20_000)
             life.step({"clean": True})
             life.step({"restart": "stop"})  # producers' snapshots
-            life._ask(produce_request("plain", batch(5)), 8)
+            life.ask(produce_request("plain", batch(5)), 8)
             if ending == "stop":
                 life.node.stop()
             written = life.files.written_state()

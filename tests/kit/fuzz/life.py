@@ -129,7 +129,7 @@ class Life:
         self.node: Node
         self._lines: dict[int | str, Line] = {}
         self._ended: list[Line] = []
-        self._frames = 0
+        self.frames = 0
         self._correlation_id = 1 << 30
 
     def __enter__(self) -> Life:
@@ -139,10 +139,10 @@ class Life:
             for name, options in TOPICS.items():
                 rest = dict(options)
                 make_topic(self.node, name, int(str(rest.pop("partitions", 1))), **{k: str(v) for k, v in rest.items()})
-            self._ask(produce_request(WITNESS, batch(value=b"I was here")), 8)
-            self._ask(FindCoordinatorRequest(key=WITNESS, key_type=0), 1)  # makes __consumer_offsets
+            self.ask(produce_request(WITNESS, batch(value=b"I was here")), 8)
+            self.ask(FindCoordinatorRequest(key=WITNESS, key_type=0), 1)  # makes __consumer_offsets
             pass_time(self.node, self.clock, 1_000)
-            committed = self._ask(_commit_of_the_witness(), 7)
+            committed = self.ask(_commit_of_the_witness(), 7)
             assert committed.topics[0].partitions[0].error_code == 0, committed
             self.watch.check()
         except BaseException:
@@ -165,7 +165,7 @@ class Life:
         """One step; the answers that came. Raises Finding."""
         self.steps.append(step)
         size = len(step.get("send", b""))
-        before = self._stored() if size else ()
+        before = self.stored() if size else ()
         if weighs:
             tracemalloc.start()
         started = time.thread_time()
@@ -187,7 +187,7 @@ class Life:
             self.cost.seconds, self.cost.seconds_for_bytes = seconds, size
         self.watch.check()
         told = self._collect()
-        self._check_refusals(told, before)
+        self.check_refusals(told, before)
         return [response for _, response in told]
 
     def _do(self, step: Step) -> None:
@@ -210,7 +210,7 @@ class Life:
                 pass_time(self.node, self.clock, 3_000)
         elif "threads" in step:
             self.node.services.syncer.has_threads = step["threads"]  # type: ignore[attr-defined]  # the queued one
-            self._ask(_commit_of_the_witness(), 7)
+            self.ask(_commit_of_the_witness(), 7)
         elif "restart" in step:
             self._restart(step["restart"])
 
@@ -223,12 +223,12 @@ class Life:
 
     def check_witness(self) -> None:
         """A client that behaves gets its record and its committed offset, at once."""
-        fetched = self._ask(fetch_request(WITNESS, 0), 4)
+        fetched = self.ask(fetch_request(WITNESS, 0), 4)
         data = fetched.responses[0].partitions[0]
         if data.error_code or b"I was here" not in bytes(data.records or b""):
             raise Finding(f"the witness lost its record: error {data.error_code}")
         wanted = OffsetFetchRequest.OffsetFetchRequestTopic(name=WITNESS, partition_indexes=[0])
-        offsets = self._ask(OffsetFetchRequest(group_id=WITNESS, topics=[wanted]), 5)
+        offsets = self.ask(OffsetFetchRequest(group_id=WITNESS, topics=[wanted]), 5)
         told = offsets.topics[0].partitions[0]
         if (told.error_code, told.committed_offset) != (0, 1):
             raise Finding(f"the witness lost its committed offset: {told}")
@@ -270,7 +270,7 @@ class Life:
             if length >= _FRONT.size:
                 if not _wants_no_answer(bytes(stream[4 : 4 + length])):
                     line.asked.append(_FRONT.unpack_from(stream, 4))
-                self._frames += 1
+                self.frames += 1
             del stream[: 4 + length]
 
     def _collect(self) -> list[tuple[int, Response]]:
@@ -312,17 +312,17 @@ class Life:
             raise Finding(f"{api.name} v{version}: UNKNOWN_SERVER_ERROR")
         return key, response
 
-    def _check_refusals(self, told: list[tuple[int, Response]], before: tuple[object, ...]) -> None:
+    def check_refusals(self, told: list[tuple[int, Response]], before: tuple[object, ...]) -> None:
         """One request was sent and every part of it refused: then nothing may have changed."""
-        frames, self._frames = self._frames, 0
+        frames, self.frames = self.frames, 0
         if len(told) != 1 or frames != 1 or not before:
             return
         key, response = told[0]
         codes = error_codes(response)
-        if key in CHANGING and codes and all(codes) and self._stored() != before:
+        if key in CHANGING and codes and all(codes) and self.stored() != before:
             raise Finding(f"{ApiKey(key).name} refused everything ({codes[:5]}) and changed something")
 
-    def _stored(self) -> tuple[object, ...]:
+    def stored(self) -> tuple[object, ...]:
         """Where every log ends: whatever is stored moves one of them."""
         ends = [
             (
@@ -364,7 +364,7 @@ class Life:
             if not topic.is_internal
         }
 
-    def _ask(self, request: Request, version: int) -> Any:
+    def ask(self, request: Request, version: int) -> Any:
         """The witness asks."""
         self._correlation_id += 1
         body = encode_request_header(request.message_key, version, self._correlation_id, WITNESS) + encode(

@@ -38,15 +38,17 @@ class MessageMaker:
         self.chance = chance
         self.told = told
         self._hostility = 0.0
-        self._elements = 0
+        self.elements = 0
+        """So many more may be made for the message at hand."""
 
     def message(self, cls: type[Message], version: int) -> Any:
         """A message of the class at the version."""
         self._hostility = self.chance.choice((0.0, 0.0, 0.04, 0.04, 0.12, 0.5))
-        self._elements = MOST_ELEMENTS
-        return self._struct(plan_message(cls, version))
+        self.elements = MOST_ELEMENTS
+        return self.struct(plan_message(cls, version))
 
-    def _struct(self, plan: StructPlan) -> Any:
+    def struct(self, plan: StructPlan) -> Any:
+        """A struct with all of its fields, and some of those that are tagged."""
         values = {field.name: self._field(field) for field in plan.fields}
         for field in plan.tagged:
             if self.chance.random() < 0.3:
@@ -58,7 +60,7 @@ class MessageMaker:
             return None
         if field.is_array:
             return self._array(field)
-        return self._element(field)
+        return self.element(field)
 
     def _array(self, field: FieldPlan) -> list[Any]:
         chance = self.chance
@@ -66,20 +68,21 @@ class MessageMaker:
         many = chance.random() < self._hostility
         if many:
             count = chance.choice((0, 0, 40, 40, 1000, 5000))
-        count = max(min(count, self._elements), 0)
-        self._elements -= count
+        count = max(min(count, self.elements), 0)
+        self.elements -= count
         if not many or count < 40:
-            return [self._element(field) for _ in range(count)]
-        before = self._elements
-        few = [self._element(field) for _ in range(chance.choice((1, 2, 20)))]
-        each = 1 + (before - self._elements) // len(few)
+            return [self.element(field) for _ in range(count)]
+        before = self.elements
+        few = [self.element(field) for _ in range(chance.choice((1, 2, 20)))]
+        each = 1 + (before - self.elements) // len(few)
         count = max(min(count, before // each), 1)
-        self._elements -= count * (each - 1)
+        self.elements -= count * (each - 1)
         return [few[slot % len(few)] for slot in range(count)]  # names repeated
 
-    def _element(self, field: FieldPlan) -> Any:
+    def element(self, field: FieldPlan) -> Any:
+        """One element of an array, or the value of a field that is none."""
         if field.struct is not None:
-            return self._struct(field.struct)
+            return self.struct(field.struct)
         assert field.primitive is not None
         return self.value(field.name, field.primitive.name)
 
@@ -136,7 +139,7 @@ class MessageMaker:
             return chance.choice((b"", b"\0", b"\xff" * 9, chance.randbytes(chance.randrange(60))))
         cls = ConsumerProtocolSubscription if name == "metadata" else ConsumerProtocolAssignment
         version = chance.randint(0, 3)
-        data = version.to_bytes(2, "big") + encode(self._struct(plan_message(cls, version)), version)
+        data = version.to_bytes(2, "big") + encode(self.struct(plan_message(cls, version)), version)
         return mutate(chance, data) if is_hostile else data
 
 

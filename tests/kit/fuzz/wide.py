@@ -48,9 +48,9 @@ def all_lists(keys: tuple[ApiKey, ...]) -> Iterator[Wide]:
 def frame_of(wide: Wide, chance: random.Random, count: int, number: int = 0) -> bytes | None:
     """The request with `count` elements in that list, sane otherwise; None where it would be too large to be sent."""
     maker = MessageMaker(chance, Told())
-    maker._elements = 10**9
+    maker.elements = 10**9
     plan = plan_message(REGISTRY[wide.key].request, wide.version)
-    message = maker._struct(plan)
+    message = maker.struct(plan)
     _widen(message, plan, wide, maker, count)
     try:
         body = encode_request_header(wide.key, wide.version, number, "wide") + encode(message, wide.version)
@@ -78,7 +78,7 @@ def _widen(message: Any, plan: StructPlan, wide: Wide, maker: MessageMaker, coun
         assert field.struct is not None
         inner = getattr(holder, name)
         if not inner:
-            inner = [maker._struct(field.struct)] if field.is_array else maker._struct(field.struct)
+            inner = [maker.struct(field.struct)] if field.is_array else maker.struct(field.struct)
             setattr(holder, name, inner)
         if field.is_array:
             del inner[1:]
@@ -90,18 +90,18 @@ def _widen(message: Any, plan: StructPlan, wide: Wide, maker: MessageMaker, coun
 
 def _elements(field: FieldPlan, wide: Wide, maker: MessageMaker, count: int) -> list[Any]:
     if not wide.is_distinct:
-        return [maker._element(field)] * count
+        return [maker.element(field)] * count
     made = []
     for number in range(count):
         if field.struct is None:
-            value: Any = maker._element(field)
+            value: Any = maker.element(field)
             if isinstance(value, str):
                 value = f"n{number}"
             elif isinstance(value, int):
                 value = number % 128
             made.append(value)
             continue
-        element = maker._struct(field.struct)
+        element = maker.struct(field.struct)
         for each in field.struct.fields:  # the first name or number tells them apart
             value = getattr(element, each.name)
             if (

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from ottla.storage.cleaner import offset_map
-from ottla.storage.cleaner.offset_map import ENTRY_BYTES, SHARD_SLOTS, OffsetMap
+from ottla.storage.cleaner.offset_map import ENTRY_BYTES, SHARD_SLOTS, OffsetMap, blake_hash, sip_hash
 
 
-@pytest.mark.parametrize("hash_of", [offset_map._sip_hash, offset_map._blake_hash])
-def test_the_last_offset_of_each_key_is_found(monkeypatch: pytest.MonkeyPatch, hash_of: object) -> None:
-    monkeypatch.setattr(offset_map, "_hash_of", hash_of)
-    offsets = OffsetMap(1 << 20, 0.9, 5000)
+@pytest.mark.parametrize("hash_of", [sip_hash, blake_hash])
+def test_the_last_offset_of_each_key_is_found(hash_of: Callable[[bytes], tuple[int, int]]) -> None:
+    offsets = OffsetMap(1 << 20, 0.9, 5000, hash_of)
     for offset in range(10_000):
         assert offsets.put(b"key-%d" % (offset % 5000), offset)
     assert [offsets.get(b"key-%d" % number) for number in range(5000)] == list(range(5000, 10_000))

@@ -17,7 +17,7 @@ import pytest
 from ottla.storage.files import device
 from ottla.storage.files.files import NotOpened, OsFiles
 from ottla.storage.files.open_files import Handle, OpenFiles
-from ottla.storage.files.residency import PAGE_BYTES, ResidencyProbe, address_of
+from ottla.storage.files.residency import PAGE_BYTES, ResidencyProbe, address_of, c_library
 
 LINUX = sys.platform == "linux"
 on_linux = pytest.mark.skipif(not LINUX, reason="asks the Linux page cache")
@@ -365,16 +365,15 @@ def test_a_kernel_without_cachestat_is_asked_otherwise(tmp_path: Path) -> None:
     if lives_in_memory(tmp_path):
         pytest.skip("this file system cannot be asked for single bytes")
     fd = resident_file(tmp_path / "a", 10_000)
-    probe = ResidencyProbe("cachestat")
 
     class OldKernel:
-        mincore = probe._library.mincore
+        mincore = c_library().mincore
 
         @staticmethod
         def syscall(*_: object) -> int:
             return -1
 
-    probe._library = OldKernel()
+    probe = ResidencyProbe("cachestat", OldKernel())
     assert probe.is_resident(fd, 0, 0, 10_000)
     assert probe.method == "mincore"
     os.close(fd)
