@@ -88,11 +88,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Every failure says how to run it again."""
     report = yield
     if report.failed:
-        report.sections.append(("To run it again", replay_command(report.nodeid)))
+        name = item.nodeid
+        for group in item.iter_markers("xdist_group"):
+            name = name.removesuffix(f"@{group.args[0]}")  # pytest-xdist has put it there
+        report.sections.append(("To run it again", replay_command(name)))
     return report
 
 

@@ -44,7 +44,7 @@ def log() -> Iterator[Log]:
 
 
 def test_a_flood_is_cut_and_says_so(log: Log) -> None:
-    log.refuse(100_000)
+    log.refuse(10_000)
     written = log.lines()
     assert len(written) == AT_ONCE
     assert written[0] == "0: closing: not Kafka"
