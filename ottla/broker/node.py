@@ -133,7 +133,7 @@ class Node:
         self.begin()
 
     def claim(self) -> None:
-        """Lock the log directories before anything else is taken, such as ports: a second broker on them shall be told
+        """Lock the log directories before anything else is taken, such as ports: a second broker on them shall report
         of the lock. `open` or `release` comes next. Raises StorageError, one line for people.
         """
         self.services.log_manager.claim_directories()

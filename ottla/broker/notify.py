@@ -25,4 +25,4 @@ def notify(state: str) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as messenger:
             messenger.sendto(state.encode(), address)
     except OSError as error:
-        LOG.warning("systemd could not be told %s: %s", state, error)
+        LOG.warning("cannot notify systemd of %s: %s", state, error)

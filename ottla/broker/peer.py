@@ -62,7 +62,7 @@ class Peer:
     """The other end of a connection, as handlers see it.
 
     `listener` is the name of the listener it came in by, `host` and `port` its own address, `local_address` the
-    (host, port) that it connected to, as the socket tells: the advertised address of a listener without one.
+    (host, port) that it connected to, as the socket reports it: the advertised address of a listener without one.
     `sends_maps` says that record bytes may be given as views of mapped files (plaintext on uvloop only: anything that
     reads the bytes in our process would die of a lost page). `software`: what the client calls itself (KIP-511), empty
     until it has. `close(reason)` ends the connection after this turn with one log line. `hot_path` holds its request

@@ -1,7 +1,7 @@
 """A broker as a process: its loop, its log on standard error, the signals that stop it, and its exit status.
 
 serving:  "listening on NAME://host:port" for each listener, the only lines on standard output
-stop:     SIGTERM, SIGINT, and SIGHUP (the terminal is gone) unless whoever started it had that ignored, as nohup does;
+stop:     SIGTERM, SIGINT, and SIGHUP (the terminal is gone) unless the parent process ignores that, as nohup does;
           a second SIGTERM or SIGINT waits neither for the connections nor for logs that are still to be synced
 """
 

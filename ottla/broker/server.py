@@ -197,7 +197,7 @@ class Server:
         def work() -> None:
             try:
                 node.open()
-            except BaseException as error:  # it belongs to whoever awaits
+            except BaseException as error:  # it belongs to the caller that awaits
                 loop.call_soon_threadsafe(tell, error)
             else:
                 self._is_open = True
@@ -258,7 +258,7 @@ class Server:
         def work() -> None:
             try:
                 node.close_logs()
-            except BaseException as error:  # it belongs to whoever awaits
+            except BaseException as error:  # it belongs to the caller that awaits
                 self._call_soon(loop, functools.partial(tell, error))
             else:
                 self._call_soon(loop, functools.partial(tell, None))
@@ -344,7 +344,7 @@ class Server:
             told = "the address that they connect to"
         else:
             told = host_and_port(advertised.host, advertised.port or port)
-        LOG.info("listener %s at %s: clients are told %s", listener.name, host_and_port(host, port), told)
+        LOG.info("listener %s at %s: clients get %s", listener.name, host_and_port(host, port), told)
 
     def _start_http(self) -> None:
         """Listen for HTTP. A port that somebody has named must be had; the default one is another broker's, maybe."""

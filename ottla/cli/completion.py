@@ -61,7 +61,7 @@ class Bash(BashComplete):
     source_template = _BASH
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the one that is typed, and that one; of the line where bash tells it."""
+        """The words before the one that is typed, and that one; of the line if bash passes it."""
         line = os.environ.get("COMP_LINE", "")
         if not line:
             return super().get_completion_args()

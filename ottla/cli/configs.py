@@ -126,7 +126,9 @@ def describe(
                 click.echo()
             click.echo(click.style(resource_words(resource), bold=True))
             rows = [(one.name, value_words(one), origin_words(one)) for one in shown]
-            for line in table_lines(rows, ("key", "value", "set by")) if rows else ["nothing is set; --all tells all"]:
+            for line in (
+                table_lines(rows, ("key", "value", "set by")) if rows else ["nothing is set; --all lists all keys"]
+            ):
                 click.echo(f"  {line}")
 
 

@@ -64,7 +64,7 @@ def reader_is_gone() -> bool:
 
     try:
         poll = select.poll()
-        poll.register(sys.stdout.fileno(), 0)  # errors are told unasked
+        poll.register(sys.stdout.fileno(), 0)  # errors are reported unasked
     except (AttributeError, OSError, ValueError):  # no poll on this system, or no descriptor
         return False
     return any(event & select.POLLERR for _, event in poll.poll(0))

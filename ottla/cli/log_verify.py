@@ -102,7 +102,7 @@ def verify(
                 Verification(files, directory, partition)
                 metadata = MetadataRebuild(files, directory, now_ms, also, node_id)
                 if repair:
-                    # What recovery logs is told by the lines of the repair.
+                    # The lines of the repair have what recovery logs.
                     logging.getLogger("ottla").addHandler(logging.NullHandler())
                     mended = Repair(files, directory, now_ms, partition, metadata, agrees).run()
                     for path, line in work.over(mended):

@@ -7,7 +7,7 @@ r"""`consume --format`: how a record is written, in kcat's placeholders.
     %h  headers, name=value with commas between                              %%  a percent sign (ours)
     \n \r \t \\ \xHH               line end, return, tab, backslash, any byte
 
-A null key or value writes nothing, as in kcat; its length tells. Nothing is added at the end of a record, so a format
+A null key or value writes nothing, as in kcat; its length is -1. Nothing is added at the end of a record, so a format
 mostly ends in \n.
 """
 

@@ -1,4 +1,4 @@
-"""Lines of standard input for an event loop, which must not wait for somebody who types.
+"""Lines of standard input for an event loop, which must not wait for a person who types.
 
 A thread reads; it holds at most one chunk more than was taken. It is a daemon that reads the descriptor itself, so
 that neither Ctrl-C nor the end of the program waits for it, and no lock of `sys.stdin` stays behind.

@@ -1,7 +1,7 @@
-"""Admin: creates, grows, describes and deletes topics, tells configurations and offsets, deletes records.
+"""Admin: creates, grows, describes and deletes topics, describes configurations and offsets, deletes records.
 
 A method that handles several things at once does all it can, then raises `AdminError` with the refusals by name.
-Changes go to the controller where the broker tells one, and again to the new one after NOT_CONTROLLER; errors that pass
+Changes go to the controller if the broker names one, and again to the new one after NOT_CONTROLLER; errors that pass
 by themselves are retried for `default_api_timeout_ms`.
 """
 
@@ -171,7 +171,7 @@ class Admin(SettingsAdmin):
             request = DescribeClusterRequest(include_cluster_authorized_operations=False)
             try:
                 answer = await cluster.ask(None, request, DescribeClusterResponse)
-            except UnsupportedByBroker:  # before Kafka 2.8; its metadata tells the same
+            except UnsupportedByBroker:  # before Kafka 2.8; its metadata has the same
                 await cluster.refresh()
                 known = list(cluster.brokers.values())
                 return ClusterDescription(cluster.cluster_id, cluster.controller_id, known)

@@ -1,7 +1,7 @@
 """What every part of an Admin stands on: its life, the way to the controller, and refusals by name.
 
 A method that handles several things at once does all it can, then raises `AdminError` with the refusals by name.
-Changes go to the controller where the broker tells one, and again to the new one after NOT_CONTROLLER; errors that pass
+Changes go to the controller if the broker names one, and again to the new one after NOT_CONTROLLER; errors that pass
 by themselves are retried for `default_api_timeout_ms`.
 """
 
@@ -80,7 +80,7 @@ class AdminClient:
         return self._cluster
 
     async def _controller(self, request: type[Request], lowest: int = 0) -> tuple[Connection, int]:
-        """Return a connection to the controller, or to any broker where none is told, and the version to speak."""
+        """Return a connection to the controller, or to any broker if none is named, and the version to speak."""
         cluster = self._started()
         is_told = cluster.controller_id in cluster.brokers
         connection = await (cluster.connection(cluster.controller_id) if is_told else cluster.any_connection())

@@ -1,4 +1,4 @@
-"""What an Admin tells of groups: who is in them, what they read, and in which state they are."""
+"""What an Admin returns about groups: their members, what they read, and which state they are."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The part of an Admin that handles groups and their committed offsets.
 
-Each group is asked of its coordinator, groups of one coordinator together. What one of them refuses is told by name in
-an `AdminError`, the rest is done.
+Each group is asked of its coordinator, groups of one coordinator together. What one of them refuses is reported by name
+in an `AdminError`, the rest is done.
 """
 
 from __future__ import annotations

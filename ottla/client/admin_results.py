@@ -44,7 +44,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic as the cluster's metadata tells it. `topic_id` is zero where the broker tells none."""
+    """A topic as in the cluster's metadata. `topic_id` is zero if the broker sends none."""
 
     name: str
     topic_id: UUID

@@ -1,7 +1,7 @@
 """The part of an Admin that changes configurations and quotas, and looks at log directories and reassignments.
 
 A broker's own configuration and loggers are changed at that broker, everything else at any of them. What is refused is
-told by name in an `AdminError`, the rest is done.
+reported by name in an `AdminError`, the rest is done.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keeps assigned partitions supplied: asks their leaders for batches, one request at a time.
 
 `pump` never waits: it writes a Fetch to every leader that has none under way and leads a partition with room in its
-buffer. Answers put batches into the partitions and wake whoever reads them. What goes wrong with a partition is either
+buffer. Answers put batches into the partitions and wake their reader. What goes wrong with a partition is either
 mended (another leader, an offset out of range with a reset policy) or left in its `failure` for the reader to raise.
 Where a partition that has no position begins, `position_resets.py` looks up.
 """

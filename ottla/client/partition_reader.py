@@ -1,4 +1,4 @@
-"""PartitionReader: the part of a Consumer that reads assigned partitions, whoever assigned them.
+"""PartitionReader: the part of a Consumer that reads assigned partitions, however they were assigned.
 
 Positions, pauses, records. Batches are fetched ahead of the reader, up to `max_partition_fetch_bytes` per partition.
 Records are returned within a *poll* (`getone`, `getmany`, iteration); what a group changes about the assignment happens
@@ -151,7 +151,7 @@ class PartitionReader(Generic[K, V]):
         """Return whether every record of a partition below `offset` was read; waits while the position is looked up.
 
         What to compare `end_offsets` with: where the last records of a log were compacted away the position never gets
-        there, and an answer of the leader tells that nothing comes any more. Raises as `position`.
+        there, and an answer of the leader shows that nothing more comes. Raises as `position`.
         """
         return await self.position(partition) >= offset or self._assignment.find(partition).has_reached(offset)
 

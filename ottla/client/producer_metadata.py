@@ -69,7 +69,7 @@ class ProducerMetadata:
                 self._cluster.forget(topic)
 
     def _fit(self, topic: str, queues: list[PartitionQueue[Batch]], partitions: int) -> None:
-        """Have as many queues as there are partitions; a topic that was created anew may have fewer."""
+        """Have as many queues as there are partitions; a topic that was created again may have fewer."""
         every = self._every_queue.setdefault(topic, [])
         every.extend(PartitionQueue(topic, index, self._batch_bytes) for index in range(len(every), partitions))
         queues[:] = every[:partitions]

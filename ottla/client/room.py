@@ -13,7 +13,7 @@ from ottla.client.errors import BufferExhausted
 
 
 class Room:
-    """See the module. `on_hurry` is told 1 when somebody begins to wait for room, and -1 when no longer."""
+    """See the module. `on_hurry` is called with 1 when a caller begins to wait for room, and -1 when no longer."""
 
     def __init__(self, capacity_bytes: int, max_block_ms: int, on_hurry: Callable[[int], None]) -> None:
         self.capacity_bytes = capacity_bytes

@@ -12,7 +12,7 @@ REMEMBERED = 100
 
 
 class UnseenFailures(Generic[T]):
-    """See the module. `is_seen` tells of a failure, at any time after it, whether the program has seen it."""
+    """See the module. `is_seen` says of a failure, at any time after it, whether the program has seen it."""
 
     def __init__(self, is_seen: Callable[[T], bool]) -> None:
         self._is_seen = is_seen

@@ -16,7 +16,7 @@ from ottla.protocol.types import ZERO_UUID
 
 
 class ProducerIdentity(NamedTuple):
-    """What an idempotent producer is known by; sequences count anew for each."""
+    """What an idempotent producer is known by; sequences count again for each."""
 
     producer_id: int
     epoch: int
@@ -159,7 +159,7 @@ class PartitionQueue(Generic[B]):
             self.unknown_gap = None
 
     def go_to(self, leader: Hashable, topic_id: UUID) -> None:
-        """Note where the next batch goes. A topic that was made anew knows no producer."""
+        """Note where the next batch goes. A topic that was rebuilt knows no producer."""
         self.leader = leader
         if self.topic_id != topic_id:
             self.topic_id = topic_id

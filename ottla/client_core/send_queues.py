@@ -176,7 +176,7 @@ class SendQueues(Generic[B, N]):
         self.wake_at = min(self.wake_at, when)
 
     def seal(self, batch: B) -> bytearray:
-        """Number a batch, if it has no sequence, and return its bytes; the same ones until it is numbered anew."""
+        """Number a batch, if it has no sequence, and return its bytes; the same ones until it is numbered again."""
         if self._rules.is_idempotent:
             batch.queue.number(batch, self.identity)
         if batch.sealed is None:
@@ -329,7 +329,7 @@ class SendQueues(Generic[B, N]):
     def _change_identity(self, queue: PartitionQueue[B], *, by_epoch: bool) -> None:
         """Let a queue go on under another identity, once nothing of it is in flight.
 
-        Raising the epoch needs no broker (KIP-360); an id that was fenced, or ran out of epochs, is asked for anew.
+        Raising the epoch needs no broker (KIP-360); an id that was fenced, or ran out of epochs, is asked for again.
         """
         if queue.wants_new_identity:
             return

@@ -7,8 +7,8 @@ Every declared key is a plain attribute with a typed value (see `options.py`). A
 line; a key that nobody knows is a warning, so that a server.properties from elsewhere works as it is.
 
 A config changes in one way: `set_dynamic` lays what clients have set while the broker runs over what it was started
-with. Only keys declared as dynamic can be set so, and only their attributes change. Whoever reads such a key reads it
-again each time; whoever keeps what he read must be told (`Catalog` tells the topics).
+with. Only keys declared as dynamic can be set so, and only their attributes change. Code that uses such a
+key reads it again each time; code that keeps the value must be notified (`Catalog` notifies the topics).
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class BrokerConfig(
         ]
 
     def advertised(self, listener_name: str) -> Listener | None:
-        """The address that clients of this listener are told; None to tell them the one they have connected to."""
+        """The address that clients of this listener get; None for the one they have connected to."""
         for listener in self.advertised_listeners:
             if listener.name == listener_name:
                 return listener if listener.host else None
@@ -145,7 +145,7 @@ class BrokerConfig(
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """What DescribeConfigs answers for the broker: the keys of these names, or all, in the order of their names.
 
-        Keys that Kafka 4 has removed are told only where they are set.
+        Keys that Kafka 4 has removed are returned only if they are set.
         """
         set_keys = merged(self.layers)
         shown = [one for one in select(ALL_BROKER_KEYS, names) if one.key in set_keys or one.key not in REMOVED_KEYS]

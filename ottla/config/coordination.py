@@ -80,7 +80,7 @@ class Groups(Options):
     group_consumer_regex_refresh_interval_ms = int32(
         600000,
         at_least=10000,
-        doc="How often all topics are matched anew against the regular expressions of the consumer protocol, at a "
+        doc="How often all topics are matched again against the regular expressions of the consumer protocol, at a "
         "heartbeat. Topics that come or go are matched at once.",
     )
     ottla_group_evict_on_disconnect_ms = int64(

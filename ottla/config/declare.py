@@ -180,7 +180,7 @@ def string(
     empty_is_unset: bool = False,
 ) -> str:
     """A key whose value is text. `check` returns the text to use, or raises ValueError with the reason.
-    `empty_is_unset`: DescribeConfigs tells no text as null, as Kafka does of this key.
+    `empty_is_unset`: DescribeConfigs returns an empty text as null, as Kafka does for this key.
     """
     show = text_or_null if empty_is_unset else text_of
     option = Option(ConfigType.STRING, default, check or str, allowed, doc, kafka, inert, dynamic, show=show)

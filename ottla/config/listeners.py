@@ -73,7 +73,7 @@ def parse_bound_listeners(text: str) -> tuple[Listener, ...]:
 
 
 def parse_advertised_listeners(text: str) -> tuple[Listener, ...]:
-    """Addresses that clients are told. `auto` is the empty list: clients are told what they connected to.
+    """Addresses that clients get. `auto` is the empty list: clients get the one that they connected to.
 
     So they are where the host is empty, as in many people's `PLAINTEXT://:9092`. (Kafka takes the machine's own name.)
     """

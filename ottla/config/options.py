@@ -64,7 +64,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One key as DescribeConfigs tells it. `value` is None for secrets and for what is not set."""
+    """One key as DescribeConfigs returns it. `value` is None for secrets and for what is not set."""
 
     name: str
     value: str | None

@@ -128,7 +128,9 @@ class ClientMetricsConfig(Options):
 
     @classmethod
     def expressions(cls, texts: Mapping[str, str]) -> list[str]:
-        """The regular expressions in a `match` that `validate` has passed: whoever can compile them checks them."""
+        """The regular expressions in a `match` that `validate` has accepted; the caller that compiles them
+        checks them.
+        """
         patterns = _parsed(cls.by_key, {key: text for key, text in texts.items() if key == "match"}, "").get("match")
         return [pattern.partition("=")[2].strip() for pattern in patterns] if isinstance(patterns, tuple) else []
 

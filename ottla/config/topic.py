@@ -102,7 +102,7 @@ class TopicConfig(Options):
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """What DescribeConfigs answers for the topic: the keys of these names, or all, in the order of their names.
 
-        Keys that Kafka 4 has removed are told only where the topic sets them.
+        Keys that Kafka 4 has removed are returned only if the topic sets them.
         """
         entries = []
         for option in select(ALL_TOPIC_KEYS, names):

@@ -2,7 +2,7 @@
 
     00 00 00 0a  00 12 00 04 00 00 00 01 ff ff      a frame of ten bytes
 
-Reading is left to whoever owns the socket's buffer; here is what both sides have to agree about. The size that was
+The owner of the socket's buffer reads; this file has what both sides have to agree about. The size that was
 announced is never a reason to allocate (decisions: buffers grow with the bytes that came).
 """
 

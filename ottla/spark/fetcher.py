@@ -6,7 +6,7 @@ are wanted.
 
 Whatever moves or restarts is waited for, up to `kafkaConsumer.pollTimeoutMs` without progress: another leader, a lost
 connection, a topic whose metadata is not there yet. Records that are gone (deleted by retention, a topic deleted or
-made anew under the same name, a log that ends before the range) are a DataLoss, or with failOnDataLoss=false a
+rebuilt under the same name, a log that ends before the range) are a DataLoss, or with failOnDataLoss=false a
 warning, and what is left is read. Gaps inside a log are none: compaction and transaction markers leave them.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_TOPIC_IDS_SINCE = 13  # Fetch names topics by id from this version on, and a topic made anew has another id
+_TOPIC_IDS_SINCE = 13  # Fetch names topics by id from this version on, and a topic rebuilt has another id
 
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
 
@@ -143,7 +143,7 @@ class RangeFetcher:
             if leader is None:
                 raise _Gone(f"{self._where} does not exist any more")
             if self._wanted.topic_id.int and leader.topic_id.int and leader.topic_id != self._wanted.topic_id:
-                raise _Gone(f"topic {self._wanted.topic} was deleted and made anew since the query was planned")
+                raise _Gone(f"topic {self._wanted.topic} was deleted and rebuilt since the query was planned")
             self._leader = leader
         return self._cluster.connection(self._leader.address)
 

@@ -57,7 +57,7 @@ def find_java_home(launcher_directory: Path, environ: Mapping[str, str] | None =
 
 
 def java_version(java: Path) -> int | None:
-    """Return the major version that a `java` program tells, None when it tells none."""
+    """Return the major version that a `java` program reports, None when it reports none."""
     try:
         told = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_SECONDS, check=True

@@ -57,7 +57,7 @@ class OttlaDataSource(DataSource):
         return RangeReader(options, schema)
 
     def streamReader(self, schema: StructType) -> OttlaStreamReader | RefusedStream:  # noqa: N802  # Spark's name
-        """Return the reader of a stream for the columns that the user or `schema()` named; it tells what is wrong."""
+        """Return the reader of a stream for the columns that the user or `schema()` named; it raises what is wrong."""
         from ottla.spark.columns import check_schema
         from ottla.spark.errors import OptionError, SchemaError
         from ottla.spark.options import stream_options

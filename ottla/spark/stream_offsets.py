@@ -4,9 +4,9 @@ Its JSON is that of Spark's own Kafka source with one entry more, under a name t
 
     {"flights": {"0": 2017, "1": 1999}, "$ids": {"flights": "6f0f6d6e-..."}}
 
-The id tells a topic from another one that was made later under the same name; without it, a stream would go on in the
-middle of the new one. It is left out for brokers that have none (before Kafka 2.8), and may be missing when read. Equal
-offsets give equal text, which is how Spark sees that nothing is new.
+The id distinguishes a topic from another one that was made later under the same name; without it, a stream would go on
+in the middle of the new one. It is left out for brokers that have none (before Kafka 2.8), and may be missing when
+read. Equal offsets give equal text, which is how Spark sees that nothing is new.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A stream goes from one `StreamOffsets` to the next. Partitions that appear are read from offset 0, whatever
 `startingOffsets` says: that is where streams begin, and what appeared later is new. Records that were to be read and
 are not there any more are data loss: an error, or with failOnDataLoss=false a warning and whatever is left. That is
-what a topic deleted or made anew, a log that ends before the stream's position, and retention faster than the stream
+what a topic deleted or rebuilt, a log that ends before the stream's position, and retention faster than the stream
 come to. Source: Spark's KafkaMicroBatchStream for the meaning of limits and of losses.
 """
 
@@ -64,7 +64,7 @@ class StreamPlanner:
         starts = start_offsets(options, found, firsts, lasts)
         positions = {}
         for place in partitions:
-            # An empty range is checked like any other: a start outside of the log is told before anything is read.
+            # An empty range is checked like any other: a start outside of the log is reported before anything is read.
             wanted = OffsetRange(place[0], topics[place[0]].topic_id, place[1], starts[place], starts[place])
             positions[place] = present_part(wanted, firsts[place], lasts[place], options.fail_on_data_loss).start
         self._held = {place: positions[place] for place in from_latest(options, found, partitions)}
@@ -143,7 +143,7 @@ class StreamPlanner:
             if place not in start.positions:
                 appeared.append(place)
             elif not ends.is_same_topic(topic, start):
-                self._lose(f"topic {topic} was deleted and made anew; the stream stood at {_at(start, *place)}")
+                self._lose(f"topic {topic} was deleted and rebuilt; the stream stood at {_at(start, *place)}")
                 appeared.append(place)
             elif last < start.positions[place]:
                 self._lose(f"{topic}-{partition}: the stream stood at {_at(start, *place)}, the log ends at {last}")
@@ -164,7 +164,7 @@ class StreamPlanner:
             if info is None or part.partition not in info.partitions:
                 self._lose(f"{part} is to be read, but does not exist any more")
             elif part.topic_id.int and info.topic_id.int and part.topic_id != info.topic_id:
-                self._lose(f"{part} is to be read, but the topic was deleted and made anew")
+                self._lose(f"{part} is to be read, but the topic was deleted and rebuilt")
             else:
                 existing.append(part)
         return existing

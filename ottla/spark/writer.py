@@ -38,7 +38,7 @@ CHUNK_BYTES = 8 * 1024 * 1024
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver: how many records it wrote."""
+    """A task's report to the driver: how many records it wrote."""
 
     records: int
 

@@ -42,7 +42,7 @@ def delete(node: Node, before: int) -> None:
 
 
 def bend(files: SimulatedFiles, old: bytes, new: bytes) -> None:
-    """In place, as a disk does it: nobody writes the file anew."""
+    """In place, as a disk does it: nobody writes the file again."""
     data = files.read_bytes(STARTS)
     assert data.count(old) == 1
     file = files.open(STARTS, writable=True)

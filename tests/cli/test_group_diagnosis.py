@@ -122,10 +122,10 @@ CASES = {
         ["committed at 3, which is deleted (the log begins at 5)"],
         ["--to-earliest", "retention.ms"],
     ),
-    "created anew": (
+    "created again": (
         with_partition(committed=30),
         Weight.CAUSE,
-        ["committed at 30, behind the end (10)", "created anew"],
+        ["committed at 30, behind the end (10)", "created again"],
         ["--to-earliest"],
     ),
     "an open transaction": (

@@ -129,7 +129,7 @@ def test_an_answer_that_comes_after_its_topic_was_made_anew_promises_nothing() -
     line = ScriptedLine()
     PlainProducer(model, Values(random.Random(3)), random.Random(4)).send(cast(Line, line), 0)
     model.note_topic_gone("t")
-    anew = model.topics["t"] = TopicModel("t", uuid4(), {}, [PartitionModel()])
+    again = model.topics["t"] = TopicModel("t", uuid4(), {}, [PartitionModel()])
     line.answer(base_offset=0)
-    assert not anew.partitions[0].promised
-    assert not anew.partitions[0].written
+    assert not again.partitions[0].promised
+    assert not again.partitions[0].written

@@ -22,7 +22,7 @@ WORDS = {
     r"(somebody|everybody) who": "a client that, all requests that",
     r"courtesy": "yielding to the event loop, resting",
     r"fates?": "status",
-    r"(kept|keeps|keep|set) \w* ?aside": "quarantined; renamed to `-stray`",
+    r"(kept|keeps|keep) \w* ?aside": "quarantined",
     r"wish(es|ed)?": "request",
     r"wide requests?": "chunked requests",
     r"(made|written|begins?|read) anew": "created again, rebuilt, rewritten, begins again",
@@ -36,24 +36,20 @@ WORDS = {
 }
 """Pattern: what to write in its place."""
 
-NOT_YET_IN_CODE = {
-    r"(is|are|was|were|be|been|being) told",
-    r"tells",
-    r"whoever",
-    r"(somebody|everybody) who",
-    r"courtesy",
-    r"(kept|keeps|keep|set) \w* ?aside",
-    r"wish(es|ed)?",
-    r"(made|written|begins?|read) anew",
-    r"(short|long) ways?",
-    r"take_in|shows_at_once|looked\(\)",
-    r"wide requests?",
-    r"in silence",
-    r"as ever",
-    r"none the worse",
-    r"bears? (it|them|this) out",
+AT_MOST_IN_CODE = {
+    r"(is|are|was|were|be|been|being) told": 20,
+    r"tells": 20,
+    r"whoever": 20,
+    r"(somebody|everybody) who": 20,
+    r"courtesy": 20,
+    r"(kept|keeps|keep) \w* ?aside": 20,
+    r"(made|written|begins?|read) anew": 20,
+    r"take_in|shows_at_once|looked\(\)": 20,
+    r"wide requests?": 20,
+    r"wish(es|ed)?": 20,
+    r"(short|long) ways?": 20,
 }
-"""Words that only pages are free of so far. A word leaves this list when the code is free of it."""
+"""Words of which code that is being written at the same time may still have some. Lower these; 0 is the default."""
 
 ALLOWED: dict[tuple[str, str], str] = {}
 """(file, line): why this one may use the word."""
@@ -95,9 +91,10 @@ def test_pages_are_free_of_it(word: str) -> None:
     assert lines_with(word, pages()) == [], f"write: {WORDS[word]}"
 
 
-@pytest.mark.parametrize("word", [word for word in WORDS if word not in NOT_YET_IN_CODE])
+@pytest.mark.parametrize("word", WORDS)
 def test_code_is_free_of_it(word: str) -> None:
-    assert lines_with(word, sources()) == [], f"write: {WORDS[word]}"
+    found = lines_with(word, sources())
+    assert len(found) <= AT_MOST_IN_CODE.get(word, 0), f"write: {WORDS[word]}\n" + "\n".join(found)
 
 
 def test_a_wrapped_phrase_is_found() -> None:

@@ -4,7 +4,7 @@ CI's is recorded here, so that its runs are alike and a change that it refuses i
 draws a fresh one. `TEST_SEED` sets it; the run's header and every failure print it. To look for what no seed has
 shown yet is the task of `scripts/simulate`, `scripts/crash-audit` and `scripts/fuzz`, which draw their own.
 
-It reaches Hypothesis, Python's `random` (seeded anew before each test, by the test's name) and the tests that ask
+It reaches Hypothesis, Python's `random` (seeded again before each test, by the test's name) and the tests that ask
 `seed_of`. Not drawn from it are ids (`uuid4`; `kit.known_ids` is for those), and the order of sets, which
 `PYTHONHASHSEED` decides: `scripts/test` sets it, and the command that a failure prints names it.
 """

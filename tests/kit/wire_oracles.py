@@ -45,7 +45,7 @@ else can read and write it:
   random values (`tests/protocol/test_old_kafka_python_oracle.py`).
 - **the next version**: the schema says that this version looks as the next, which others vouch for; the same file.
 - **Kafka 4.1**: frames that the classes of Apache Kafka 4.1.0 wrote, kept in `tests/protocol/golden`
-  (`tests/protocol/test_kafka_golden.py`); `scripts/interop/wire-golden` makes them anew.
+  (`tests/protocol/test_kafka_golden.py`); `scripts/interop/wire-golden` makes them again.
 """
 
 

@@ -267,7 +267,7 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(archive: Archive) -> Non
     delete(archive.broker, archive.topic)
     create(archive.broker, archive.topic)
     new = fill(archive.broker, archive.topic, range(8))
-    assert f"topic {archive.topic} was deleted and made anew" in failure_of(archive.start())
+    assert f"topic {archive.topic} was deleted and rebuilt" in failure_of(archive.start())
     archive.run(failOnDataLoss="false")
     assert archive.records() == sorted(old + new)  # the new one whole, not from offset 5 on
 

@@ -243,7 +243,7 @@ def test_a_log_that_ends_before_the_streams_position_is_data_loss(cluster: FakeC
 def test_a_topic_made_anew_is_data_loss_or_read_from_its_beginning(cluster: FakeCluster) -> None:
     cluster.logs = {("t", 0): (0, 200), ("t", 1): (0, 5)}
     cluster.ids["t"] = OTHER_ID
-    with pytest.raises(DataLoss, match="topic t was deleted and made anew; the stream stood at offset 100"):
+    with pytest.raises(DataLoss, match="topic t was deleted and rebuilt; the stream stood at offset 100"):
         end(planner(), at(100, 60), cluster)
     plan = planner(failOnDataLoss="false")
     stop = plan.next_end(at(100, 60), None, take_all=True, cluster=cluster)
@@ -259,7 +259,7 @@ def test_a_planned_batch_whose_records_are_gone_is_data_loss_when_it_is_planned_
         plan.ranges(start, stop, cluster)
     assert ranges(mild, start, stop, cluster) == ["t-0 [30, 90)", "t-1 [20, 60)"]
     cluster.ids["t"] = OTHER_ID
-    with pytest.raises(DataLoss, match=r"t-0 \[10, 100\) is to be read, but the topic was deleted and made anew"):
+    with pytest.raises(DataLoss, match=r"t-0 \[10, 100\) is to be read, but the topic was deleted and rebuilt"):
         plan.ranges(start, stop, cluster)
     cluster.logs.clear()
     with pytest.raises(DataLoss, match="does not exist any more"):

@@ -1,6 +1,6 @@
 """CreateTopics (key 19), versions 0-7: create topics, each for itself; the answer says that they accept requests.
 
-`validate_only` runs every check and creates nothing. From version 5 on the answer tells the number of partitions, the
+`validate_only` runs every check and creates nothing. From version 5 on the response has the number of partitions, the
 replication factor and the whole configuration. A replication factor above 1 is INVALID_REPLICATION_FACTOR (or counts
 as 1, see `ottla.replication.factor.lenient`); a manual assignment may name this broker only.
 

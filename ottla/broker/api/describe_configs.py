@@ -41,7 +41,8 @@ CHUNKS = (Chunks(("resources",), ("results",)),)
 def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
     """Answer at once; each resource succeeds or fails for itself. Raises KafkaError INVALID_REQUEST.
 
-    One that is named more than once is told once, for its last keys: a name is much shorter than what is told of it.
+    One that is named more than once is returned once, for its last keys: a name is much shorter than what is returned
+    for it.
     """
     unknown = next((one.resource_type for one in request.resources if one.resource_type not in TYPES), None)
     if unknown is not None:

@@ -3,7 +3,7 @@
 The last sequence, its time and the epoch are what duplicates are found by. The coordinator's epoch is -1: a partition
 does not keep it, as in Kafka for producers without a transaction.
 
-A partition may have 200,000, so they are told some in a turn of the loop, as they were when it was that partition's
+A partition may have 200,000, so some are described in a turn of the loop, as they were when it was that partition's
 turn.
 """
 
@@ -40,8 +40,8 @@ CHUNKS = (Chunks(("topics", "partition_indexes"), ("topics", "partitions")),)
 def handle(
     request: DescribeProducersRequest, context: Context
 ) -> DescribeProducersResponse | Pending[DescribeProducersResponse]:
-    """Answer at once where there are few; a partition that is named more than once is told once, for a name is shorter
-    than an answer.
+    """Answer at once where there are few; a partition that is named more than once is returned once, for a name is
+    shorter than an answer.
     """
     answer = Answer(topics=[])
     steps = _describe(request, context, answer)
@@ -75,7 +75,7 @@ def _is_through(steps: Iterator[None]) -> bool:
 
 
 def _describe(request: DescribeProducersRequest, context: Context, answer: Answer) -> Iterator[None]:
-    """Fill the answer, and stop whenever so many producers have been told."""
+    """Fill the answer, and stop whenever so many producers have been described."""
     told = 0
     for topic in request.topics:
         partitions: list[PartitionResponse] = []

@@ -1,7 +1,7 @@
 """DescribeQuorum (key 55), versions 0-2: who keeps the metadata log. This broker does, alone, and is up to date.
 
 As in Kafka, a request that does not name `__cluster_metadata-0` and nothing else has UNKNOWN_TOPIC_OR_PARTITION for
-all that it names. From version 2 on the voter's addresses are told: those of the controller listeners of the
+all that it names. From version 2 on the voter's addresses are returned: those of the controller listeners of the
 configuration, to which nobody needs to connect.
 """
 

@@ -1,8 +1,8 @@
 """DescribeTopicPartitions (key 75), version 0: topics and their partitions, page by page (KIP-966).
 
-Topics are told in the order of their names, each once. A page holds at most `response_partition_limit` partitions,
+Topics are in the order of their names, each once. A page holds at most `response_partition_limit` partitions,
 and never more than MAX_PARTITIONS_PER_PAGE, but at least one; `next_cursor` names the first that is missing. A cursor
-begins at its partition, behind the last one its topic is told without partitions; topics before it are left out. No
+begins at its partition, behind the last one its topic is returned without partitions; topics before it are left out. No
 topics asked for means all: then a topic of the cursor's that is gone by now is left out, too.
 
 A negative cursor is INVALID_REQUEST, and so is one at a topic that is not among those that were asked for.

@@ -1,7 +1,7 @@
 """ElectLeaders (key 43), versions 0-2: give partitions another leader. There is one broker, and it leads.
 
 So each partition that exists is ELECTION_NOT_NEEDED; null asks for all that need an election, of which there are none:
-as in Kafka every topic is told then, with no partition. An empty list asks for nothing, of whatever type.
+as in Kafka every topic is returned then, with no partition. An empty list asks for nothing, of whatever type.
 """
 
 from __future__ import annotations

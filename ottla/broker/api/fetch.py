@@ -8,7 +8,7 @@ request parks (`delayed_fetch.py`). What looks like an earlier request may be an
 (`broker/fast`).
 
 Versions: 7 adds sessions (`fetch_sessions.py`), 9 leader epochs (FENCED_ and UNKNOWN_LEADER_EPOCH), 12 the diverging
-epoch, 13 topic ids (UNKNOWN_TOPIC_ID; a session, or a request that waits, that has found the topic once is told
+epoch, 13 topic ids (UNKNOWN_TOPIC_ID; a session, or a request that waits, that has found the topic once gets
 UNKNOWN_TOPIC_OR_PARTITION when it is deleted, INCONSISTENT_TOPIC_ID when another has its name). Empty partitions carry
 zero bytes, not null: librdkafka refuses null from version 12 on. Below version 10 a client cannot read zstd, so a topic
 with `compression.type=zstd` is refused.

@@ -1,10 +1,10 @@
 """JoinGroup, versions 0-9: a member enters a group of the classic protocol, or enters it again for a rebalance.
 
-The answer parks until the group has joined. INVALID_GROUP_ID and INVALID_SESSION_TIMEOUT are told before any group is
-looked at; everything else is the group's to say (`broker/groups/classic.py`, or `consumer.py` for a classic member in a
-group of the consumer protocol).
+The answer parks until the group has joined. INVALID_GROUP_ID and INVALID_SESSION_TIMEOUT are returned before any group
+is looked at; everything else is the group's to say (`broker/groups/classic.py`, or `consumer.py` for a classic member
+in a group of the consumer protocol).
 
-Versions: before 1 the session timeout is the rebalance timeout too · from 4 on a dynamic member is told an id to come
+Versions: before 1 the session timeout is the rebalance timeout too · from 4 on a dynamic member gets an id to come
 back with (MEMBER_ID_REQUIRED), a static one never is · 9 lets a leader that returns skip the assignment (KIP-814).
 
 Differences from Kafka: `classic_rebalance.py` and `classic.py` list them.

@@ -1,7 +1,7 @@
 """ListConfigResources (key 74), versions 0-1: the resources that have a configuration.
 
 Topics, this broker and its loggers always do, groups and client metrics subscriptions where something was set for
-them. Version 0 tells client metrics only. A type that is not known is UNSUPPORTED_VERSION, as in Kafka.
+them. Version 0 returns client metrics only. A type that is not known is UNSUPPORTED_VERSION, as in Kafka.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.broker.context import Context
 
 TYPES = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, BROKER_LOGGER, BROKER_RESOURCE, TOPIC_RESOURCE)
-"""In the order in which Kafka tells them."""
+"""In the order in which Kafka returns them."""
 
 NEEDS = (Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),)
 CHUNKS = ()

@@ -5,8 +5,8 @@ for by id from version 12 on. A topic that does not exist is created when the cl
 4) and `auto.create.topics.enable` does; the answer then waits until it accepts requests, so it never says
 LEADER_NOT_AVAILABLE for a new topic, as Kafka does.
 
-Every other difference from Kafka: the controller is this broker (Kafka 4 names a broker by chance), topics are told in
-the order of the request.
+Every other difference from Kafka: the controller is this broker (Kafka 4 names a broker by chance), topics are returned
+in the order of the request.
 """
 
 from __future__ import annotations

@@ -165,7 +165,8 @@ class Chore:
 class Sweep:
     """Goes over all logs, some per step, and begins again when it is through.
 
-    A visit that answers True ends its step: the log has given work to a worker, and whoever waits for that continues.
+    A visit that answers True ends its step: the log has given work to a worker, and the code that waits for that
+    continues.
     """
 
     def __init__(self, logs: Callable[[], Sequence[Log]], visit: Callable[[Log], object]) -> None:
@@ -338,11 +339,11 @@ class Chores:
             nonlocal has_come_back
             has_come_back = self._services.log_manager.look_at_room()
 
-        def looked() -> None:
+        def checked() -> None:
             if has_come_back:
                 self._make_missing()
 
-        return self.chores["room"].in_worker(look, looked)
+        return self.chores["room"].in_worker(look, checked)
 
     def _make_missing(self) -> None:
         if any(directory.is_online for directory in self._services.log_manager.directories):

@@ -65,7 +65,7 @@ def _advance(
                         log.log_start_offset)  # fmt: skip
         done(deleted)
         return
-    except Exception:  # a bug, said with its traceback: whoever waits continues with other logs
+    except Exception:  # a bug, logged with its traceback: the caller continues with other logs
         logger.exception("bug: the retention of %s ended", log.name)
         done([])
         return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CoordinatorTimer:
-    """`on_due(key)` is called once when a key is due; it may plan the key anew."""
+    """`on_due(key)` is called once when a key is due; it may plan the key again."""
 
     def __init__(self, timers: Timers, clock: Clock, on_due: Callable[[str], None]) -> None:
         self._timers = timers

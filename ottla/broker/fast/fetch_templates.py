@@ -256,7 +256,7 @@ class FetchTemplates:
 
 
 def _offset_position(content: bytes, request: FetchRequest, version: int) -> int:
-    """Where the fetch offset stands, counted from the end, found by encoding the request anew; -1 when unsure.
+    """Where the fetch offset stands, counted from the end, found by encoding the request again; -1 when unsure.
 
     The encoded body must be the end of the frame: so unknown tagged fields, which are not understood, are not
     remembered either.

@@ -6,7 +6,7 @@ its bytes are fixed, which fields vary, and how its answer is encoded. There are
 All of them are learnt only where the slow path would give the same answer for any value of the fields that vary.
 
 They hold as long as nothing has changed on which that rests: one comparison with the broker's stamp
-(`broker/runtime/validity.py`) per request. At another stamp everything is forgotten, and learnt anew from the requests
+(`broker/runtime/validity.py`) per request. At another stamp everything is forgotten, and learnt again from the requests
 that come. So a template asks neither whether its topic exists nor what the configuration says.
 
 The connection knows no kind: it gives bytes and gets answers.

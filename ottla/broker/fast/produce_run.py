@@ -21,9 +21,9 @@ _NONE = ErrorCode.NONE
 
 
 class ProduceRun(Slot):
-    """Such requests under way, one behind the other: their slot, and who is told of their batches.
+    """Such requests under way, one behind the other: their slot, and the callback for their batches.
 
-    `end` is where the frame of the last one ends, `added` how many the last read added. The results are told by the
+    `end` is where the frame of the last one ends, `added` how many the last read added. The results are reported by the
     turn's flush; the answers leave together, when the last of the batches may be promised.
     """
 

@@ -10,7 +10,7 @@ session's targets:
     topics: count | topic id 16, count | partition 4, leader epoch 4, offset 8, what the target says already 17 | 0
 
 Of what is named only the offsets may be new. The session moves on exactly as it does on the slow path (`api/fetch.py`):
-its epoch, its use, what its targets were told, their order. It answers only where there is something to give: some
+its epoch, its use, what its targets got, their order. It answers only where there is something to give: some
 records, all of them hot, and nothing else to say of any partition than where it begins and ends. Everything else takes
 the slow path, which then finds the session as it was, but for the new offsets, which it sets once more: errors, long
 polls, cold bytes, what was added or forgotten, sessions of clients that name topics by name (before Fetch 13), and
@@ -270,7 +270,7 @@ class SessionTemplate:
         return told if left_bytes < max_bytes else None
 
     def _encode(self, told: list[_Told], correlation_id: bytes) -> list[Buffer]:
-        """The frame that tells it; the session knows from now on that it was told."""
+        """The frame that reports it; the session counts it as sent from now on."""
         session = self._session
         counts: list[int] = []
         last_id = b""

@@ -3,8 +3,8 @@ made of them.
 
 Partitions are checked in the order of the request, as many at once as the caller says, and again when they have
 changed; what is read of each is a view of hot bytes, or a slice that a worker reads for the answer, once there is
-memory for it (`fetch_aside.py`). Nothing here waits: whether there is enough, or anything is wrong that must be told at
-once, is the caller's question (`is_answerable`).
+memory for it (`fetch_aside.py`). Nothing here waits: whether there is enough, or there is an error that must be
+returned at once, is the caller's question (`is_answerable`).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class FetchRead:
         return self._is_due or self._bytes >= self._min_bytes
 
     def is_answerable(self) -> bool:
-        """Whether there are enough bytes, or anything is to be told that should not wait."""
+        """Whether there are enough bytes, or there is an error that should not wait."""
         return self._is_due or not self.targets or self._bytes >= self._min_bytes
 
     def answer(self, pending: Pending[FetchResponse] | None) -> FetchResponse | Pending[FetchResponse]:
@@ -208,7 +208,7 @@ class FetchRead:
             return None, error.code
 
     def _read(self, index: int, target: FetchTarget, partition: Partition) -> PartitionData:
-        """Fill in `_slices[index]` again; what is to be told with it."""
+        """Fill in `_slices[index]` again; returns what to report with it."""
         before = self._slices[index]
         if before is not None:
             self._bytes -= before.length
@@ -269,7 +269,7 @@ class FetchRead:
         self._results[index] = self._refused(self.targets[index], partition, error)
 
     def _refused(self, target: FetchTarget, partition: Partition, error: KafkaError | OSError) -> PartitionData:
-        """What is told of a partition that could not be read, at once or in a worker: the others are unaffected."""
+        """The error of a partition that could not be read, at once or in a worker: the others are unaffected."""
         if isinstance(error, OSError):
             note_read_error(partition, error)
             return _failed(target, ErrorCode.KAFKA_STORAGE_ERROR)

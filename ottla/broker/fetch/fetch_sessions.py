@@ -1,7 +1,8 @@
 """Incremental fetch sessions (KIP-227): what a client fetches is remembered, so it sends and gets only what changed.
 
-A session belongs to nobody in particular: whoever knows its id and next epoch may use it. Epochs: 0 opens a session
-(and closes the one that is named), -1 closes it and fetches without one, 1 and up continue; after 2^31-1 comes 1.
+A session belongs to no particular connection: a client that knows its id and next epoch may use it. Epochs: 0 opens a
+session (and closes the one that is named), -1 closes it and fetches without one, 1 and up continue; after 2^31-1 comes
+1.
 
 The cache is bounded by `max.incremental.fetch.session.cache.slots`. As in Kafka a full cache gives a slot to a new
 session only at the cost of one that nobody used for two minutes, or of a smaller one that is older than that: otherwise
@@ -43,10 +44,10 @@ PartitionKey: TypeAlias = tuple[TopicKey, int]
 
 
 class FetchTarget:
-    """One partition that a client fetches: what it asked for, and what it was told last.
+    """One partition that a client fetches: what it asked for, and what it got last.
 
     `topic_name` is the name behind a topic id, noted when the id was found and kept from then on: a session, or a
-    request that waits, is told that its topic is gone or another one, not that nobody knows such an id.
+    request that waits, gets that its topic is gone or another one, not that the id is unknown.
     """
 
     __slots__ = (
@@ -78,7 +79,7 @@ class FetchTarget:
         self.last_fetched_epoch = asked.last_fetched_epoch
 
     def update(self, asked: FetchRequest.FetchPartition) -> bool:
-        """The client asks again; what it was told stays. Whether more has changed than where it reads."""
+        """The client asks again; what it got stays. Whether more has changed than where it reads."""
         is_changed = (
             self.max_bytes != asked.partition_max_bytes
             or self.current_leader_epoch != asked.current_leader_epoch
@@ -88,7 +89,7 @@ class FetchTarget:
         return is_changed
 
     def note_told(self, data: FetchResponse.PartitionData) -> bool:
-        """Whether `data` tells the client anything new; remember what it will know then."""
+        """Whether `data` is news for the client; records it as sent."""
         news = bool(data.records) or data.error_code != ErrorCode.NONE or data.diverging_epoch is not None
         if data.high_watermark != self.told_high_watermark:
             news = True
@@ -97,7 +98,7 @@ class FetchTarget:
             news = True
             self.told_log_start_offset = data.log_start_offset
         if data.error_code != ErrorCode.NONE:
-            self.told_high_watermark = -1  # the end of an error must be told, even when nothing else has changed
+            self.told_high_watermark = -1  # the end of an error must be sent, even when nothing else has changed
         return news
 
 

@@ -191,7 +191,7 @@ class ClassicGroup(RebalancingGroup):
         step.effects.reply(joining.wait.waiter, self._joined(member))
 
     def _update(self, step: Step, joining: _Joining, member: ClassicMember) -> None:
-        """A member says anew what it is, and waits for the next generation."""
+        """A member says again what it is, and waits for the next generation."""
         self.roster.update_protocols(member, joining.protocols)
         member.rebalance_timeout_ms = joining.rebalance_timeout_ms
         member.session_timeout_ms = joining.request.session_timeout_ms
@@ -232,7 +232,7 @@ class ClassicGroup(RebalancingGroup):
         return {member.member_id: member.assignment for member in self.roster.members.values()}
 
     def _answer_replaced(self, step: Step, joining: _Joining, member: ClassicMember, leader_before: str | None) -> None:
-        """A leader must not assign anew. Version 9 can say so; older versions get the answer that its old id leads."""
+        """A leader must not assign again. Version 9 can say so; older versions get the answer that its old id leads."""
         answer = self._joined(member)
         if joining.wait.api_version >= FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT:
             answer.skip_assignment = member.member_id == self.roster.leader

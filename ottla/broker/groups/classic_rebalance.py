@@ -181,7 +181,7 @@ class RebalancingGroup(StoredClassicGroup):
             self._prepare_rebalance(step, reason)
 
     def _prepare_rebalance(self, step: Step, reason: str) -> None:
-        """Ask every member to join anew: by the answer of a parked SyncGroup now, or of its next heartbeat."""
+        """Ask every member to join again: by the answer of a parked SyncGroup now, or of its next heartbeat."""
         now, roster = step.now, self.roster
         if self._state is ClassicState.COMPLETING_REBALANCE:
             for member in roster.members.values():
@@ -292,7 +292,7 @@ class RebalancingGroup(StoredClassicGroup):
             self._complete_join(step)
 
     def _remove(self, step: Step, member: ClassicMember) -> None:
-        """Take a member out. What it has parked is answered UNKNOWN_MEMBER_ID, so that a living one comes anew."""
+        """Take a member out. What it has parked is answered UNKNOWN_MEMBER_ID, so that a living one comes again."""
         self._refuse_join(step.effects, member, NO_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID)
         self._refuse_sync(step.effects, member, ErrorCode.UNKNOWN_MEMBER_ID)
         self.roster.remove(member.member_id)

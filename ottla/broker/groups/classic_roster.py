@@ -109,7 +109,7 @@ class Roster:
             self.pending_syncs.add(member_id)
 
     def update_protocols(self, member: ClassicMember, protocols: tuple[ProtocolMetadata, ...]) -> None:
-        """A member says anew what it knows."""
+        """A member says again what it knows."""
         self._count_out(member)
         member.protocols = protocols
         self._supporters.update(protocol_names(protocols))

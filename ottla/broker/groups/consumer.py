@@ -2,8 +2,8 @@
 
 Three epochs. The *group's* grows when members or topics change; the *assignment's* is the group epoch that the target
 was made for; a *member's* says how far that member has come. A heartbeat moves all of it at once as far as it goes:
-what the member says is kept, the target made anew where the group's epoch has moved, and the member takes its next step
-(`consumer_step.py`). No member waits for another, so every request is answered in its step.
+what the member says is kept, the target computed again where the group's epoch has moved, and the member takes its next
+step (`consumer_step.py`). No member waits for another, so every request is answered in its step.
 
 This file, `consumer_heartbeats.py` and `classic_in_consumer.py` are one class in three files and import each other: the
 functions of the other two are long steps of `ConsumerGroup`, and take it.
@@ -155,7 +155,7 @@ class ConsumerGroup(Group):
         self.durable.replay(key, value)
 
     def on_load(self, now: Now) -> Effects:
-        """Sessions begin anew, and so does the time of members that have partitions to give up."""
+        """Sessions begin again, and so does the time of members that have partitions to give up."""
         for member in self.durable.members.values():
             self.begin_session(member, now)
             self.time_revocation(member, now)

@@ -5,7 +5,7 @@ target, the member's own progress. A step refuses before it writes; once it has 
 record cannot hold (a target of very many partitions where `max.message.bytes` is small) is left out, and said.
 
 The records of one step may need more than one batch, and a crash may keep the first of them alone. No answer has shown
-the step, and what is there works on: a target without its epoch is made anew because the group's is ahead, members
+the step, and what is there works on: a target without its epoch is computed again because the group's is ahead, members
 that went without a new epoch leave partitions without an owner, for which a group is looked through after each start.
 
 Unlike Kafka, expressions are matched within the step that brings them, so a member that subscribes by one learns its

@@ -92,13 +92,13 @@ def upgrade(
 
 def downgrade(consumer: ConsumerGroup, now: Now) -> tuple[ClassicGroup, Effects]:
     """The group that takes the place of `consumer`, whose `downgrade` a step has set."""
-    downgrade = consumer.downgrade
-    assert downgrade is not None
+    planned = consumer.downgrade
+    assert planned is not None
     state = consumer.durable
     classic = ClassicGroup(consumer.group_id, consumer.settings, new_id=consumer.new_id)
     classic.roster.protocol_type = CONSUMER_PROTOCOL_TYPE
     for member in state.members.values():
-        if member.member_id not in downgrade.leaving:
+        if member.member_id not in planned.leaving:
             classic.roster.add(_classic_member(consumer, member))
     effects = Effects(records=consumer.tombstones())
     key, value = GroupMetadataKey(group=consumer.group_id), _generation(consumer, classic, now)
@@ -108,7 +108,7 @@ def downgrade(consumer: ConsumerGroup, now: Now) -> tuple[ClassicGroup, Effects]
     LOG.info(
         "group %r: %d classic members go on without the consumer protocol", consumer.group_id, len(classic.members)
     )
-    if downgrade.rebalances:
+    if planned.rebalances:
         effects.join(classic.rebalance("the last member of the consumer protocol has gone", now))
     return classic, effects
 

@@ -35,7 +35,7 @@ class MemberTimers:
         return self._deadlines.next_ms
 
     def start(self, member_id: str, limit: Limit, at_ms: float) -> None:
-        """Begin, or begin anew."""
+        """Begin, or begin again."""
         self._deadlines.set((member_id, limit), at_ms)
 
     def start_if_absent(self, member_id: str, limit: Limit, at_ms: float) -> None:

@@ -41,7 +41,7 @@ def next_step(
         return _towards(member, member.member_epoch + 1, target_epoch, target, is_owned, owned)
     if member.state is MemberState.UNRELEASED_PARTITIONS:
         return _towards(member, member.member_epoch, target_epoch, target, is_owned, owned)
-    # A state of a later Kafka: the caller has seen to it that the member owns nothing, so it can begin anew.
+    # A state of a later Kafka: the caller has seen to it that the member owns nothing, so it can begin again.
     return _towards(member, target_epoch, target_epoch, target, is_owned, owned)
 
 

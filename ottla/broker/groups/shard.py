@@ -135,7 +135,7 @@ class GroupShard(CoordinatorShard):
     def _run(self, group: Group, before: Effects, step: Effects, now: Now) -> None:
         """Put a group that a request made in its place, unless the machine refused and wants nothing kept.
 
-        Members that wait in a classic group that is upgraded are asked to join anew. Kafka asks them in a refused
+        Members that wait in a classic group that is upgraded are asked to join again. Kafka asks them in a refused
         upgrade too, and then no deadline ends a member that had waited for longer than its session and does not come.
         """
         if self.groups.get(group.group_id) is not group:

@@ -95,7 +95,7 @@ class MetadataRebuild:
             return []
         if self._may_be_elsewhere:
             words = (
-                "it is not here, and nothing tells whether it was: name the log directory that has it with --also; a"
+                "it is not here, and nothing shows whether it was: name the log directory that has it with --also; a"
                 " start on this one alone is refused, until --repair makes topics of what is there"
             )
             return [Finding(Severity.NOTE, self._directory, words)]
@@ -137,7 +137,7 @@ class MetadataRebuild:
         if not self._is_here:
             return []
         small = [
-            Mend(path, f"written anew ({problem})", partial(self._write_small_file, path))
+            Mend(path, f"rewritten ({problem})", partial(self._write_small_file, path))
             for path, problem in self._unreadable_files()
         ]
         if self.is_readable(has_damage):
@@ -155,7 +155,7 @@ class MetadataRebuild:
         bootstrap = [mend for mend in small if mend.path.name == BOOTSTRAP_FILE]  # the other one is part of the log
         if self._shape is not None:
             return [*bootstrap, self._making(reason)]
-        plan = f"written anew from what can be read of it and from the partitions' directories ({reason})"
+        plan = f"rewritten from what can be read of it and from the partitions' directories ({reason})"
         return [*bootstrap, Mend(self._directory, plan, self._rebuild)]
 
     def _making(self, reason: str) -> Mend:
@@ -172,14 +172,14 @@ class MetadataRebuild:
     def _write_small_file(self, path: Path) -> list[str]:
         if path.name == BOOTSTRAP_FILE:
             self._write_bootstrap()
-            return ["written anew"]
+            return ["rewritten"]
         salvaged = self._salvaged
         if path.name == VOTERS_SNAPSHOT.file_name:
             self._files.write_atomically(path, self._voters_snapshot())
-            return ["written anew"]
+            return ["rewritten"]
         state = QuorumState(salvaged.node_id(), max(salvaged.image.epoch, salvaged.highest()[1]))
         self._files.write_atomically(path, state.encode())
-        return [f"written anew: epoch {state.leader_epoch}"]
+        return [f"rewritten: epoch {state.leader_epoch}"]
 
     def _voters_snapshot(self) -> bytes:
         voters = single_voter(self._salvaged.node_id(), self._salvaged.directory_id(self._root), (DEFAULT_CONTROLLER,))
@@ -217,7 +217,7 @@ class MetadataRebuild:
         lines.extend(self._put_in_place())
         written = self._salvaged.image
         lines.append(
-            f"written anew: {counted(len(written.topics), 'topic')} with "
+            f"rewritten: {counted(len(written.topics), 'topic')} with "
             f"{counted(written.partition_count, 'partition')}, from offset"
             f" {max(end_offset, 1)} on"
         )

@@ -75,7 +75,7 @@ class Connections:
         elif len(self._all) >= self.room:
             reason = f"there are {self.room} already, all that RLIMIT_NOFILE={self.descriptors} leaves beside the logs"
         else:
-            # Read anew each time: both keys may change while the broker runs.
+            # Read again each time: both keys may change while the broker runs.
             limits = dict(_host_limit(text) for text in config.max_connections_per_ip_overrides)
             limit = limits.get(host, config.max_connections_per_ip)
             if self._by_host[host] >= limit:

@@ -4,7 +4,7 @@ Invariants: `log_start_offset <= high_watermark <= log_end_offset`, and the high
 `ottla.acks.all=sync` it follows the synced offset, in `page-cache` the log end. Where Kafka's
 `flush.messages` asks for a sync in `page-cache`, what the sync covers is neither acknowledged nor seen before it.
 
-Produce batches are gathered and appended once per loop turn; whoever else looks at the log calls
+Produce batches are gathered and appended once per loop turn; any other reader of the log calls
 `settle()` first, so no request sees a partition between two requests of one client.
 """
 
@@ -354,8 +354,8 @@ class Partition:
     def configure(self, config: TopicConfig) -> None:
         """Give the log a new configuration; what it means for those who wait counts at once.
 
-        From `page-cache` to `sync` what was shown stays shown, and a sync makes it true; the other way round whoever
-        waits for a sync is answered.
+        From `page-cache` to `sync` what was shown stays shown, and a sync makes it true; the other way round a client
+        that waits for a sync is answered.
         """
         if self.is_closed:
             return
@@ -439,7 +439,7 @@ class Partition:
         return found, min(end_offset, self.high_watermark)
 
     def close(self, error: BaseException) -> None:
-        """The partition is deleted or its disk failed: everybody who waits on it, or will, gets `error`."""
+        """The partition is deleted or its disk failed: everything that waits on it, or will, gets `error`."""
         if self._closed_error is not None:
             return
         self._closed_error = error

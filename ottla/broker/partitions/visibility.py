@@ -1,6 +1,6 @@
 """Who waits for the high watermark of one partition: acknowledgements, and requests that speak of what is not synced.
 
-Each waits for an offset, until a deadline; they are told in the order of their offsets. One timer stands for all of
+Each waits for an offset, until a deadline; they are notified in the order of their offsets. One timer stands for all of
 them. Called by the partition only, on the broker's one thread.
 """
 
@@ -32,7 +32,7 @@ def promise_failure(error: BaseException) -> tuple[ErrorCode, str]:
 
 
 class _Wait:
-    """Somebody who waits for `end_offset` to be visible, until `deadline_ms` (monotonic)."""
+    """A waiter for `end_offset` to be visible, until `deadline_ms` (monotonic)."""
 
     __slots__ = ("callback", "deadline_ms", "end_offset")
 

@@ -1,4 +1,4 @@
-"""Group sync: one `fdatasync` serves everybody who waits for the disk.
+"""Group sync: one `fdatasync` serves all requests that wait for the disk.
 
 A syncer collects the logs that somebody waits for (docs/decisions/acknowledged-means-synced.md). At the end of a turn
 it takes a ticket from each (the log's end at that moment and the files that must be synced), has a round of tickets
@@ -6,7 +6,7 @@ run, and back on the broker's thread publishes the synced offsets and calls back
 time; while it runs, the next one collects.
 
 A failed sync is never tried again: after it Linux may call lost pages clean. The log fails and takes its directory
-offline (`Log.fail`), and everybody who waits for that directory gets the error. A sync that could not begin, because
+offline (`Log.fail`), and everything that waits for that directory gets the error. A sync that could not begin, because
 the process had no descriptor left (NotOpened), is none: who waits for it goes on waiting, and a later round serves
 them.
 
@@ -102,7 +102,7 @@ class SyncRound:
             except OSError as error:
                 self.error = error
                 return
-            except Exception as error:  # a bug (a closed file, say), but whoever waits must hear of it
+            except Exception as error:  # a bug (a closed file, say), but the waiting requests must get it
                 self.error = OSError(f"a bug: {error}")
                 LOG.exception("bug: a sync failed")
                 return
@@ -121,7 +121,7 @@ class DirectoryQueue:
         self.path = path
         self.waiting: dict[Log, list[SyncCallback]] = {}
         self.running: dict[Log, list[SyncCallback]] = {}
-        """The logs of the round that runs, and who is told of them."""
+        """The logs of the round that runs, and their callbacks."""
         self.is_planned = False
         self.is_retry_planned = False
         self.is_running = False
@@ -221,7 +221,9 @@ class GroupSyncer(ABC):
         """None when the log has failed, or all of it is on disk."""
         try:
             return log.begin_sync()
-        except Exception as error:  # a bug, but the other logs of the round are to be synced, and who waits is told
+        except (
+            Exception
+        ) as error:  # a bug, but the other logs of the round are to be synced, and the waiters get the error
             LOG.exception("bug: a sync of %s could not begin", log.name)
             log.fail(OSError(f"a bug: {error}"))
             return None

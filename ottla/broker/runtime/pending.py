@@ -1,7 +1,7 @@
 """An answer that is not there yet.
 
 A handler that cannot answer at once (the append of this loop turn, a sync, a long poll, a deadline) returns a
-`Pending` and completes it later. It is completed, failed or cancelled exactly once; whoever comes second is ignored,
+`Pending` and completes it later. It is completed, failed or cancelled exactly once; a second result is ignored,
 because a deadline and the event it guards may fall into the same turn. It knows neither loops nor connections.
 
 The connection that owns the slot registers one listener with `then`; a connection that ends calls `cancel`, and the

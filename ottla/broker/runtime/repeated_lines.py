@@ -5,8 +5,8 @@ asks again, a group that never settles: each is worth its line, and none may fil
 looks at for months. Kafka leaves that to log4j. A kind is a line of code, so there are as many as the program has. What
 is left out is not lost where it counts: `/metrics` counts connections, requests and errors, all of them.
 
-Lines below INFO are not held back: whoever turns them on wants them all. Nor are those of a start, which are as many
-as there are partitions to speak of: which of them have lost something must be said of each.
+Lines below INFO are not held back: a person who turns them on wants them all. Nor are those of a start, which are as
+many as there are partitions to speak of: which of them have lost something must be said of each.
 """
 
 from __future__ import annotations

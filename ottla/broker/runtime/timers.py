@@ -1,6 +1,6 @@
 """Deadlines without a loop: a heap of (monotonic time, callback).
 
-Life drives it through one `loop.call_at` for the earliest deadline (`on_earlier` tells when that moves forward);
+Life drives it through one `loop.call_at` for the earliest deadline (`on_earlier` is called when that moves forward);
 a simulation moves its clock and calls `run_due`. A cancelled timer stays in the heap until it would have been due,
 or until more than half of the heap is cancelled: long polls that are answered at once must not pile up.
 

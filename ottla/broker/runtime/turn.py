@@ -5,7 +5,7 @@ gathered per partition. At the end of the turn each partition appends all of its
 then the disk is asked for the syncs, then each connection sends all of its replies in one joined send, and only then
 may the receive buffers be used again (docs/decisions/one-append-per-turn.md).
 
-Nothing here knows a loop: `on_work` is called when an idle turn gets its first work, and whoever set it sees to it
+Nothing here knows a loop: `on_work` is called when an idle turn gets its first work; its owner has to make sure
 that `poll_done()` is called once every ready socket was read (`loop.call_soon` in life; a simulation calls `end()`).
 
 Three cases know better than the loop when a turn should end. Where clients have several requests under way, the rest of

@@ -140,7 +140,7 @@ class ThreadedWorkers:
             self._jobs.put(job)
 
     def close(self) -> None:
-        """End the threads after what waits for them; nobody is told of it any more, posted or not."""
+        """End the threads after what waits for them; no callback is called any more, posted or not."""
         self._is_closed = True
         for _ in self._threads:
             self._jobs.put(None)

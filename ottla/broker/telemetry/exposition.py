@@ -208,7 +208,7 @@ class NodeCollector(Collector):
         scanned, torn = sum(one.scanned_bytes for one in found), sum(one.truncated_bytes for one in found)
         yield _gauge("ottla_recovery_scanned_bytes", "Bytes of logs that the start looked at.", scanned)
         yield _gauge("ottla_recovery_truncated_bytes", "Bytes of torn tails that it cut.", torn)
-        yield _gauge("ottla_recovery_kept_aside_files", "Files that it kept aside: unsynced or damaged.", kept_aside)
+        yield _gauge("ottla_recovery_kept_aside_files", "Files that it quarantined: unsynced or damaged.", kept_aside)
         yield _gauge("ottla_recovery_lost_logs", "Logs that ended below what was promised.", lost)
 
     def _replicas(self, offline: int) -> Iterator[Metric]:

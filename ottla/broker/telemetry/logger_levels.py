@@ -1,4 +1,4 @@
-"""The levels of this process's loggers, as Kafka's resource type BROKER_LOGGER tells and changes them.
+"""The levels of this process's loggers, as Kafka's resource type BROKER_LOGGER returns and changes them.
 
 Names are Python's, and `root` for the root logger; levels are Kafka's words. A level lasts until the broker stops. The
 two handlers that know of loggers call.
@@ -25,7 +25,7 @@ LEVELS = {
     "FATAL": logging.CRITICAL,
     "OFF": logging.CRITICAL + 10,
 }
-"""Kafka's levels as Python's; what is between is told as the level below it."""
+"""Kafka's levels as Python's; what is between is returned as the level below it."""
 
 Changes = Sequence[tuple[str, int, str | None]]
 """(logger, operation, level) in the order of the request."""

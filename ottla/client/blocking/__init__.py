@@ -11,7 +11,7 @@
             print(record.offset, record.value)
 
 Each is a twin of the asyncio client of the same name, which does the work in one background thread: the same methods,
-options and errors. Its first use starts it; after a fork those that were started are to be made anew. At exit, clients
+options and errors. Its first use starts it; after a fork those that were started are to be rebuilt. At exit, clients
 that are still open are closed, and records that could not be sent are counted in a warning.
 """
 

@@ -83,7 +83,7 @@ class CallerCalls:
                 if inspect.iscoroutine(result):
                     result.close()
                 raise TypeError("a blocking consumer's listener must not be async")
-        except Exception as raised:  # whatever the listener raises is told to who waits for its end
+        except Exception as raised:  # whatever the listener raises is raised where its end is awaited
             done.set_exception(raised)
         except BaseException as raised:  # an interrupt is the caller's: it would end the loop's thread
             done.set_exception(RuntimeError(f"interrupted by {type(raised).__name__}"))

@@ -74,7 +74,7 @@ class Delivery:
 class Producer(ProducerMethods):
     """The blocking twin of `ottla.client.Producer`: the same options and methods, which wait. A context manager.
 
-    Only `send` differs: it waits for nothing but a new topic and room; what is wrong with a record its delivery tells.
+    Only `send` differs: it waits for nothing but a new topic and room; its delivery raises what is wrong with a record.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Producer(ProducerMethods):
         Key and value are bytes, or what the serializers take. `timestamp_ms` is since 1970 (None: now); `partition`
         None leaves the choice to the partitioner. Raises ClientClosed, KafkaError when the topic cannot be had within
         `max_block_ms`, BufferExhausted when there is no room for so long, TypeError for keys and values that are not
-        bytes, and what a serializer raises. Everything else that is wrong with a record its delivery tells.
+        bytes, and what a serializer raises. Its delivery raises everything else that is wrong with a record.
         """
         thread = self._running()
         if timestamp_ms is None:
@@ -306,7 +306,7 @@ def _warn_of_unsent(producer: AsyncProducer, records: int) -> None:
 
 
 async def _end_of(delivery: AsyncDelivery) -> None:
-    """Wait for the end, whichever it is: `Delivery.result` tells it."""
+    """Wait for the end, whichever it is: `Delivery.result` returns or raises it."""
     with contextlib.suppress(KafkaError):
         await delivery
 

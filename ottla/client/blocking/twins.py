@@ -159,7 +159,7 @@ class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
         """Return whether every record of a partition below `offset` was read; waits while the position is looked up.
 
         What to compare `end_offsets` with: where the last records of a log were compacted away the position never gets
-        there, and an answer of the leader tells that nothing comes any more. Raises as `position`.
+        there, and an answer of the leader shows that nothing more comes. Raises as `position`.
         """
         return self._await(self._inner.has_reached(partition, offset))
 

@@ -92,7 +92,7 @@ class ClassicMember(Membership):
             self._join_again("partitions came or went")
 
     def on_commit_refused(self, identity: MemberIdentity, code: ErrorCode) -> None:
-        """The group rebalances, or has forgotten this member. That it was fenced, the next heartbeat tells, too."""
+        """The group rebalances, or has forgotten this member. The next heartbeat shows as well that it was fenced."""
         if identity == self.identity and code != ErrorCode.FENCED_INSTANCE_ID:
             self._hear(code)
             self._join_again(f"a commit was refused: {code.message}")

@@ -35,7 +35,7 @@ from ottla.protocol.errors import ErrorCode
 logger = logging.getLogger(__name__)
 
 NO_EPOCH = -1
-"""The epoch of a member that has not joined, and may not yet: what it lost is to be told first."""
+"""The epoch of a member that has not joined, and may not yet: what it lost is to be reported first."""
 _FIRST_VERSION_WITH_OWN_IDS = 1
 _FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
@@ -81,7 +81,7 @@ class ConsumerProtocolMember(Membership):
             self._changed.set()
 
     def on_commit_refused(self, identity: MemberIdentity, code: ErrorCode) -> None:
-        """The next heartbeat tells the epoch, or that there is none any more; it shall be soon."""
+        """The next heartbeat has the epoch, or that there is none any more; it shall be soon."""
         self._is_urgent.set()
 
     async def leave(self, reason: str, *, for_good: bool) -> None:

@@ -2,7 +2,7 @@
 
 Joining, syncing and heartbeats go over one connection (a JoinGroup parks it until all members have joined), commits
 over another, so that offsets can be committed while the group rebalances. Answers with a code that means "not I" make
-the coordinator unknown; whoever asks next looks for it anew.
+the coordinator unknown; the next request looks for it again.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Coordinator:
             raise
 
     def lose(self, reason: str) -> None:
-        """Look for the coordinator anew the next time."""
+        """Look for the coordinator again the next time."""
         if self._node_id is not None:
             logger.info("group %s: coordinator %d is lost: %s", self.group_id, self._node_id, reason)
             self._node_id = None

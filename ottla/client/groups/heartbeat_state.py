@@ -1,7 +1,7 @@
 """What a member of the consumer protocol has told its coordinator, so that a heartbeat says only what is new. Pure.
 
-Joining tells everything, later heartbeats what changed since; null means "as before". After a heartbeat whose answer
-never came nobody knows what the coordinator has heard, so the next one tells everything again. As in Kafka's
+Joining sends everything, later heartbeats what changed since; null means "as before". After a heartbeat whose answer
+never came nobody knows what the coordinator has heard, so the next one sends everything again. As in Kafka's
 `ConsumerHeartbeatRequestManager.HeartbeatState`.
 """
 

@@ -51,7 +51,7 @@ class ListenerCalls:
         self._now = now
 
     async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Tell what was added; an empty list is told too, as the end of a rebalance."""
+        """Report what was added; an empty list is reported too, as the end of a rebalance."""
         self._metrics.rebalances.add(1, self._now())
         if self.listener is not None:
             await self._call("on_assigned", self.listener.on_assigned, partitions)

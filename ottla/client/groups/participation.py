@@ -39,7 +39,7 @@ _FINAL = frozenset({ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_
 
 
 class Participation:
-    """See the module. `partitions` are the consumer's; `on_failure` is told what the next poll raises."""
+    """See the module. `partitions` are the consumer's; `on_failure` gets what the next poll raises."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 A group that is not of that protocol is GROUP_ID_NOT_FOUND.
 
-Versions: 1 tells of each member which protocol it speaks (KIP-1099).
+Versions: 1 has each member's protocol (KIP-1099).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat (key 68), versions 0-1: the one request of the consumer protocol (KIP-848).
 
 A member joins with epoch 0, leaves with -1 (-2: a static member that will be back), and otherwise says that it is
-alive. It tells what changed since its last heartbeat, null meaning that nothing did; the broker answers in the same
+alive. It has what changed since its last heartbeat, null meaning that nothing did; the broker answers in the same
 way.
 
 Versions: 1 has the regular expression, and member ids that clients choose themselves (KIP-1082).

@@ -1,7 +1,7 @@
 """DescribeTopicPartitions (key 75), version 0: topics and partitions page by page (KIP-966).
 
 An empty `topics` asks for all. A page holds up to `response_partition_limit` partitions, and names where the next one
-begins. Topics are told in the order of their names.
+begins. Topics are in the order of their names.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ may begin before the offset that was asked for.
 Versions: 1 adds the throttle time, 2 messages of format v1 (KIP-32), 3 a limit for the whole response (KIP-74) · 4
 batches v2, the isolation level and aborted transactions (KIP-98) · 5 the log start offset · 7 fetch sessions
 (KIP-227) · 9 the current leader epoch (KIP-320) · 10 allows zstd · 11 the rack and preferred replica (KIP-392) · 12 is
-flexible, detects diverging logs and tells the leader (KIP-595) · 13 names topics by id (KIP-516) · 14 tiered storage's
+flexible, detects diverging logs and has the leader (KIP-595) · 13 names topics by id (KIP-516) · 14 tiered storage's
 error · 15 the replica state (KIP-903) · 16 node endpoints (KIP-951) · 17 replica directory ids (KIP-853) · 18 the
 follower's high watermark (KIP-1166).
 

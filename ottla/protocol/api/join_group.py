@@ -1,12 +1,12 @@
 """JoinGroup (key 11), versions 0-9: a consumer joins a group of the classic protocol, or joins again for a rebalance.
 
-The answer waits until every member has joined or the rebalance timeout has passed. Only the leader is told the
+The answer waits until every member has joined or the rebalance timeout has passed. Only the leader gets the
 members; it computes the assignment that SyncGroup brings. `protocols` are the assignors of the member, the preferred
 one first, each with what the members tell each other (`ottla.protocol.consumer_protocol` for consumers).
 
 Versions: 1 separates the rebalance timeout from the session's (KIP-62) · 4 answers MEMBER_ID_REQUIRED with a member id
 to come back with (KIP-394) · 5 has static members (KIP-345) · 6 is flexible · 7 names the protocol type, and the
-protocol may be null · 8 has the reason (KIP-800) · 9 tells a leader that returns to leave the assignment as it is
+protocol may be null · 8 has the reason (KIP-800) · 9 lets a leader that returns keep the assignment as it is
 (KIP-814). Apache Kafka 4.0 ended versions 0-1 and 4.1 brought them back.
 """
 

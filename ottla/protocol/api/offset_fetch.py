@@ -78,7 +78,7 @@ class OffsetFetchResponse(Response, key=9, versions="0-9", flexible="6+"):
         partitions: list[OffsetFetchResponse.OffsetFetchResponsePartitions]
 
     class OffsetFetchResponseGroup(Struct):
-        """One group, or why it cannot be told."""
+        """One group, or the reason why it is not available."""
 
         group_id: String
         topics: list[OffsetFetchResponse.OffsetFetchResponseTopics]

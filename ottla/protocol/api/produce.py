@@ -6,7 +6,7 @@ messages of format v0 or v1.
 
 Versions: 1 adds the throttle time, 2 the log append time and messages v1 (KIP-32), 3 the transactional id and batches
 v2 (KIP-98) · 4 may answer KAFKA_STORAGE_ERROR · 5 adds the log start offset to the response · 7 allows zstd · 8 names
-the refused records (KIP-467) · 9 is flexible · 10 tells the new leader in tagged fields (KIP-951) · 11 may answer
+the refused records (KIP-467) · 9 is flexible · 10 has the new leader in tagged fields (KIP-951) · 11 may answer
 TRANSACTION_ABORTABLE, 12 adds partitions to the transaction implicitly (KIP-890) · 13 names topics by id (KIP-516).
 
 Versions 0-2 ended with Apache Kafka 4.0 (KIP-896), which advertises them still and refuses them (KAFKA-18659).

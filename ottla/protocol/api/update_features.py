@@ -1,7 +1,7 @@
 """UpdateFeatures (key 57), versions 0-2: finalize the level of features (KIP-584).
 
-Versions: 1 tells upgrades from downgrades and can only check (KIP-778) · 2 has no results for single features, since
-all succeed or none does.
+Versions: 1 distinguishes upgrades from downgrades and can only check (KIP-778) · 2 has no results for single features,
+since all succeed or none does.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ from ottla.storage.cleaner.offset_map import OffsetMap
 from ottla.storage.cleaner.raw_records import RawRecord, raw_records, with_timestamp_delta
 
 RECORDS_PER_PAUSE: Final = 256
-"""After so many records whoever runs the cleaner may let others run."""
+"""After this many records the caller may let other work run."""
 _NO_TIMESTAMP: Final = -1
 
 Pause = Callable[[], None]

@@ -127,7 +127,7 @@ class LogCleaning:
         # From the first swap on offsets may be missing. A start takes that for a loss beyond the recovery point.
         yield from self._written(self._cover, found.first_uncleanable_offset)
         if self._state.clean_offset is None:
-            # The row says it to whoever opens or verifies the log.
+            # The row says it when the log is opened or verified.
             yield from self._written(self._checkpoint, found.first_dirty_offset)
         for group in groups:
             yield from self._clean(group)
@@ -284,7 +284,7 @@ class LogCleaning:
 
     def _synced(self, sync: Work, segments: Sequence[Segment]) -> Generator[Work, int, None]:
         """Have a sync done. One that fails is never tried again: the log has failed. One that could
-        not begin for want of a descriptor is: whoever runs the cleaning lets a while pass before.
+        not begin for want of a descriptor is: the caller waits a while before.
         """
         is_synced = False
         while not is_synced:

@@ -2,7 +2,7 @@
 
 Kafka makes its checkpoints empty at its start, writes them a minute later, and reads an empty one as one without rows.
 We write them whole (`Files.write_atomically`), so an empty one of ours, or zeros in anybody's, are a disk that has lost
-what it said was there. `ottla.format` tells whose they are; `log-start-offset-checkpoint` is written, if only without
+what it said was there. `ottla.format` shows whose they are; `log-start-offset-checkpoint` is written, if only without
 rows, before that file is, so that a Kafka that works in our directory finds nothing to make.
 
     file                              lost                                     a start
@@ -38,7 +38,7 @@ STARTS_LOST: Final = (
     "what DeleteRecords had deleted and no segment was removed for is there again; put the file back to have it deleted"
 )
 """What follows where `log-start-offset-checkpoint` was there once and is not any more: a start goes on all the same,
-since nothing tells what it said."""
+since its content is unknown."""
 
 
 class Blank(Enum):

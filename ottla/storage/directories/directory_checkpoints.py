@@ -15,7 +15,7 @@ said by `log_checkpoints.py`, the bytes of a file by `checkpoint.py`.
 Any thread may call what is here. A guard of its own is held from the making of rows until they are on disk, so the
 broker's thread stays away from what writes: before a name is used again a worker has its rows forgotten, and `forget`
 finds nothing left to do. The guard of the directory's state is held for the rename only, so that nothing is put in its
-place any more once anybody was told that the directory is offline.
+place any more once the directory was reported as offline.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _ALL_FILES: Final = (*CHECKPOINT_FILES, INDEX_OFFSET_CHECKPOINT_FILE)
 
 
 class DirectoryCheckpoints:
-    """See the module. `status` is told when the disk does not take a row, and says when nothing may be written."""
+    """See the module. `status` is notified when the disk does not take a row, and says when nothing may be written."""
 
     def __init__(self, files: Files, path: Path, status: DirectoryStatus) -> None:
         self.rows: dict[str, Mapping[TopicPartition, int]] = {name: {} for name in _ALL_FILES}
@@ -102,13 +102,13 @@ class DirectoryCheckpoints:
         try:
             self.rows[name] = read_offsets(self._files, self._path / name)
         except BrokenFile as error:
-            logger.warning("%s: indexes are made anew instead", error)
+            logger.warning("%s: indexes are rebuilt instead", error)
 
     def _look_at_copy(self) -> None:
         try:
             self._copy = read_copy(self._files, self._path)
         except BrokenFile as error:
-            logger.warning("%s: it is made anew when a log start moves", error)
+            logger.warning("%s: it is rewritten when a log start moves", error)
         if self._copy is not None:
             self.bent_start = bent_row(self._files, self._path, self._copy)
             self.has_certain_starts = self._copy.rows == self.rows[LOG_START_OFFSET_CHECKPOINT_FILE]
@@ -120,7 +120,7 @@ class DirectoryCheckpoints:
         if self.bent_start is None or self._copy is None:
             return
         path = self._path / LOG_START_OFFSET_CHECKPOINT_FILE
-        logger.error("%s: %s, by %s: it is written anew", path, self.bent_start, LOG_START_COPY_FILE)
+        logger.error("%s: %s, by %s: it is rewritten", path, self.bent_start, LOG_START_COPY_FILE)
         self._replace(LOG_START_OFFSET_CHECKPOINT_FILE, self._copy.rows)
         self.bent_start, self.has_certain_starts = None, True
 

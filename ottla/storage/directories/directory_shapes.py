@@ -4,7 +4,7 @@
     `meta.properties` of version 0, or none      an Apache Kafka whose topics are in ZooKeeper (until 3.9); before
       with a `broker.id`                         0.10.1 it had no `cluster.id`
     traces of a metadata log                     it was here: somebody copied the directory without it
-    `meta.properties` of version 1, no trace     one of several `log.dirs`, or a copy: nothing here tells which
+    `meta.properties` of version 1, no trace     one of several `log.dirs`, or a copy: nothing here shows which
     no `meta.properties`                         partitions that somebody has put into an empty directory
 
 A start refuses all of them before it writes anything, the lock included: without their topics' records every partition

@@ -47,7 +47,7 @@ class IndexSyncs:
         life of this log.
         """
         synced = self._synced.get(one)
-        # A sync that was under way when the log was deleted is told of after that: it is no other log's.
+        # A sync that was under way when the log was deleted is reported after that: it is no other log's.
         return synced.offset if synced is not None and synced.log is log else None
 
     def closed(self, one: TopicPartition, log: Log) -> None:
@@ -84,7 +84,7 @@ class IndexSyncs:
                 offset = active.sync_written_indexes()
             except (OSError, ValueError):
                 # Its files are closed with the log, or some time after it was deleted. One that was rolled is open: its
-                # indexes are part of the next group sync, which would not be told of what was lost here.
+                # indexes are part of the next group sync, which would not see what was lost here.
                 if log.error is None and not active.is_deleted:
                     raise
                 continue

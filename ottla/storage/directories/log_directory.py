@@ -163,7 +163,7 @@ class LogDirectory(DirectoryStatus):
         if found is None:
             self.take_over()
         elif self.is_ours and self.checkpoints.has_lost_starts:
-            self.checkpoints.write_missing()  # it was told, and is told no more
+            self.checkpoints.write_missing()  # it was notified, and is not notified again
 
     def take_over(self) -> None:
         """Say that it is ours from now on, once what its logs hold is recovered and the recovery points say so; a new
@@ -197,7 +197,7 @@ class LogDirectory(DirectoryStatus):
 
     def sync_names(self, upto: int) -> None:
         """Have that name on disk; one sync serves all that were made before it. Raises OSError, and from then on: a
-        second sync would not be told of what the first one lost.
+        second sync would not report what the first one lost.
         """
         with self._names_guard:
             if self._names_synced < upto:

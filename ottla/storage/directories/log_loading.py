@@ -60,7 +60,7 @@ def open_all(
                 except (StorageError, BrokenFile, OSError) as error:
                     opened.append((home, one, error))
                 progress.log_done()
-        except BaseException as error:  # told to whoever waits for the thread
+        except BaseException as error:  # raised by the thread that waits
             bugs.append(error)
 
     plans = []
@@ -106,6 +106,6 @@ def _unsure_bytes(files: Files, jobs: Jobs) -> dict[TopicPartition, int]:
             path = home.path / partition_directory_name(one.topic, one.partition)
             try:
                 unsure[one.topic_partition] = unsure_bytes(files, path, recovery_point)
-            except OSError:  # whoever opens it will say so
+            except OSError:  # opening it will raise it again
                 continue
     return unsure

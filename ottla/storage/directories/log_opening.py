@@ -1,7 +1,7 @@
 """Opening one log in the directory where it lives, by what that directory's checkpoints say of it, or making it there.
 
 Where that is, and which logs there are, is the manager's (`manager.py`); what opening means for the files is
-`recovery.py`. An error of the disk is told to the directory before it is raised.
+`recovery.py`. An error of the disk is reported to the directory before it is raised.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LogOpening:
         """Open a log that is in `home`, recovering what the checkpoints there do not vouch for.
 
         `is_marked`: its `partition.metadata` says already whose it is. Raises StorageError, BrokenFile, OSError after
-        the directory was told that the disk fails, LoadInterrupted.
+        the directory was marked as failed, LoadInterrupted.
         """
         topic_partition = wanted.topic_partition
         path = home.path / partition_directory_name(wanted.topic, wanted.partition)
@@ -109,7 +109,7 @@ class LogOpening:
         """Make a partition's directory and open its empty log. What lies under its name goes out of the way first.
 
         Durable with the log's first sync, which brings the directory and the id in it to the disk, too. Raises OSError
-        after the directory was told, and with nothing left under the name where that can be helped.
+        after the directory was marked, and with nothing left under the name where that can be helped.
         """
         path = home.path / partition_directory_name(wanted.topic, wanted.partition)
         try:

@@ -333,7 +333,7 @@ class LogManager:
             reached = max(directory.checkpoints.offset_of(name, one) for name in names)
             if reached:
                 path = directory.path / partition_directory_name(*one)
-                logger.error("%s is gone: its log had reached offset %d, and is made anew, empty", path, reached)
+                logger.error("%s is gone: its log had reached offset %d, and is created again, empty", path, reached)
 
     # -- creating and deleting
 
@@ -417,7 +417,7 @@ class LogManager:
 
         With `clean` everything is flushed, synced and checkpointed, and the mark of the clean stop is written last,
         where nothing failed (Kafka's `.kafka_cleanshutdown`, with `broker_epoch`). Without, files are closed as they
-        are; so are logs that are left after `timeout_ms`, or when `closing` was told to stop.
+        are; so are logs that are left after `timeout_ms`, or when `closing` was stopped.
         """
         wanted = {}
         for topic_partition, log in self.logs.items():

@@ -18,7 +18,7 @@ def is_full(error: OSError) -> bool:
 
 
 def is_passing(error: OSError) -> bool:
-    """The process lacks descriptors or memory: the disk is not at fault. Not for syncs, where only `NotOpened` tells
+    """The process lacks descriptors or memory: the disk is not at fault. Not for syncs, where only `NotOpened` shows
     that there was none.
     """
     return error.errno in _PASSING

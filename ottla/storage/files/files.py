@@ -239,6 +239,6 @@ class OsFiles(Files):
         return device
 
     def closed(self, file: OsFile) -> None:
-        """An `OsFile` was closed and need not be told of renames."""
+        """Forget a closed `OsFile`, which needs no renames."""
         with self._guard:
             self._forget(file)

@@ -1,4 +1,4 @@
-"""How a log tells its directory that the disk failed. The directory object is the manager's."""
+"""How a log reports to its directory that the disk failed. The directory object is the manager's."""
 
 from __future__ import annotations
 

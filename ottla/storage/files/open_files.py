@@ -1,6 +1,6 @@
 """A bound on what is open: descriptors and maps beyond it are dropped, those not used lately first.
 
-A handle is an open descriptor or a map. Its owner (a `File`) keeps the only lasting reference; whoever works with it
+A handle is an open descriptor or a map. Its owner (a `File`) keeps the only lasting reference; code that works with it
 holds another for the time of the call, so that dropping the owner's reference never closes a descriptor under a
 running `pread` or a map under a view: Python's reference count is the pin. Choosing what to drop is "second chance"
 (a clock): a use only sets a flag, which costs the hot path one attribute, and the sweep drops the first handle whose

@@ -159,7 +159,7 @@ def delete_directory_name(topic: str, partition: int, unique_id: uuid.UUID | Non
     """`orders-0.<32 hex digits>-delete`: where a deleted partition waits.
 
     The topic's name is cut so that the whole keeps within the 255 bytes that a file name may have, as Kafka does; the
-    unique id tells apart two partitions cut to the same name, and two lives of one topic.
+    unique id distinguishes two partitions cut to the same name, and two lives of one topic.
     """
     return _marked_name(topic, partition, DELETE_DIRECTORY_SUFFIX, unique_id)
 

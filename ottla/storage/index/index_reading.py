@@ -89,7 +89,7 @@ def floor_entry(files: Files, path: Path, base_offset: int, entry: struct.Struct
     rows = stored.rows
     none = IndexStep(path, base_offset, entry.size, len(rows), target, (), None, 0, b"", 0, 0, "")
     if stored.problem:
-        return none._replace(problem=f"{stored.problem}; the broker makes the index anew when it opens the log")
+        return none._replace(problem=f"{stored.problem}; the broker rebuilds the index when it opens the log")
     probes: list[Probe] = []
     low, high = 0, len(rows)  # entries before `low` are at or below the target, those from `high` on above it
     while low < high:

@@ -6,8 +6,8 @@ again. Nothing is preallocated, so the file's length is its number of entries ti
 preallocated file, which Kafka leaves when it is killed, is cut when the index is loaded. Stored numbers are
 big-endian, offsets relative to the segment's base offset.
 
-An index is derived from its `.log`: one that makes no sense is `CorruptIndex`, and whoever opened it rebuilds it.
-One thread writes an index; look-ups may come from any.
+An index is derived from its `.log`: one that makes no sense is `CorruptIndex`, and the caller that opened it rebuilds
+it. One thread writes an index; look-ups may come from any.
 """
 
 from __future__ import annotations

@@ -114,6 +114,7 @@ def _repack(decoded: Sequence[Record], header: BatchHeader, rules: BatchRules) -
         raise too_large(len(batch), rules.max_message_bytes)
     if len(batch) > rules.segment_bytes:
         raise Refused(
-            ErrorCode.RECORD_LIST_TOO_LARGE, f"packed anew the batch has {len(batch)} bytes: more than segment.bytes"
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"compressed again the batch has {len(batch)} bytes: more than segment.bytes",
         )
     return memoryview(batch)

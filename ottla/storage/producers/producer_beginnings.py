@@ -2,8 +2,8 @@
 
 An unknown producer may begin anywhere, because what was known of it may have expired. So when the first of several
 batches on their way met a full disk, and there was room again before the second came, the second would be considered
-the beginning, and the first be out of order however often it came again. Whoever refuses batches that are worth sending
-again notes them here; the later ones are then out of order until the first is stored.
+the beginning, and the first be out of order however often it came again. A broker that refuses batches that are worth
+sending again notes them here; the later ones are then out of order until the first is stored.
 
 Apache Kafka does the same while it verifies a transaction (VerificationStateEntry, KIP-890) and names the loop that is
 left without; a full disk cannot lead there, because it takes the log directory offline until a restart. A restart ends

@@ -15,9 +15,9 @@ Example: producer 1000, epoch 0, one batch of 3 records at offsets 0-2, stamped 
     00000000000003e8 0000 00000002 0000000000000002 00000002 0000000000000005 ffffffff ffffffffffffffff
 
 The file's name is the offset up to which it speaks. Kafka writes one entry per producer, its last batch: with nothing
-more, a producer that had several batches in flight when the broker stopped could not be told that they are there. So
-all remembered batches are written, oldest first: Kafka keeps the last entry of a producer that it reads, which is then
-the one that it would have written itself.
+more, a producer that had several batches in flight when the broker stopped could not get the answer that they are
+there. So all remembered batches are written, oldest first: Kafka keeps the last entry of a producer that it reads,
+which is then the one that it would have written itself.
 
 Rules (Kafka's ProducerAppendInfo; KIP-98): an unknown producer may begin anywhere; a known one continues by one (0
 follows 2^31-1); a new epoch begins at 0; an older epoch is refused. Two differences: an unknown producer may not begin
@@ -326,7 +326,7 @@ def check_sequence(entry: ProducerEntry | None, header: BatchHeader) -> Sequence
 
 
 def due_sequence(entry: ProducerEntry | None, epoch: int) -> int:
-    """The first sequence of what comes next of a producer in its epoch; -1 where nothing tells, or for another epoch.
+    """The first sequence of what comes next of a producer in its epoch; -1 if unknown, or for another epoch.
 
     A batch that begins so is the common case, which needs neither of the two questions above, nor the batch's header as
     an object.

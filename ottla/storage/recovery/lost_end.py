@@ -9,7 +9,7 @@ verification takes it for damage again, and no consumer waits there for ever:
                        | 1500-                                      a new segment, in a new leader epoch
 
 An empty batch is what Kafka's cleaner leaves where a producer's last batch has to be remembered; consumers step over
-it. Ours names no producer, by which it is told from those. It is on disk when `leave_gap` returns: a gap that nothing
+it. Ours names no producer, by which it differs from those. It is on disk when `leave_gap` returns: a gap that nothing
 explains would be considered a lost one by the next start (`missing_offsets.py`). Called by `recovery.open_log` only.
 """
 

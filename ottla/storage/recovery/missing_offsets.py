@@ -1,7 +1,7 @@
 """Where in a log missing offsets are the cleaner's work, and from where on they are a loss.
 
 The cleaner leaves offsets missing, at the end of a segment too. A power cut can leave just that: the end of a segment
-is gone that was not synced yet, and the next one, or its snapshot of producers, is there. What tells them apart is
+is gone that was not synced yet, and the next one, or its snapshot of producers, is there. What distinguishes them is
 where they lie. A cleaning ends below the recovery point, and has it on disk (`recovery-point-offset-checkpoint`) before
 its first swap. So
 

@@ -89,7 +89,7 @@ def open_log(
         knows_log_starts: whether a log start is on disk before a segment below it is unlinked: true of ours, but not of
             a metadata log, which begins where its snapshot says when it was rebuilt.
         producer_id_expiration_ms: `producer.id.expiration.ms`; None takes the broker's.
-        health: of the directory in `log.dirs`; is told about a full or failing disk.
+        health: of the directory in `log.dirs`; is notified of a full or failing disk.
         index_cache: bounds the memory of sealed segments' indexes, for all logs together.
         progress: called from time to time while scanning.
 

@@ -249,7 +249,7 @@ class RecoveryScan:
         self._report.kept_aside.append(name)
 
     def _end_log(self, slot: int, end_offset: int, problem: str) -> None:
-        """Keep aside all segments from `slot` on."""
+        """Quarantine all segments from `slot` on."""
         last_known = self._segments[-1].base_offset
         for segment in self._segments[slot:]:
             name = f"{segment.path.name}.corrupt-{self._now_ms}"

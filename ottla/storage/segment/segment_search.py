@@ -37,7 +37,7 @@ def find(segment: Segment, offset: int, limit: int, read: Reader) -> tuple[int, 
     except CorruptBatch:
         if position == 0:
             raise
-    # Damage, or an entry that a flipped bit made point elsewhere: the entry before it tells.
+    # Damage, or an entry that a flipped bit made point elsewhere: the entry before it shows.
     return _find_from(segment, segment.floor_by_position(position - 1), offset, limit, read)
 
 

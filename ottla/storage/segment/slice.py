@@ -1,7 +1,7 @@
 """A stretch of one segment's bytes, as Fetch sends it: whole batches, not decoded, not joined, not copied.
 
 Hot bytes come as a view: small ones in memory of their own, large ones as a map of the segment, which only a
-plaintext `send` may touch (a page that the disk lost is SIGBUS to whoever reads it; `send` gets EFAULT). Cold bytes
+plaintext `send` may touch (a page that the disk lost is SIGBUS to the reader; `send` gets EFAULT). Cold bytes
 come without a view and are read in a thread; where even the look-up would wait for the disk, the
 thread does that too.
 """

@@ -1,6 +1,6 @@
 """What a directory's metadata log says of topics, for tools that have no broker to ask: ids, partitions, compaction.
 
-Whoever verifies a log has to know: only compaction lets offsets be missing inside of a log, an id in a
+The verification of a log needs them: only compaction lets offsets be missing inside of a log, an id in a
 `partition.metadata` can only be held against the metadata's, and a folder that is not there against a partition that
 should be. What is read are the TopicRecords and PartitionRecords, and the ConfigRecord
 `cleanup.policy` of each topic, in the newest snapshot and the log behind it; a policy that a broker's configuration
@@ -54,7 +54,7 @@ class MetadataTopics:
 
 
 def metadata_topics(files: Files, log_directory: Path) -> MetadataTopics | None:
-    """What is told; None when the directory has no metadata log, or one that cannot be read. Raises OSError."""
+    """The topics; None when the directory has no metadata log, or one that cannot be read. Raises OSError."""
     directory = log_directory / layout.partition_directory_name(layout.CLUSTER_METADATA_TOPIC, 0)
     if not files.is_directory(directory):
         return None

@@ -98,7 +98,7 @@ def missing(
             if reached:
                 words = (
                     f"its folder is not here, and the log had reached offset {reached}: put it back before the broker"
-                    " is started, which would make it anew, empty"
+                    " is started, which would create it again, empty"
                 )
                 yield one, Finding(Severity.DAMAGE, directory / str(one), words)
             else:

@@ -8,7 +8,7 @@ Order, so that a crash anywhere leaves a directory that a start, or another repa
 3. checkpoints and other small files that cannot be read, or say more than the logs hold, are rewritten;
 4. logs: the recovery point is lowered to where the first finding is, then `recovery.open_log` does what it does after a
    crash. What is after damage is quarantined as `<base>.log.corrupt-<ms>`, and said: no sound batch is thrown away;
-5. the metadata log, by whoever knows its records (`MetadataMender`).
+5. the metadata log, by the `MetadataMender`, which knows its records.
 
 A repair of a sound directory does nothing, and neither does a second repair. Only the command line calls.
 """
@@ -187,7 +187,7 @@ class Repair:
             found.snapshots.add(path)
         elif name is not None and name.suffix in _SEGMENT_SUFFIXES:
             known = found.first_base_offset
-            # Where offsets are missing between segments, the finding's offset is before the segment it is told of.
+            # Where offsets are missing between segments, the finding's offset is before the segment that it names.
             first = name.offset if finding.offset is None else min(name.offset, finding.offset)
             found.first_base_offset = first if known is None else min(known, first)
             if name.suffix == layout.LOG_SUFFIX:
@@ -262,14 +262,14 @@ class Repair:
     def _older_metadata_snapshots(self, found: _Found) -> Iterator[Mend]:
         for path in sorted(found.metadata_snapshots):
             aside = path.with_name(f"{path.name}.corrupt-{self._now_ms}")
-            yield Mend(path, f"kept aside as {aside.name}", partial(self._set_aside, path, aside))
+            yield Mend(path, f"quarantined as {aside.name}", partial(self._set_aside, path, aside))
 
     def _set_aside(self, path: Path, aside: Path) -> list[str]:
         if not self._files.exists(path):
             return []
         self._files.rename(path, aside)
         self._files.sync_directory(path.parent)
-        return [f"kept aside as {aside.name}"]
+        return [f"quarantined as {aside.name}"]
 
     def _identity(self, path: Path, one: TopicPartition, topic_id: UUID | None) -> Iterator[Mend]:
         from ottla.storage.formats.checkpoint import BrokenFile
@@ -289,14 +289,14 @@ class Repair:
         def write() -> list[str]:
             assert topic_id is not None
             write_partition_metadata(self._files, path, topic_id)
-            return [f"written anew: topic id {uuid_to_text(topic_id)}"]
+            return [f"rewritten: topic id {uuid_to_text(topic_id)}"]
 
         if said is None and topic_id is not None:
-            yield Mend(file, f"written anew: topic id {uuid_to_text(topic_id)}, as the metadata says", write)
+            yield Mend(file, f"rewritten: topic id {uuid_to_text(topic_id)}, as the metadata says", write)
         elif said is None:
             yield Mend(file, "removed: the broker writes it when it opens the log", partial(self._remove, file))
         elif topic_id is not None and said is not None and is_flipped(said, topic_id):
-            yield Mend(file, f"written anew: topic id {uuid_to_text(topic_id)}, of which a bit has flipped", write)
+            yield Mend(file, f"rewritten: topic id {uuid_to_text(topic_id)}, of which a bit has flipped", write)
         elif topic_id is not None and said != topic_id:
             stray = self._directory / layout.stray_directory_name(*one)
             plan = "set aside as -stray: it belongs to another topic id than the metadata's"
@@ -319,9 +319,9 @@ class Repair:
                 gaps_before=self.verification.gaps_before.get(one, ANYWHERE),
                 snapshots=sorted(found.snapshots),
             )
-            plan = f"looked at and synced from offset {start} on as after a crash: indexes are made anew"
+            plan = f"looked at and synced from offset {start} on as after a crash: indexes are rebuilt"
             if found.has_damaged_batches:
-                plan += ", a torn tail is cut, and what stands behind damage is kept aside as .corrupt-<ms>"
+                plan += ", a torn tail is cut, and what stands behind damage is quarantined as .corrupt-<ms>"
             if found.snapshots:
                 plan += ", producers are taken from the log"
             if has_lost_end:
@@ -331,8 +331,8 @@ class Repair:
             yield Mend(path, plan, partial(mend_log, self._files, mending, checkpoints, self._now_ms))
         if found.has_wrong_epochs:
             file = path / layout.LEADER_EPOCH_CHECKPOINT_FILE
-            plan = "written anew from the batches"
+            plan = "rewritten from the batches"
             yield Mend(file, plan, partial(mend_leader_epochs, self._files, path))
         if found.has_wrong_transactions:
-            plan = "the .txnindex files are written anew from the batches"
+            plan = "the .txnindex files are rewritten from the batches"
             yield Mend(path, plan, partial(mend_transactions, self._files, path))

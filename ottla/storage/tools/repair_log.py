@@ -1,6 +1,6 @@
 """Mending one partition's log offline: recovery from a recovery point that is lowered first, and leader epochs.
 
-Nothing here decides what a log keeps: `recovery.open_log` does, as after a crash. What is told of it is for people:
+Nothing here decides what a log keeps: `recovery.open_log` does, as after a crash. Its report is for people:
 which offsets are not served any more, and which of them are still in the files that were quarantined.
 """
 
@@ -37,7 +37,7 @@ NONE = -1
 _EPOCH_AT = 12
 BatchVisit = Callable[[File, int, BatchHeader], None]
 MAX_RANGES_TOLD = 5
-"""Stretches of offsets in a file that was quarantined that are told one by one."""
+"""Stretches of offsets in a file that was quarantined that are listed one by one."""
 
 
 class LogMending(NamedTuple):
@@ -79,14 +79,14 @@ def mend_log(files: Files, mending: LogMending, checkpoints: CheckpointMending, 
     report, end_offset = log.recovery, log.log_end_offset
     log.close()
     checkpoints.set_end(one, end_offset)
-    lines = [f"indexes and producers made anew, synced; the log ends at offset {end_offset}"]
+    lines = [f"indexes and producers rebuilt, synced; the log ends at offset {end_offset}"]
     if report.truncated_bytes:
         lines.append(f"{counted(report.truncated_bytes, 'byte')} at the end, no whole batch: cut")
     if report.gap is not None:
         first, following = report.gap
         lines.append(f"offsets {first} to {following - 1} are not in the log any more")
         lines.append(f"the next record gets offset {following}: none is given out twice")
-    lines.extend(f"kept aside as {name}: {_ranges_in(files, path / name)}" for name in report.kept_aside)
+    lines.extend(f"quarantined as {name}: {_ranges_in(files, path / name)}" for name in report.kept_aside)
     return lines
 
 
@@ -112,7 +112,7 @@ def mend_leader_epochs(files: Files, path: Path) -> list[str]:
     if known and known[-1].epoch > (entries[-1].epoch if entries else -1) and known[-1].start_offset >= end_offset:
         entries.append(EpochEntry(known[-1].epoch, end_offset))
     write_leader_epochs(files, path, entries)
-    words = "written anew from the batches: "
+    words = "rewritten from the batches: "
     return [*lines, words + (", ".join(f"epoch {e} from offset {o}" for e, o in entries) or "none")]
 
 
@@ -133,7 +133,7 @@ def mend_transactions(files: Files, path: Path) -> list[str]:
         finally:
             file.close()
     written = write_transaction_indexes(files, path, bases, end_offset, replay.aborted, stored)
-    return [f"{one.name} is written anew from the batches" for one in written]
+    return [f"{one.name} is rewritten from the batches" for one in written]
 
 
 def _from_the_first_on(entries: list[EpochEntry], first_offset: int, known: Sequence[EpochEntry]) -> list[EpochEntry]:
@@ -181,7 +181,7 @@ def _mend_epochs_of_batches(files: Files, path: Path, entries: Sequence[EpochEnt
 
     for _ in _batches(files, path, visit):
         pass
-    return [f"the leader epoch of the batch at offset {offset} is written anew" for offset in mended]
+    return [f"the leader epoch of the batch at offset {offset} is rewritten" for offset in mended]
 
 
 def _ranges_in(files: Files, path: Path) -> str:

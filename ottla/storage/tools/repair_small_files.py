@@ -77,7 +77,7 @@ class CheckpointMending:
             if self._broken.get(name, False) or self._changes[name]:
                 changed = "; ".join(self._changes[name])
                 if self._broken.get(name, False):
-                    words = f"written anew with {len(self._rows[name])} rows"
+                    words = f"rewritten with {len(self._rows[name])} rows"
                 else:
                     words = "rows that contradict the logs are changed"
                 words = f"{words}: {changed}" if changed else words
@@ -195,13 +195,13 @@ def small_file_mends(
             properties = replace(properties, node_id=node_id)
         if properties is None:
             aside = path.with_name(f"{path.name}.corrupt-{now_ms}")
-            words = f"kept aside as {aside.name}: the next start writes one, with the node.id of its configuration"
+            words = f"quarantined as {aside.name}: the next start writes one, with the node.id of its configuration"
             yield path, words, partial(_set_aside, files, path, aside, words)
         else:
-            words = f"written anew: cluster.id {properties.cluster_id}, node.id {properties.node_id}"
+            words = f"rewritten: cluster.id {properties.cluster_id}, node.id {properties.node_id}"
             yield path, words, partial(_write_properties, files, directory, properties, words)
     if broken.get(layout.FORMAT_FILE, False):
-        words = "written anew"
+        words = "rewritten"
         yield directory / layout.FORMAT_FILE, words, partial(_write_format, files, directory, words)
 
 

@@ -259,8 +259,8 @@ class Verification:
     def _allows_gaps(
         self, topic_partition: TopicPartition, compacted: set[str] | None, cleaned: dict[TopicPartition, int]
     ) -> bool | None:
-        """Whether offsets may be missing: where the topic is compacted, and where the cleaner has been, whoever's
-        configuration had sent it. None: nobody knows.
+        """Whether offsets may be missing: where the topic is compacted, and where the cleaner has been, Ottla's or
+        Kafka's configuration had sent it. None: nobody knows.
         """
         if topic_partition in cleaned:
             return True
@@ -279,7 +279,7 @@ class Verification:
                 copy = read_copy(self._files, self._directory)
                 bent = None if copy is None else bent_row(self._files, self._directory, copy)
             except BrokenFile as error:
-                words = f"{error.problem}: it is made anew when a log start moves"
+                words = f"{error.problem}: it is rewritten when a log start moves"
                 notes.append(Finding(Severity.NOTE, error.path, words))
                 copy = bent = None
             if copy is not None and bent is not None:
@@ -314,7 +314,7 @@ class Verification:
             read_known_time(self._files, self._directory)
         except BrokenFile as error:
             found = _broken(error.path, error, Severity.NOTE)
-            yield found._replace(problem=f"{found.problem}: the next start writes it anew (docs/clock.md)")
+            yield found._replace(problem=f"{found.problem}: the next start rewrites it (docs/clock.md)")
 
     def _owner(self, told: MetadataTopics) -> Iterator[Finding]:
         """A `node.id` with a flipped bit: a start would be refused, and the metadata knows whose the partitions are."""

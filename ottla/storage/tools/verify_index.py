@@ -6,7 +6,7 @@ a message of format v0 or v1 it may name any offset inside: Kafka before 0.11 na
 An entry of the time index must name the largest timestamp up to the batch that its offset is in, which is the first
 that has it (of several messages v0 or v1 that are appended at once and have one time, Kafka may name the last).
 
-Only the first findings of an index are told one by one: it is made again as a whole, and one lost batch may move all.
+Only the first findings of an index are reported one by one: it is rebuilt as a whole, and one lost batch may move all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ottla.storage.index.index_reading import OFFSET_ENTRY, TIME_ENTRY, read_ind
 from ottla.storage.index.time_index import NO_TIMESTAMP
 
 MAX_TOLD: Final = 5
-"""Findings of one index that are told one by one."""
+"""Findings of one index that are reported one by one."""
 
 
 class IndexProblem(NamedTuple):

@@ -29,7 +29,7 @@ from ottla.storage.tools.verify_index import OffsetIndexCheck, TimeIndexCheck
 from ottla.storage.tools.verify_transactions import TransactionCheck
 
 PROGRESS_BYTES: Final = 1024 * 1024
-"""Progress is told after at least so many bytes."""
+"""Progress is reported after at least this many bytes."""
 _METADATA_SNAPSHOT_SUFFIX: Final = ".checkpoint"
 _KEPT_ASIDE: Final = ".log.corrupt-"
 
@@ -119,7 +119,7 @@ class PartitionVerification:
         if following is None and not self._promises.was_clean:
             severity = Severity.UNSURE  # the active segment's entries are written before they are synced
         for problem in (*offsets.problems(), *times.problems()):
-            words = f"{problem.problem} (the broker makes the index anew)"
+            words = f"{problem.problem} (the broker rebuilds the index)"
             yield Finding(severity, problem.path, words, problem.position)
 
     def _boundary(self, path: Path, base_offset: int) -> Iterator[Finding]:
@@ -233,7 +233,9 @@ class PartitionVerification:
             yield Finding(severity, path, problem, position, header.base_offset)
 
     def _gap(self, path: Path, position: int, base_offset: int) -> Iterator[Finding]:
-        """Offsets that no batch has: compaction leaves such; elsewhere they were lost. The first of many is told."""
+        """Offsets that no batch has: compaction leaves such; elsewhere they were lost. The first of many
+        is reported.
+        """
         self.has_gaps = True
         promises = self._promises
         if promises.allows_gaps and (base_offset <= promises.gaps_before or base_offset <= self._cleaned_before):
@@ -268,7 +270,7 @@ class PartitionVerification:
             path = self._directory / name
             found = layout.parse_offset_file(name)
             if _KEPT_ASIDE in name:
-                yield Finding(Severity.NOTE, path, "kept aside by an earlier start: damaged or unsynced batches")
+                yield Finding(Severity.NOTE, path, "quarantined by an earlier start: damaged or unsynced batches")
             elif name.endswith(_METADATA_SNAPSHOT_SUFFIX):
                 yield from self._metadata_snapshot(path)
             elif (
@@ -296,7 +298,7 @@ class PartitionVerification:
 
 
 class _Epochs:
-    """`leader-epoch-checkpoint` against the epochs in the batches; the first contradiction is told."""
+    """`leader-epoch-checkpoint` against the epochs in the batches; the first contradiction is reported."""
 
     def __init__(self, files: Files, directory: Path, promises: Promises) -> None:
         self._path = directory / layout.LEADER_EPOCH_CHECKPOINT_FILE

@@ -75,7 +75,7 @@ class TransactionCheck:
         except FileNotFoundError:
             return  # a running broker has replaced it meanwhile
         except CorruptTransactionIndex as error:
-            yield Finding(severity, path, f"{error} (the broker makes it anew)")
+            yield Finding(severity, path, f"{error} (the broker rebuilds it)")
             return
         if self._is_blind:
             return

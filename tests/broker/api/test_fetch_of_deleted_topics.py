@@ -1,4 +1,4 @@
-"""Fetch by topic id, where the topic is deleted, or deleted and made anew, after the id was found once."""
+"""Fetch by topic id, where the topic is deleted, or deleted and rebuilt, after the id was found once."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_a_partition_that_the_process_lacked_descriptors_for_is_made_when_there_
 
 
 def test_the_metadata_say_where_a_partition_is_that_was_made_elsewhere_than_was_planned() -> None:
-    """Were the disk away on which it is, a start would take the other one's word and make it anew, empty."""
+    """Were the disk away on which it is, a start would take the other one's word and make it again, empty."""
     node, _, _ = start_node(log_dirs="/one,/two")
     answers: list[list[TopicResult]] = []
     node.services.catalog.create_topics([NewTopic("t")], answers.append)

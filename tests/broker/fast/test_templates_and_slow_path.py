@@ -2,7 +2,7 @@
 
 Two brokers go through the same history, one of them without learning: random sequences of Produce and Fetch requests of
 all versions, in sessions and without, of both isolation levels, beside changed configurations, transactions that end,
-topics deleted and made anew, leader epochs, retention and syncs. With a fault planted in the templates the sequences
+topics deleted and rebuilt, leader epochs, retention and syncs. With a fault planted in the templates the sequences
 find a difference.
 """
 

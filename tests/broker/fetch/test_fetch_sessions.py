@@ -116,7 +116,7 @@ def test_one_session_cannot_name_more_and_more_partitions_for_ever(clock: Manual
     sessions.resume(session.id, 3, uses_topic_ids=False)
     with pytest.raises(KafkaError) as refused:
         sessions.update(session, wanted(11), ())
-    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "clients begin anew when they hear this"
+    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "clients begin again when they hear this"
     assert (len(sessions), sessions.partition_count) == (0, 0)
 
 

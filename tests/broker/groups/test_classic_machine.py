@@ -138,7 +138,7 @@ class ClassicGroupLife(RuleBasedStateMachine):
 
     @rule(index=clients_drawn)
     def lose_connection(self, index: int) -> None:
-        """The client lives on and connects anew; what it had sent and not got an answer for it sends again."""
+        """The client lives on and connects again; what it had sent and not got an answer for it sends again."""
         client = self.clients[index]
         connection = client.connection
         client.connect()

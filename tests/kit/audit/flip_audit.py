@@ -210,7 +210,7 @@ class FlipAudit:
         for name, content in expected.items():
             kept = [one.read_bytes() for one in path.parent.glob(f"{name}.corrupt-*")]
             if content and content not in kept:
-                self._breach(flip, f"{name} was not kept aside as it was")
+                self._breach(flip, f"{name} was not quarantined as it was")
 
     def _refused_to_clients(self, flip: Flip, rows: Rows, error: str | None, output: str) -> None:
         """Below the recovery point a batch is checked before its first reader gets it."""

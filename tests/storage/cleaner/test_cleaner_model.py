@@ -81,7 +81,7 @@ def newest_of(records: list[Record]) -> list[Record]:
 
 
 def check_indexes(log: Log) -> None:
-    """What the indexes say is what they would say if they were made anew."""
+    """What the indexes say is what they would say if they were rebuilt."""
     for segment in log.segments[:-1]:
         said = list(segment.offset_index), list(segment.time_index), segment.largest_timestamp()
         segment.rebuild_indexes(seal=True)

@@ -372,7 +372,7 @@ def test_a_start_says_that_a_partition_which_held_records_is_made_anew(
     loaded = world.manager().open_logs([world.wanted(0), world.wanted(1)])
     assert sorted(loaded.made) == [TopicPartition("orders", 0), TopicPartition("orders", 1)]
     assert [line for line in caplog.messages if "gone" in line] == [
-        "/one/orders-0 is gone: its log had reached offset 3, and is made anew, empty"
+        "/one/orders-0 is gone: its log had reached offset 3, and is created again, empty"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Our indexes of a log are Apache Kafka's, byte for byte: made as the log is appended to, and made anew of it."""
+"""Our indexes of a log are Apache Kafka's, byte for byte: made as the log is appended to, and rebuilt of it."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_sequences_wrap(volume: Volume) -> None:
 
 
 def test_an_earlier_batch_than_the_one_that_found_no_room_is_taken(volume: Volume) -> None:
-    """It was sent first and arrives last: a client that cut its batches anew, or whose connection broke."""
+    """It was sent first and arrives last: a client that cut its batches again, or whose connection broke."""
     volume.append_while_full(sent(3))
     assert volume.append(sent(2), sent(3)) == [NONE, NONE]
 

@@ -144,7 +144,7 @@ def test_sound_batches_behind_damage_are_kept_aside_and_their_offsets_are_said()
     assert f"offsets {offset} to {BATCHES * 3 - 1} are not in the log any more" in told
     aside = [name for name in files.list_directory(PLACE) if f".corrupt-{LATER_MS}" in name]
     assert aside
-    assert [line for line in told if line.startswith("kept aside as") and "sound batches of offsets" in line]
+    assert [line for line in told if line.startswith("quarantined as") and "sound batches of offsets" in line]
     assert any(f"sound batches of offsets {offset + 3} to" in line for line in told)
 
 
@@ -355,7 +355,7 @@ def test_a_crash_before_the_metadata_log_is_rebuilt_leaves_what_tells_that_it_en
     files.open(path, writable=True).truncate(positions[1])
     interrupted = Repair(files, DATA, LATER_MS, None, MetadataRebuild(files, DATA, LATER_MS)).run()
     for _, line in interrupted:
-        if "rebuilt" in line or "written anew" in line:
+        if "rebuilt" in line or "rewritten" in line:
             break
         assert "__cluster_metadata-0 from" not in line
     rows = read_offsets(files, DATA / layout.RECOVERY_POINT_CHECKPOINT_FILE)

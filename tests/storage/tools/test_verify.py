@@ -231,7 +231,7 @@ def test_any_byte_of_an_index_that_changes_is_damage(suffix: str) -> None:
         found = damages(files)
         assert found, position
         assert {one.path for one in found} == {path}
-        assert found[0].problem.endswith("(the broker makes the index anew)")
+        assert found[0].problem.endswith("(the broker rebuilds the index)")
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ def test_a_known_time_that_does_not_read_is_a_note() -> None:
     files.write_atomically(DATA / layout.CLOCK_FILE, b"\xff")
     (note,) = findings(files)
     assert (note.severity, note.path) == (Severity.NOTE, DATA / layout.CLOCK_FILE)
-    assert "the next start writes it anew" in note.problem
+    assert "the next start rewrites it" in note.problem
 
 
 def test_what_a_start_has_kept_aside_and_strays_are_notes() -> None:

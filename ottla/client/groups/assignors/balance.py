@@ -121,7 +121,7 @@ class _Shares:
             for topic, owned in self._by_topic[source].items():
                 if not owned or topic in seen_topics:
                     continue
-                seen_topics.add(topic)  # whoever can get it has been reached from the nearest owner already
+                seen_topics.add(topic)  # a member that can get it has been reached from the nearest owner already
                 for target in self._subscribers[topic]:
                     if target == giver or target in came_by:
                         continue

@@ -41,7 +41,7 @@ class Assignor(ABC):
     member what another still owns."""
 
     def user_data(self, previous: Sequence[TopicPartition], generation: int) -> bytes:
-        """Return what a member tells the leader beside its topics: `previous` is what it got last, in `generation`."""
+        """Return what a member sends the leader beside its topics: `previous` is what it got last, in `generation`."""
         return b""
 
     @abstractmethod

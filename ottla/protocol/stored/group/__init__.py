@@ -8,7 +8,7 @@ of group ``g`` in partition 0 of topic ``t``, committed at time 1 without metada
 
 A record without a value (a tombstone) forgets what its key names. Bytes behind a message are ignored, as in Kafka.
 Types 9 to 15 belong to share groups and 17 to 23 to streams groups; they are read as `UnknownRecord`, so that
-whoever opens a directory of Kafka's can keep them. Source: Kafka's ``CoordinatorRecordSerde``,
+a broker that opens a directory of Kafka can keep them. Source: Kafka's ``CoordinatorRecordSerde``,
 ``GroupCoordinatorRecordHelpers`` and the schemas of release 4.1.
 """
 
