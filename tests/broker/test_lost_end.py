@@ -181,7 +181,7 @@ def test_a_repair_gives_no_offset_out_twice_and_is_over_with_it(damage: Damage) 
     repair(files)
     assert not found(files)
     notes = found(files, Severity.NOTE)
-    assert any(f"offsets {first_lost} to {RECORDS - 1} are gone" in one or "kept aside" in one for one in notes)
+    assert any(f"offsets {first_lost} to {RECORDS - 1} are gone" in one or "quarantined" in one for one in notes)
     before = files.written_state()
     repair(files)
     assert files.written_state() == before, "a second repair does nothing"
