@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from ottla.broker.net.read_pauses import ReadPauses
 
 
+def _nothing() -> None:
+    """Memory came for a connection that has ended."""
+
+
 class FrameReader:
     """See the module. `on_memory` is called when there may be memory for requests again: it calls `grow_or_wait`.
 
@@ -179,6 +183,12 @@ class FrameReader:
         if held is not None:
             self._buffers.give_back(held)
             self._buffers.release_exemption(self)
+
+    def end(self) -> None:
+        """The connection has ended: hold neither bytes nor the connection."""
+        self.drop()
+        self.piece = self.lent = None
+        self._on_memory = _nothing
 
     def _make_room(self, held: HeldBytes, *, is_blocked: bool) -> None:
         """There are bytes that wait: see that the next read has room, or pause until it may have."""

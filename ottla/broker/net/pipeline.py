@@ -119,7 +119,7 @@ class RequestPipeline:
         """The connection has ended: nobody waits for its answers any more."""
         self.queue.end()
         self._release_reservation()
-        self.reader.drop()
+        self.reader.end()
         self._shared.later.discard(self)
         self.peer.end()
 

@@ -25,6 +25,19 @@ class ReplySender(Protocol):
         """An answer says that the connection must end."""
 
 
+class _Ended:
+    """What stands in place of a connection that has ended."""
+
+    def replies_moved(self) -> None:
+        """Nobody sends them."""
+
+    def close(self, reason: str) -> None:
+        """It is closed."""
+
+
+_ENDED = _Ended()
+
+
 class ReplyQueue:
     """See the module.
 
@@ -41,7 +54,7 @@ class ReplyQueue:
     __slots__ = ("_max_bytes", "_max_requests", "_sender", "in_flight", "out", "requests", "size_bytes")
 
     def __init__(self, sender: ReplySender, max_requests: int, max_bytes: int) -> None:
-        self._sender = sender
+        self._sender: ReplySender = sender
         self._max_requests = max_requests
         self._max_bytes = max_bytes
         self.in_flight: deque[Slot] = deque()
@@ -117,3 +130,4 @@ class ReplyQueue:
         for slot in slots:
             slot.cancel()
         self.out.clear()
+        self._sender = _ENDED  # a circle to the connection would hold both until the garbage collector comes

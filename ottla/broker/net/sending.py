@@ -46,7 +46,7 @@ class ReplySender:
     def __init__(self, shared: SharedState, pauses: ReadPauses, holder: Holder) -> None:
         self._shared = shared
         self._pauses = pauses
-        self._holder = holder
+        self._holder: Holder | None = holder
         self._fd = NO_DESCRIPTOR
         self._is_behind = False
         """Whether the transport may hold replies that the socket has not taken."""
@@ -59,7 +59,7 @@ class ReplySender:
 
     def end(self) -> None:
         """The client is gone."""
-        self.transport, self._fd = None, NO_DESCRIPTOR
+        self.transport, self._fd, self._holder = None, NO_DESCRIPTOR, None
 
     def send(self, replies: Sequence[Buffer]) -> None:
         """Give replies to the socket, or to its transport where that has not sent all of earlier ones yet."""
@@ -84,7 +84,7 @@ class ReplySender:
         shared.metrics.bytes_sent += size_bytes
         if size_bytes > LARGE_SEND_BYTES:
             shared.note_large_send(size_bytes)
-        if self._pauses.reasons & OUTPUT:
+        if self._pauses.reasons & OUTPUT and self._holder is not None:
             shared.answer_memory.note_unsent(self._holder, unmapped_bytes(replies))
 
 

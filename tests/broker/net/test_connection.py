@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
 import socket
 import struct
@@ -108,6 +109,25 @@ def shell() -> Shell:
 
 
 BODIES = [b"one", b"x" * 300, b"", b"three"]
+
+
+def test_a_connection_that_has_ended_leaves_no_circle_to_the_garbage_collector(shell: Shell) -> None:
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        connection, _ = shell.connect()
+        shell.feed(connection, frame(b"pending") + frame(b"behind") + frame(b"partial")[:6])
+        connection.connection_lost(None)
+        shell.end_turns()
+        shell.echo.slots.clear()
+        del connection
+        gc.collect()
+        assert [each for each in gc.garbage if type(each).__module__.startswith("ottla.broker.net")] == []
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
 
 
 def test_frames_split_at_every_byte_give_the_same_replies() -> None:
