@@ -2,8 +2,8 @@
 
 The members are connections of one other process. A round is a member that joins, and then leaves: seconds from the
 JoinGroup (or LeaveGroup) that triggers the rebalance to the last SyncGroup answer. Every member asks by a heartbeat
-whether to join again, at once and again until it is told so: real ones ask every three seconds, which is no broker's
-time. `OTTLA_TEST_BOOTSTRAP=host:port` measures that broker instead, as in
+whether to join again, at once and repeatedly until the answer says so: real ones ask every three seconds,
+which is no broker's time. `OTTLA_TEST_BOOTSTRAP=host:port` measures that broker instead, as in
 `scripts/interop/apache-kafka -- scripts/bench-groups`. `--protocol consumer` is in `consumer_groups.py`.
 """
 

@@ -341,10 +341,10 @@ class Server:
         host, port = self.addresses[listener.name]
         advertised = self.config.advertised(listener.name)
         if advertised is None:
-            told = "the address that they connect to"
+            address = "the address that they connect to"
         else:
-            told = host_and_port(advertised.host, advertised.port or port)
-        LOG.info("listener %s at %s: clients get %s", listener.name, host_and_port(host, port), told)
+            address = host_and_port(advertised.host, advertised.port or port)
+        LOG.info("listener %s at %s: clients get %s", listener.name, host_and_port(host, port), address)
 
     def _start_http(self) -> None:
         """Listen for HTTP. A port that somebody has named must be had; the default one is another broker's, maybe."""

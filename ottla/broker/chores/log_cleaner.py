@@ -169,11 +169,11 @@ class LogCleaner:
             for index, partition in enumerate(topic.partitions):
                 if partition is None:
                     continue
-                log, told = partition.log, self.asked.get(TopicPartition(topic.name, index))
-                is_asked = told is not None and told.state == "waiting"
+                log, request = partition.log, self.asked.get(TopicPartition(topic.name, index))
+                is_asked = request is not None and request.state == "waiting"
                 if log.error is not None:
-                    if told is not None and is_asked:
-                        told.state, told.message = "failed", str(log.error)
+                    if request is not None and is_asked:
+                        request.state, request.message = "failed", str(log.error)
                     continue
                 if not log.takes_writes or log in self.uncleanable or not (is_asked or is_enabled):
                     continue
@@ -188,7 +188,7 @@ class LogCleaner:
                         continue
                 clean_offset = services.log_manager.checkpoints.clean_offset_of(topic.name, index)
                 state = LogToAssess.of(log, partition.last_stable_offset, clean_offset)
-                found.append(_Candidate(log, state, is_asked, told is None or not told.rounds))
+                found.append(_Candidate(log, state, is_asked, request is None or not request.rounds))
         return found
 
     def _look(self, candidates: list[_Candidate]) -> None:
@@ -233,16 +233,16 @@ class LogCleaner:
 
     def _begin_asked(self, one: _Candidate, found: Assessment) -> bool:
         """Begin with a log that was asked for; False when nothing is left to do for it."""
-        told = self.asked.get(TopicPartition(one.log.topic, one.log.partition))
-        if told is None:
+        request = self.asked.get(TopicPartition(one.log.topic, one.log.partition))
+        if request is None:
             return False
         if found.cleanable_bytes:
-            told.state = "running"
+            request.state = "running"
             self._begin(one, found)
             return True
-        told.state = "done"
-        if not told.rounds:
-            told.message = "no sealed segment is synced, stable and older than min.compaction.lag.ms"
+        request.state = "done"
+        if not request.rounds:
+            request.message = "no sealed segment is synced, stable and older than min.compaction.lag.ms"
         return False
 
     # -- cleaning
@@ -353,14 +353,14 @@ class LogCleaner:
         """Note what became of it, and look for the next log. One that was asked for is checked once more."""
         self._running = None
         cleaning = running.cleaning
-        told = self.asked.get(TopicPartition(running.log.topic, running.log.partition))
-        if told is not None and told.state == "running":
-            told.state, told.message = state, message
-            told.bytes_before += cleaning.bytes_before
-            told.bytes_after += cleaning.bytes_after
-            told.records_removed += cleaning.records_read - cleaning.records_kept
-            told.end_offset = cleaning.end_offset
-            told.rounds += 1
+        request = self.asked.get(TopicPartition(running.log.topic, running.log.partition))
+        if request is not None and request.state == "running":
+            request.state, request.message = state, message
+            request.bytes_before += cleaning.bytes_before
+            request.bytes_after += cleaning.bytes_after
+            request.records_removed += cleaning.records_read - cleaning.records_kept
+            request.end_offset = cleaning.end_offset
+            request.rounds += 1
         if state == "failed":
             self.figures.failed += 1
         if looks_again:
@@ -370,9 +370,9 @@ class LogCleaner:
         self.uncleanable[log] = reason
         self._counters.failures += 1
         logger.error("%s cannot be compacted and keeps every record: %s", log.name, reason)
-        told = self.asked.get(TopicPartition(log.topic, log.partition))
-        if told is not None and told.state == "waiting":
-            told.state, told.message = "failed", reason
+        request = self.asked.get(TopicPartition(log.topic, log.partition))
+        if request is not None and request.state == "waiting":
+            request.state, request.message = "failed", reason
 
     # -- the rest
 

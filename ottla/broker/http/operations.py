@@ -157,8 +157,8 @@ def cleaning(services: Services, cleaner: LogCleaner, asked: Mapping[str, str]) 
         return _refusal(HTTPStatus.BAD_REQUEST, "ask for ?topic=NAME")
     if asked["topic"] not in services.catalog.topics:
         return _refusal(HTTPStatus.NOT_FOUND, f"there is no topic {asked['topic']}")
-    told = sorted((one, what) for one, what in cleaner.asked.items() if one.topic == asked["topic"])
-    return _answer({"partitions": [{"partition": str(one)} | asdict(what) for one, what in told]})
+    found = sorted((one, what) for one, what in cleaner.asked.items() if one.topic == asked["topic"])
+    return _answer({"partitions": [{"partition": str(one)} | asdict(what) for one, what in found]})
 
 
 def explain(services: Services, cleaner: LogCleaner, asked: Mapping[str, str]) -> Page:

@@ -251,18 +251,18 @@ async def _page_of(answer: Answer) -> Page:
     """The page, once it is there."""
     if not isinstance(answer, Pending):
         return answer
-    told: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
+    page: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
 
     def done(pending: Pending[Page]) -> None:
-        if told.done():
+        if page.done():
             return  # the other end went away
         if pending.response is not None:
-            told.set_result(pending.response)
+            page.set_result(pending.response)
         else:
-            told.set_exception(pending.error or RuntimeError("there is no page"))
+            page.set_exception(pending.error or RuntimeError("there is no page"))
 
     answer.then(done)
-    return await told
+    return await page
 
 
 def _operate(operation: Callable[[Mapping[str, str]], Answer], head: _Head, peer_host: str) -> Answer:
