@@ -44,13 +44,15 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 class HotPath:
     """The templates of one connection, made with the first one. `try_answer` and `start` are the connection's."""
 
-    __slots__ = ("_peer", "_services", "_stamp", "_validity", "fetch", "produce")
+    __slots__ = ("_peer", "_sends_maps", "_services", "_stamp", "_validity", "fetch", "produce")
 
     def __init__(self, services: ApiServices, peer: Peer) -> None:
         self._services = services
         self._peer = peer
         self._validity = services.validity
         self._stamp = services.validity.stamp
+        self._sends_maps = peer.sends_maps
+        """Its own copy: the peer is one object less to touch per request."""
         self.produce: ProduceTemplates | None = None
         self.fetch: FetchTemplates | SessionTemplate | None = None
 
@@ -65,7 +67,7 @@ class HotPath:
             return None
         fetch = self.fetch
         if fetch is not None and end == fetch.frame_bytes:
-            answer = fetch.answer(view, 0, self._peer.sends_maps)
+            answer = fetch.answer(view, 0, self._sends_maps)
             return None if answer is None else (answer, end)
         produce = self.produce
         return None if produce is None else produce.answer(view, end, most)
@@ -89,7 +91,7 @@ class HotPath:
                 return run, run.end, run.added
         if fetch is not None and end - start >= fetch.frame_bytes:
             following = start + fetch.frame_bytes
-            answer = fetch.answer(view, start, self._peer.sends_maps)
+            answer = fetch.answer(view, start, self._sends_maps)
             if answer is not None:
                 return answer, following, 1
         return None
