@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.broker.runtime.answer_memory import Reservation
-    from ottla.broker.runtime.slot import Slot
+    from ottla.broker.runtime.in_flight_request import InFlightRequest
     from ottla.protocol.types import Buffer
 
 
@@ -38,10 +38,11 @@ class FastPath(Protocol):
         """
 
     def start(
-        self, view: memoryview, start: int, end: int, most: int, newest: Slot | None
-    ) -> tuple[list[Buffer] | Slot, int, int] | None:
-        """Start the requests with which `view[start:end]` begins, at most `most`: their answer or slot, which may
-        be `newest`; where the next frame begins; and how many requests that are. None as above.
+        self, view: memoryview, start: int, end: int, most: int, newest: InFlightRequest | None
+    ) -> tuple[list[Buffer] | InFlightRequest, int, int] | None:
+        """Start the requests with which `view[start:end]` begins, at most `most`: their answer, or the
+        request in flight, which may be `newest`; where the next frame begins; and how many requests that are. None as
+        above.
         """
 
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ottla.broker.context import ApiServices, Context
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.peer import Peer
+    from ottla.broker.runtime.in_flight_request import InFlightRequest
     from ottla.broker.runtime.metrics import MeterOf
-    from ottla.broker.runtime.slot import Slot
     from ottla.protocol.api.fetch import FetchRequest
     from ottla.protocol.api.produce import ProduceRequest
     from ottla.protocol.message import Request
@@ -73,12 +73,12 @@ class HotPath:
         return None if produce is None else produce.answer(view, end, most)
 
     def start(
-        self, view: memoryview, start: int, end: int, most: int, newest: Slot | None
-    ) -> tuple[list[Buffer] | Slot, int, int] | None:
-        """Start the requests with which `view[start:end]` begins, at most `most`: the answer or the slot of it, where
-        the next frame begins, and how many requests that are.
+        self, view: memoryview, start: int, end: int, most: int, newest: InFlightRequest | None
+    ) -> tuple[list[Buffer] | InFlightRequest, int, int] | None:
+        """Start the requests with which `view[start:end]` begins, at most `most`: the answer, or the
+        requests in flight, where the next frame begins, and how many requests that are.
 
-        The slot may be `newest`, the connection's newest one, which they then share. None where the slow path must
+        These may be `newest`, the newest of the connection, which they then join. None where the slow path must
         start the first of them.
         """
         if self._stamp != self._validity.stamp:

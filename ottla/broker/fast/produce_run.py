@@ -1,4 +1,4 @@
-"""Produce requests of one template under way, one behind the other: their slot, and who is called with their results.
+"""A run of Produce requests of one template, in flight together, and the callback for the results of their batches.
 
 They began together and are promised together: their batches are appended by one call and covered by one sync, and
 their answers leave together.
@@ -10,7 +10,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from ottla.broker.partitions.visibility import promise_failure
-from ottla.broker.runtime.slot import Slot
+from ottla.broker.runtime.in_flight_request import InFlightRequest
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _NONE = ErrorCode.NONE
 
 
-class ProduceRun(Slot):
-    """Such requests under way, one behind the other: their slot, and the callback for their batches.
+class ProduceRun(InFlightRequest):
+    """Such requests in flight, one after the other, and the callback for their batches.
 
     `end` is where the frame of the last one ends, `added` how many the last read added. The results are reported by the
     turn's flush; the answers leave together, when the last of the batches may be promised.
@@ -111,4 +111,4 @@ class ProduceRun(Slot):
         self.is_done = True
         owner = self.owner
         if owner is not None:
-            owner.slot_finished(self)
+            owner.request_finished(self)

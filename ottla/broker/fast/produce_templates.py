@@ -16,11 +16,11 @@ What a pipelining producer has sent stands frame behind frame in one read. Those
 (`produce_run.py`): gathered, answered and counted together, each with an answer of its own.
 
 A connection that has been the only one to send for a while, and whose answers need not wait for the disk, is answered
-within the read (`ProduceTemplates.answer`): without a turn and without a slot. The client sleeps until the answer
-comes, the processor does something else, and the next request finds its caches cold; so what counts on this path is
-less how often something is done than how many different things are (`scripts/bench-lines` counts the cache lines). What
-a warm loop hides costs most: a keyword given to `zip`, the function of a list comprehension, a property, a named tuple,
-a short-lived object, a call.
+within the read (`ProduceTemplates.answer`): without a turn and without an entry in the reply queue. The client
+sleeps until the answer comes, the processor does something else, and the next request finds its caches cold; so what
+counts on this path is less how often something is done than how many different things are (`scripts/bench-lines` counts
+the cache lines). What a warm loop hides costs most: a keyword given to `zip`, the function of a list comprehension, a
+property, a named tuple, a short-lived object, a call.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.broker.partitions.partition import Partition
+    from ottla.broker.runtime.in_flight_request import InFlightRequest
     from ottla.broker.runtime.metrics import MeterOf
-    from ottla.broker.runtime.slot import Slot
     from ottla.broker.services import Services
     from ottla.protocol.types import Buffer
     from ottla.storage.files.clock import Clock
@@ -219,11 +219,13 @@ class ProduceTemplates:
         self._key = b""
         self._frame_bytes = self._word = self._first = self._last = 0
 
-    def start(self, view: memoryview, start: int, end: int, most: int, newest: Slot | None) -> ProduceRun | None:
+    def start(
+        self, view: memoryview, start: int, end: int, most: int, newest: InFlightRequest | None
+    ) -> ProduceRun | None:
         """Start the whole Produce frames of one template, at most `most`, with which `view[start:end]` begins.
 
-        They go on with `newest`, the connection's newest slot, if that is a run of this template and turn, and make one
-        of their own otherwise. None when the first frame must take the slow path.
+        They join `newest`, the newest of the connection's requests in flight, if that is a run of this template and
+        turn, and make a new one otherwise. None when the first frame must take the slow path.
         """
         frames = self._look(view, start, end, most)
         if frames is None:
@@ -240,7 +242,7 @@ class ProduceTemplates:
         """As `start`, for who begins a turn alone: append at once, and give the answers and where the next frame
         begins.
 
-        Neither turn nor slot has to do with it. None, and nothing done, where answers have to wait.
+        Neither the turn nor the reply queue takes part. None, and nothing done, where answers have to wait.
         """
         expected = self._template
         if expected is None or not expected.partition.visible_on_append():

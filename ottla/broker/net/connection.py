@@ -140,7 +140,7 @@ class Connection(asyncio.BufferedProtocol):
                 and piece is not None
                 and not (self._in_flight or self._pauses.reasons or shared.later)
             ):
-                answered = hot_path.try_answer(piece, nbytes, shared.max_slots)
+                answered = hot_path.try_answer(piece, nbytes, shared.max_in_flight)
                 if answered is not None:
                     answer, start = answered
                     self._sender.send(answer)

@@ -22,7 +22,7 @@ from ottla.broker.net.reply_queue import ReplyQueue
 from ottla.broker.net.sending import ReplySender
 from ottla.broker.net.shared import LARGE_SEND_BYTES
 from ottla.broker.peer import Peer
-from ottla.broker.runtime.slot import CloseConnection, Slot
+from ottla.broker.runtime.in_flight_request import CloseConnection, InFlightRequest
 from ottla.protocol.framing import SIZE, SIZE_BYTES
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class RequestPipeline:
         self.peer = Peer(listener=listener, close=self.close, received=shared.buffers, hold=self._hold_answer)
         self.pauses = ReadPauses()
         self.reader = FrameReader(shared.buffers, shared.max_frame_bytes, self.pauses, shared.now_ms, self._memory_came)
-        self.queue = ReplyQueue(self, shared.max_slots, shared.max_slot_bytes)
+        self.queue = ReplyQueue(self, shared.max_in_flight, shared.max_pending_bytes)
         self.sender = ReplySender(shared, self.pauses, self)
         self._in_flight = self.queue.in_flight
         self._large_bytes = 0
@@ -175,7 +175,7 @@ class RequestPipeline:
             or self._turn.is_long
         ):
             return 0
-        answered = hot_path.try_answer(view, end, shared.max_slots)
+        answered = hot_path.try_answer(view, end, shared.max_in_flight)
         if answered is None:
             return 0
         answer, following = answered
@@ -220,10 +220,10 @@ class RequestPipeline:
                     self._long_turn = turn.number
                 self._wait_for_turn()
                 break
-            reply: list[Buffer] | Slot | None
+            reply: list[Buffer] | InFlightRequest | None
             hot_path = peer.hot_path
             if hot_path is not None:
-                most, newest = self._shared.max_slots - queue.requests, in_flight[-1] if in_flight else None
+                most, newest = self._shared.max_in_flight - queue.requests, in_flight[-1] if in_flight else None
                 begun = hot_path.start(view, start, end, most, newest)
                 if begun is not None:
                     reply, start, count = begun
@@ -232,7 +232,7 @@ class RequestPipeline:
                         queue.requests += count
                     else:
                         ready_bytes += self._take_reply(reply, has_more=start < end)
-                        if ready_bytes >= self._shared.max_slot_bytes:
+                        if ready_bytes >= self._shared.max_pending_bytes:
                             pauses.hold(ENOUGH)
                     continue
             (size_bytes,) = SIZE.unpack_from(view, start)
@@ -251,7 +251,7 @@ class RequestPipeline:
             start = following
             if reply is not None:
                 ready_bytes += self._take_reply(reply, has_more=following < end)
-                if ready_bytes >= self._shared.max_slot_bytes:
+                if ready_bytes >= self._shared.max_pending_bytes:
                     pauses.hold(ENOUGH)
         if started > 1:
             self._note_pipelined(ready_bytes)
@@ -265,7 +265,7 @@ class RequestPipeline:
         if ready_bytes > LARGE_SEND_BYTES:
             self._shared.answer_memory.note_copied(ready_bytes)
 
-    def _take_reply(self, reply: list[Buffer] | Slot, *, has_more: bool) -> int:
+    def _take_reply(self, reply: list[Buffer] | InFlightRequest, *, has_more: bool) -> int:
         """Put what a request gave behind what was there before; how many bytes may leave already, if that counts."""
         if self.queue.add(reply) and has_more:
             return sum(map(len, cast("list[Buffer]", reply)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.broker.runtime.slot import Slot
+from ottla.broker.runtime.in_flight_request import InFlightRequest
 
 if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
@@ -46,7 +46,7 @@ class ReplyQueue:
 
     Attributes:
         in_flight: the requests, the oldest first; always the same object.
-        requests: how many they are (several may share one slot).
+        requests: how many they are (one entry may stand for several).
         size_bytes: of the replies that wait among them.
         out: replies that may leave, in order.
     """
@@ -57,7 +57,7 @@ class ReplyQueue:
         self._sender: ReplySender = sender
         self._max_requests = max_requests
         self._max_bytes = max_bytes
-        self.in_flight: deque[Slot] = deque()
+        self.in_flight: deque[InFlightRequest] = deque()
         self.requests = 0
         self.size_bytes = 0
         self.out: list[Buffer] = []
@@ -73,41 +73,41 @@ class ReplyQueue:
         in_flight = self.in_flight
         return bool(in_flight) and (in_flight[-1].parks or self.is_full)
 
-    def add(self, reply: list[Buffer] | Slot) -> bool:
+    def add(self, reply: list[Buffer] | InFlightRequest) -> bool:
         """Put what a request gave behind what was there before; whether it may leave already."""
-        if isinstance(reply, Slot):
+        if isinstance(reply, InFlightRequest):
             self._queue(reply)
         elif self.in_flight:
-            self._queue(Slot.finished(reply))
+            self._queue(InFlightRequest.finished(reply))
         else:
             self.out += reply
             return True
         return False
 
-    def _queue(self, slot: Slot) -> None:
-        slot.owner = self
-        self.in_flight.append(slot)
-        self.requests += slot.requests
-        self.size_bytes += slot.size_bytes
+    def _queue(self, request: InFlightRequest) -> None:
+        request.owner = self
+        self.in_flight.append(request)
+        self.requests += request.requests
+        self.size_bytes += request.size_bytes
 
-    def slot_finished(self, slot: Slot) -> None:
+    def request_finished(self, request: InFlightRequest) -> None:
         """A pending answer is there: move what may leave to `out`."""
         in_flight = self.in_flight
-        if not in_flight or in_flight[0] is not slot:
-            self.size_bytes += slot.size_bytes
+        if not in_flight or in_flight[0] is not request:
+            self.size_bytes += request.size_bytes
             return
         while True:
             in_flight.popleft()
-            self.requests -= slot.requests
-            if slot.close_reason is not None:
-                self._sender.close(slot.close_reason)
+            self.requests -= request.requests
+            if request.close_reason is not None:
+                self._sender.close(request.close_reason)
                 break
-            if slot.buffers is not None:
-                self.out += slot.buffers
+            if request.buffers is not None:
+                self.out += request.buffers
             if not in_flight or not in_flight[0].is_done:
                 break
-            slot = in_flight[0]
-            self.size_bytes -= slot.size_bytes
+            request = in_flight[0]
+            self.size_bytes -= request.size_bytes
         self._sender.replies_moved()
 
     def take(self) -> list[Buffer]:
@@ -117,17 +117,17 @@ class ReplyQueue:
 
     def cut_short(self) -> None:
         """Long polls end without an answer: the broker stops."""
-        for slot in list(self.in_flight):
-            if slot.parks:
-                self.in_flight.remove(slot)
-                self.requests -= slot.requests
-                slot.cancel()
+        for request in list(self.in_flight):
+            if request.parks:
+                self.in_flight.remove(request)
+                self.requests -= request.requests
+                request.cancel()
 
     def end(self) -> None:
         """Nobody waits for any answer any more."""
-        slots = list(self.in_flight)
+        waiting = list(self.in_flight)
         self.in_flight.clear()
-        for slot in slots:
-            slot.cancel()
+        for request in waiting:
+            request.cancel()
         self.out.clear()
         self._sender = _ENDED  # a circle to the connection would hold both until the garbage collector comes

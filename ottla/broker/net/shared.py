@@ -9,7 +9,7 @@ from ottla.broker.runtime.answer_memory import SHARES
 
 if TYPE_CHECKING:
     from ottla.broker.peer import Peer
-    from ottla.broker.runtime.slot import Slot
+    from ottla.broker.runtime.in_flight_request import InFlightRequest
     from ottla.broker.services import Services
     from ottla.protocol.types import Buffer
 
@@ -23,10 +23,10 @@ TURN_SEND_BYTES = 32 << 20
 class Dispatcher(Protocol):
     """What starts requests."""
 
-    def start(self, frame: memoryview, peer: Peer) -> list[Buffer] | Slot | None:
+    def start(self, frame: memoryview, peer: Peer) -> list[Buffer] | InFlightRequest | None:
         """Start the request of one frame (without its length).
 
-        An encoded reply (with its length), a slot that will be finished, or None when no reply is sent.
+        An encoded reply (with its length), a request that is now in flight, or None when no reply is sent.
         Raises CloseConnection.
         """
 
@@ -35,8 +35,8 @@ class SharedState:
     """See the module. `sends_maps` says that transports send a mapped view without our code reading it (uvloop).
 
     Attributes:
-        max_slots: requests of one connection that may be in flight (`ottla.connection.max.pending.requests`).
-        max_slot_bytes: bytes of replies of one connection that may wait (`ottla.connection.max.pending.bytes`).
+        max_in_flight: requests of one connection that may be in flight (`ottla.connection.max.pending.requests`).
+        max_pending_bytes: bytes of replies of one connection that may wait (`ottla.connection.max.pending.bytes`).
         later: connections that have requests to start and wait for a turn.
         last_reader: the connection that has read last, and `reads_in_a_row` how many reads it has had since any other.
         large_bytes: of the large replies that were sent in the newest turn that sent such.
@@ -50,10 +50,12 @@ class SharedState:
         self.sends_maps = sends_maps
         self.buffers = ReceiveBuffers(services.turn, config.queued_max_request_bytes)
         self.max_frame_bytes = config.socket_request_max_bytes
-        self.max_slots = config.ottla_connection_max_pending_requests
+        self.max_in_flight = config.ottla_connection_max_pending_requests
         self.answer_memory = services.answer_memory
         self.memory_reserve = services.memory_reserve
-        self.max_slot_bytes = min(config.ottla_connection_max_pending_bytes, services.answer_memory.max_bytes // SHARES)
+        self.max_pending_bytes = min(
+            config.ottla_connection_max_pending_bytes, services.answer_memory.max_bytes // SHARES
+        )
         self.now_ms = services.clock.monotonic_ms
         self.later: set[object] = set()
         self.last_reader: object = None

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.context import Context
 from ottla.broker.fast.hot_path import learn
 from ottla.broker.requests.chunks import handle_in_chunks, split_of
+from ottla.broker.runtime.in_flight_request import CloseConnection, InFlightRequest
 from ottla.broker.runtime.pending import Pending
-from ottla.broker.runtime.slot import CloseConnection, Slot
 from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.headers import decode_request_header
@@ -47,8 +47,8 @@ class RequestDispatcher:
         self._turn = services.turn
         self._metrics = services.metrics
 
-    def start(self, frame: memoryview, peer: Peer) -> list[Buffer] | Slot | None:
-        """Start the request of `frame`: its encoded answer, a slot that will hold it, or None for no answer.
+    def start(self, frame: memoryview, peer: Peer) -> list[Buffer] | InFlightRequest | None:
+        """Start the request of `frame`: its encoded answer, what is in flight and will hold it, or None for no answer.
 
         Raises CloseConnection with the reason, for the log.
         """
@@ -91,7 +91,7 @@ class RequestDispatcher:
             answer = gate.refuse(admission, request, context, error)
         if isinstance(answer, Pending):
             if not answer.done:
-                waiting = Slot(answer)
+                waiting = InFlightRequest(answer)
                 answer.then(lambda done: self._finish(waiting, admission, request, context, done, started_ns))
                 self._note_hold(admission, started_ns)
                 return waiting
@@ -116,14 +116,14 @@ class RequestDispatcher:
 
     def _finish(
         self,
-        slot: Slot,
+        waiting: InFlightRequest,
         admission: Admission,
         request: Request,
         context: Context,
         done: Pending[Any],
         started_ns: int,
     ) -> None:
-        """A pending answer is there: encode it into its slot."""
+        """Encode a pending answer that is there now into `waiting`."""
         answered_ns = perf_counter_ns()
         gate = self._gate
         try:
@@ -132,13 +132,13 @@ class RequestDispatcher:
                 answer = gate.refuse(admission, request, context, done.error)
             buffers = None if answer is None else gate.answer(admission, request, context, answer, started_ns)
         except CloseConnection as reason:
-            slot.finish(None, close_reason=str(reason))
+            waiting.finish(None, close_reason=str(reason))
         except Exception as failed:  # whatever it is, the client must not wait for ever
             if isinstance(failed, MemoryError):
                 self._services.memory_reserve.let_go()
             else:
                 LOG.exception("bug: the answer to %s v%d has no bytes", admission.name, admission.version)
-            slot.finish(None, close_reason=f"no answer to its {admission.name} could be made")
+            waiting.finish(None, close_reason=f"no answer to its {admission.name} could be made")
         else:
-            slot.finish(buffers)
+            waiting.finish(buffers)
         self._note_hold(admission, answered_ns)

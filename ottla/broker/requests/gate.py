@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from ottla.broker.api import HANDLERS, Handler
 from ottla.broker.profiles import profiles
 from ottla.broker.profiles.profiles import AdvertisedApi
-from ottla.broker.runtime.slot import CloseConnection
+from ottla.broker.runtime.in_flight_request import CloseConnection
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.api_versions import ApiVersionsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError

@@ -4,7 +4,7 @@ A handler that cannot answer at once (the append of this loop turn, a sync, a lo
 `Pending` and completes it later. It is completed, failed or cancelled exactly once; a second result is ignored,
 because a deadline and the event it guards may fall into the same turn. It knows neither loops nor connections.
 
-The connection that owns the slot registers one listener with `then`; a connection that ends calls `cancel`, and the
+The connection that owns the request registers one listener with `then`; a connection that ends calls `cancel`, and the
 handler takes its waiters back in `on_cancel`.
 """
 

@@ -118,7 +118,7 @@ def test_requests_of_one_form_in_one_read_are_one_run() -> None:
     feed(client.connection, frames_of([("plain", 1)])[0])
     client.end_turn()
     feed(client.connection, b"".join(frames_of([("plain", 1), ("plain", 300), ("plain", 300), ("old", 1)])))
-    runs = [slot for slot in client.connection.pipeline.queue.in_flight if isinstance(slot, ProduceRun)]
+    runs = [request for request in client.connection.pipeline.queue.in_flight if isinstance(request, ProduceRun)]
     assert [run.requests for run in runs] == [3]  # whatever their lengths
 
 

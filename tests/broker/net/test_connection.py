@@ -23,10 +23,10 @@ from ottla.broker.net.connections import Connections
 from ottla.broker.net.held_bytes import HeldBytes
 from ottla.broker.peer import Peer
 from ottla.broker.runtime.answer_memory import AnswerMemory
+from ottla.broker.runtime.in_flight_request import CloseConnection, InFlightRequest
 from ottla.broker.runtime.memory_reserve import MemoryReserve
 from ottla.broker.runtime.metrics import Metrics
 from ottla.broker.runtime.pending import Pending
-from ottla.broker.runtime.slot import CloseConnection, Slot
 from ottla.broker.runtime.timers import Timers
 from ottla.broker.runtime.turn import Turn
 from ottla.config.broker import BrokerConfig
@@ -42,10 +42,10 @@ class Echo:
 
     seen: list[bytes] = field(default_factory=list)
     views: list[memoryview] = field(default_factory=list)
-    slots: dict[bytes, Slot] = field(default_factory=dict)
+    waiting: dict[bytes, InFlightRequest] = field(default_factory=dict)
     pendings: dict[bytes, Pending[object]] = field(default_factory=dict)
 
-    def start(self, data: memoryview, peer: Peer) -> list[bytes | bytearray | memoryview] | Slot | None:
+    def start(self, data: memoryview, peer: Peer) -> list[bytes | bytearray | memoryview] | InFlightRequest | None:
         body = bytes(data)
         self.seen.append(body)
         self.views.append(data)
@@ -55,14 +55,14 @@ class Echo:
             return None
         if body.startswith((b"p", b"w")):
             pending: Pending[object] = Pending(parks=body.startswith(b"w"))
-            slot = Slot(pending)
-            self.slots[body] = slot
+            request = InFlightRequest(pending)
+            self.waiting[body] = request
             self.pendings[body] = pending
-            return slot
+            return request
         return [frame(body)]
 
     def answer(self, body: bytes) -> None:
-        self.slots[body].finish([frame(body)])
+        self.waiting[body].finish([frame(body)])
 
 
 class Shell:
@@ -120,7 +120,7 @@ def test_a_connection_that_has_ended_leaves_no_circle_to_the_garbage_collector(s
         shell.feed(connection, frame(b"pending") + frame(b"behind") + frame(b"partial")[:6])
         connection.connection_lost(None)
         shell.end_turns()
-        shell.echo.slots.clear()
+        shell.echo.waiting.clear()
         del connection
         gc.collect()
         assert [each for each in gc.garbage if type(each).__module__.startswith("ottla.broker.net")] == []
@@ -365,7 +365,7 @@ def test_an_end_is_noticed_behind_a_parked_request_and_cancels_it(shell: Shell) 
     assert shell.connections.shared.buffers.owned_bytes == 0
 
 
-def test_a_request_without_reply_leaves_no_slot(shell: Shell) -> None:
+def test_a_request_without_reply_leaves_no_entry_in_the_queue(shell: Shell) -> None:
     connection, transport = shell.connect()
     shell.feed(connection, frame(b"n") + frame(b"two"))
     assert transport.written == frame(b"two")
@@ -607,10 +607,10 @@ def test_draining_answers_what_has_started_and_cuts_long_polls_short(shell: Shel
     assert produced.closed
 
 
-def test_a_slot_that_must_close_ends_the_connection(shell: Shell) -> None:
+def test_a_request_that_must_close_ends_the_connection(shell: Shell) -> None:
     connection, transport = shell.connect()
     shell.feed(connection, frame(b"p1"))
-    shell.echo.slots[b"p1"].finish(None, close_reason="acks=0 failed")
+    shell.echo.waiting[b"p1"].finish(None, close_reason="acks=0 failed")
     shell.end_turns()
     assert transport.closed
 

@@ -18,10 +18,10 @@ from ottla.broker.net.connection import Connection
 from ottla.broker.net.connections import Connections
 from ottla.broker.peer import Peer
 from ottla.broker.runtime.answer_memory import AnswerMemory
+from ottla.broker.runtime.in_flight_request import InFlightRequest
 from ottla.broker.runtime.memory_reserve import MemoryReserve
 from ottla.broker.runtime.metrics import Metrics
 from ottla.broker.runtime.pending import Pending
-from ottla.broker.runtime.slot import Slot
 from ottla.broker.runtime.timers import Timers
 from ottla.broker.runtime.turn import Turn
 from ottla.config.broker import BrokerConfig
@@ -38,14 +38,14 @@ class Answers:
     """A dispatcher that answers `g<n>` with n bytes at once, parks on `w`, and answers anything else with itself."""
 
     started: int = 0
-    slots: list[Slot] = field(default_factory=list)
+    waiting: list[InFlightRequest] = field(default_factory=list)
 
-    def start(self, data: memoryview, peer: Peer) -> list[bytes | bytearray | memoryview] | Slot | None:
+    def start(self, data: memoryview, peer: Peer) -> list[bytes | bytearray | memoryview] | InFlightRequest | None:
         self.started += 1
         body = bytes(data[:16])
         if body.startswith(b"w"):
-            self.slots.append(Slot(Pending(parks=True)))
-            return self.slots[-1]
+            self.waiting.append(InFlightRequest(Pending(parks=True)))
+            return self.waiting[-1]
         return [frame(bytes(int(body[1:])) if body.startswith(b"g") else bytes(data))]
 
 
@@ -319,7 +319,7 @@ def test_requests_that_take_long_let_everybody_have_a_turn(shell: Shell, monkeyp
     order: list[bytes] = []
     start = shell.answers.start
 
-    def slow(data: memoryview, peer: Peer) -> list[bytes | bytearray | memoryview] | Slot | None:
+    def slow(data: memoryview, peer: Peer) -> list[bytes | bytearray | memoryview] | InFlightRequest | None:
         order.append(bytes(data))
         shell.turn.is_long = True  # as the dispatcher says of one that took 10 ms
         return start(data, peer)
@@ -338,7 +338,7 @@ def test_requests_that_take_long_let_everybody_have_a_turn(shell: Shell, monkeyp
 def test_who_waits_for_a_turn_and_goes_away_is_not_waited_for(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     start = shell.answers.start
 
-    def slow(data: memoryview, peer: Peer) -> list[bytes | bytearray | memoryview] | Slot | None:
+    def slow(data: memoryview, peer: Peer) -> list[bytes | bytearray | memoryview] | InFlightRequest | None:
         shell.turn.is_long = True
         return start(data, peer)
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker.net.reply_queue import ReplyQueue
+from ottla.broker.runtime.in_flight_request import InFlightRequest
 from ottla.broker.runtime.pending import Pending
-from ottla.broker.runtime.slot import Slot
 
 
 @dataclass
@@ -28,11 +28,11 @@ class Sender:
         self.closed.append(reason)
 
 
-def waiting(*, parks: bool = False, requests: int = 1) -> Slot:
+def waiting(*, parks: bool = False, requests: int = 1) -> InFlightRequest:
     pending: Pending[object] = Pending(parks=parks)
-    slot = Slot(pending)
-    slot.requests = requests
-    return slot
+    request = InFlightRequest(pending)
+    request.requests = requests
+    return request
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_reply_waits_behind_a_request_in_flight(queue: ReplyQueue, sender: Sen
 def test_replies_leave_in_the_order_of_requests_and_the_counts_add_up(data: st.DataObject) -> None:
     sender = Sender()
     queue = ReplyQueue(sender, max_requests=1 << 20, max_bytes=1 << 20)
-    open_slots: dict[int, Slot] = {}
+    open_requests: dict[int, InFlightRequest] = {}
     given_up = 0
     left: list[bytes] = []
     number = 0
@@ -78,21 +78,21 @@ def test_replies_leave_in_the_order_of_requests_and_the_counts_add_up(data: st.D
             queue.add([struct.pack(">i", number)])
             number += 1
         elif step == "waits":
-            open_slots[number] = slot = waiting()
-            queue.add(slot)
+            open_requests[number] = request = waiting()
+            queue.add(request)
             number += 1
-        elif step == "finishes" and open_slots:
-            which = data.draw(st.sampled_from(sorted(open_slots)))
+        elif step == "finishes" and open_requests:
+            which = data.draw(st.sampled_from(sorted(open_requests)))
             has_reply = data.draw(st.booleans())  # Produce with acks=0 has none
             given_up += not has_reply
-            open_slots.pop(which).finish([struct.pack(">i", which)] if has_reply else None)
+            open_requests.pop(which).finish([struct.pack(">i", which)] if has_reply else None)
         else:
             left += [bytes(piece) for piece in queue.take()]
-        waiting_bytes = sum(slot.size_bytes for slot in queue.in_flight)
+        waiting_bytes = sum(request.size_bytes for request in queue.in_flight)
         assert queue.size_bytes == waiting_bytes
         assert queue.requests == len(queue.in_flight)
-    for which in sorted(open_slots):
-        open_slots[which].finish([struct.pack(">i", which)])
+    for which in sorted(open_requests):
+        open_requests[which].finish([struct.pack(">i", which)])
     left += [bytes(piece) for piece in queue.take()]
     assert left == sorted(left)
     assert len(left) == number - given_up
@@ -107,7 +107,7 @@ def test_nothing_starts_behind_a_request_that_parks(queue: ReplyQueue) -> None:
     assert not queue.is_full
 
 
-def test_requests_that_share_a_slot_count_each(queue: ReplyQueue) -> None:
+def test_requests_that_share_an_entry_count_each(queue: ReplyQueue) -> None:
     queue.add(waiting(requests=2))
     assert not queue.is_full
     queue.add(waiting())
@@ -150,10 +150,10 @@ def test_a_stop_cuts_long_polls_short_and_leaves_the_others(queue: ReplyQueue) -
 
 
 def test_at_the_end_nobody_is_called_any_more(queue: ReplyQueue, sender: Sender) -> None:
-    slot = waiting()
+    request = waiting()
     queue.add([b"unsent"])
-    queue.add(slot)
+    queue.add(request)
     queue.end()
-    slot.finish([b"too late"])
+    request.finish([b"too late"])
     assert queue.out == []
     assert sender.moved == 0

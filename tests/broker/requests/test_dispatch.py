@@ -199,7 +199,7 @@ def test_the_second_request_of_a_template_takes_the_fast_path(node: Node) -> Non
         client.send(produce_of(node, 9, batch(value=b"x" * 50)), 9)
         started += list(client.connection.pipeline.queue.in_flight)
         node.settle()
-    assert [isinstance(slot, ProduceRun) for slot in started] == [False, True, True]
+    assert [isinstance(request, ProduceRun) for request in started] == [False, True, True]
 
 
 def test_the_fast_path_refuses_like_the_slow_one(node: Node) -> None:

@@ -1,8 +1,8 @@
-"""The place of one request in its connection's queue, from its start until its reply leaves.
+"""One request in flight: in its connection's queue, from its start until its reply leaves.
 
-The dispatcher makes a slot for a request whose answer is pending, and finishes it with encoded bytes; the connection
-lets replies leave in the order of the slots. Requests that follow one another and are answered together share one
-slot: `requests` says how many (`produce_run.py`).
+The dispatcher makes one for a request whose answer is pending, and finishes it with encoded bytes; the connection sends
+replies in the order of the requests. Requests that follow one another and are answered together share one entry of the
+queue: `requests` says how many they are (`produce_run.py`).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ class CloseConnection(Exception):
     """The connection must end: its message is the reason, for one log line."""
 
 
-class SlotOwner(Protocol):
-    """A connection, as a slot sees it."""
+class InFlightOwner(Protocol):
+    """A connection, as its requests see it."""
 
-    def slot_finished(self, slot: Slot) -> None:
-        """`slot` is done; called once."""
+    def request_finished(self, request: InFlightRequest) -> None:
+        """`request` is done; called once."""
 
 
-class Slot:
+class InFlightRequest:
     """A started request. `buffers` is its encoded reply once `is_done`, or None when no reply is sent.
 
-    Nothing may start behind one that `parks`. `close_reason` says that the connection must end in place of a reply.
+    Nothing may start after one that `parks`. `close_reason` says that the connection must end in place of a reply.
     """
 
     __slots__ = ("buffers", "close_reason", "is_done", "owner", "parks", "pending", "requests", "size_bytes")
@@ -36,7 +36,7 @@ class Slot:
     def __init__(self, pending: Pending[Any] | None) -> None:
         self.pending = pending
         self.parks = pending is not None and pending.parks
-        self.owner: SlotOwner | None = None
+        self.owner: InFlightOwner | None = None
         self.is_done = False
         self.requests = 1
         self.buffers: list[Buffer] | None = None
@@ -44,14 +44,14 @@ class Slot:
         self.close_reason: str | None = None
 
     @classmethod
-    def finished(cls, buffers: list[Buffer]) -> Slot:
-        """A slot whose reply was there at once, and waits behind one that is pending."""
-        slot = cls(None)
-        slot.finish(buffers)
-        return slot
+    def finished(cls, buffers: list[Buffer]) -> InFlightRequest:
+        """A request whose reply was there at once, and waits for one before it that is pending."""
+        request = cls(None)
+        request.finish(buffers)
+        return request
 
     def cancel(self) -> None:
-        """Nobody waits for the reply any more."""
+        """Give the request up: the connection has ended."""
         self.owner = None
         if self.pending is not None:
             self.pending.cancel()
@@ -64,4 +64,4 @@ class Slot:
         if buffers is not None:
             self.size_bytes = sum(map(len, buffers))
         if self.owner is not None:
-            self.owner.slot_finished(self)
+            self.owner.request_finished(self)
