@@ -14,30 +14,26 @@ import asyncio
 import contextlib
 import functools
 import logging
-import platform
-import resource
 import socket
 import time
 from typing import TYPE_CHECKING, Any
 
 from ottla.address import host_and_port
 from ottla.broker.http_port import HttpPort
+from ottla.broker.loop_timers import LoopTimers
 from ottla.broker.net.connections import Connections
 from ottla.broker.net.listening import StartError, bind, explain
 from ottla.broker.node import Node
 from ottla.broker.notify import notify
-from ottla.broker.runtime.descriptors import LEAST_DESCRIPTORS, RAISED_BY, descriptor_limit, shortage
+from ottla.broker.runtime.descriptors import LEAST_DESCRIPTORS, RAISED_BY, descriptor_limit, raise_file_limit
 from ottla.broker.runtime.loop_watch import LoopWatch
 from ottla.broker.runtime.threads import ThreadStarter
-from ottla.protocol.records import checksum
-from ottla.storage.tools.counted import counted
-from ottla.version import __version__
+from ottla.broker.start_summary import log_start_summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.broker.http.server import Operations, Pages
-    from ottla.broker.services import Services
     from ottla.config.broker import BrokerConfig
     from ottla.config.listeners import Listener
     from ottla.storage.files.clock import Clock
@@ -45,61 +41,12 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("ottla.server")
 
-MAX_OPEN_FILES = 1 << 20
-"""The soft limit of open files is raised to the hard limit, but not beyond this."""
-
-FILES_OF_MACOS = 10_240
-"""macOS names no hard limit, and takes no soft one above its kernel's, which is this at least (OPEN_MAX)."""
-
 EXTEND_START_EVERY_S = 10.0
 EXTEND_START_USEC = 60_000_000
 """While logs are opened systemd is asked so often for so much more time, or its patience would end a recovery."""
 
 HANGING_DISK_S = 3.0
 """How long a stop that was given up waits for the syncs that have begun."""
-
-
-class LoopTimers:
-    """Runs the broker's timers by one `call_later` for the earliest; a timer that fires early just looks again."""
-
-    def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
-        self._services = services
-        self._loop = loop
-        self._handle: asyncio.TimerHandle | None = None
-        self._fires_at_ms = 0.0
-        services.timers.on_earlier = self._plan
-
-    def stop(self) -> None:
-        """Run nothing more."""
-        self._services.timers.on_earlier = None
-        if self._handle is not None:
-            self._handle.cancel()
-
-    def _plan(self, deadline_ms: float) -> None:
-        if self._handle is not None:
-            if self._fires_at_ms <= deadline_ms:
-                return
-            self._handle.cancel()
-        self._fires_at_ms = deadline_ms
-        delay_ms = max(0.0, deadline_ms - self._services.clock.monotonic_ms())
-        try:
-            self._handle = self._loop.call_later(delay_ms / 1000, self._run)
-        except MemoryError:
-            self._handle = None
-            self._services.memory_reserve.let_go()
-            self._handle = self._loop.call_later(delay_ms / 1000, self._run)
-
-    def _run(self) -> None:
-        self._handle = None
-        services = self._services
-        now_ms = services.clock.monotonic_ms()
-        try:
-            services.timers.run_due(now_ms)
-        finally:
-            # Whatever a callback raises, for the loop to say: all deadlines of the broker hang on the next call.
-            next_ms = services.timers.next_deadline_ms()
-            if next_ms is not None:
-                self._plan(next_ms)
 
 
 class Server:
@@ -181,7 +128,7 @@ class Server:
         self._show_pages()
         for listener, bound in sockets:
             self.addresses[listener.name] = bound.getsockname()[:2]
-        self._log_summary((time.perf_counter_ns() - started_ns) // 1_000_000)
+        log_start_summary(self.config, node.services, (time.perf_counter_ns() - started_ns) // 1_000_000)
         for listener, bound in sockets:
             await self._accept(loop, listener, bound)
         self._is_accepting = True
@@ -190,7 +137,7 @@ class Server:
         """`node.open` in a thread, so that the loop answers signals and probes. Raises what it raises."""
         opened: asyncio.Future[None] = loop.create_future()
 
-        def tell(error: BaseException | None) -> None:
+        def report(error: BaseException | None) -> None:
             if not opened.done():
                 opened.set_result(None) if error is None else opened.set_exception(error)
 
@@ -198,10 +145,10 @@ class Server:
             try:
                 node.open()
             except BaseException as error:  # it belongs to the caller that awaits
-                loop.call_soon_threadsafe(tell, error)
+                loop.call_soon_threadsafe(report, error)
             else:
                 self._is_open = True
-                loop.call_soon_threadsafe(tell, None)
+                loop.call_soon_threadsafe(report, None)
 
         thread = ThreadStarter("").start(work, "start")
         try:
@@ -251,7 +198,7 @@ class Server:
         loop = asyncio.get_running_loop()
         closed: asyncio.Future[None] = loop.create_future()
 
-        def tell(error: BaseException | None) -> None:
+        def report(error: BaseException | None) -> None:
             if not closed.done():
                 closed.set_result(None) if error is None else closed.set_exception(error)
 
@@ -259,9 +206,9 @@ class Server:
             try:
                 node.close_logs()
             except BaseException as error:  # it belongs to the caller that awaits
-                self._call_soon(loop, functools.partial(tell, error))
+                self._call_soon(loop, functools.partial(report, error))
             else:
-                self._call_soon(loop, functools.partial(tell, None))
+                self._call_soon(loop, functools.partial(report, None))
 
         closing = node.services.log_manager.closing
         if (
@@ -389,76 +336,3 @@ class Server:
 
         if self._http is not None:
             self._http.show(opened)
-
-    def _log_summary(self, elapsed_ms: int) -> None:
-        services = self.node.services
-        loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
-        python = f"{platform.python_implementation()} {platform.python_version()}"
-        identity = f"node {services.catalog.node_id} of cluster {services.catalog.cluster_id}"
-        LOG.info("Ottla %s, %s (%s, %s)", __version__, identity, python, loop)
-        for warning in self.config.warnings:
-            LOG.warning("configuration: %s", warning)
-        if fitted := self.config.fitted:
-            LOG.info("little memory, so not set and smaller than usual: %s (docs/limits.md)", ", ".join(fitted))
-        if checksum.slow_because is not None:
-            LOG.warning(
-                "checksums are computed by crcmod, some 45 times slower than by the processor, because %s:"
-                " `pip install --force-reinstall crc32c` with a Python and on a system that it has a wheel for"
-                " (docs/platforms.md)",
-                checksum.slow_because,
-            )
-        if few := shortage(self.config, descriptor_limit()):
-            LOG.warning("%s", few)
-        for directory in services.log_manager.directories:
-            clean = "stopped cleanly before" if directory.was_clean else "new, or not stopped cleanly before"
-            LOG.info("log directory %s: %s, %s; %s", directory.path, directory.state.value, clean, directory.room)
-        logs = list(services.log_manager.logs.values())
-        size_bytes = sum(log.size_bytes for log in logs)
-        partition_count = sum(len(topic.partitions) for topic in services.catalog.topics.values())
-        LOG.info(
-            "%s, %s, %s in logs, ready after %d ms",
-            counted(len(services.catalog.topics), "topic"),
-            counted(partition_count, "partition"),
-            human_bytes(size_bytes),
-            elapsed_ms,
-        )
-        groups = services.groups.if_made
-        if groups is not None:
-            if group_count := groups.count_by_state().total():
-                offsets = counted(groups.offset_count, "committed offset")
-                LOG.info("%s with %s", counted(group_count, "group"), offsets)
-            if groups.loads_under_way:
-                LOG.info("of groups %s to be loaded yet", counted(groups.loads_under_way, "partition"))
-        recovered = [log for log in logs if log.recovery.scanned_bytes or log.recovery.truncated_bytes]
-        if recovered:
-            LOG.info(
-                "recovered %s: %s checked, %s of torn tails cut",
-                counted(len(recovered), "log"),
-                human_bytes(sum(log.recovery.scanned_bytes for log in recovered)),
-                human_bytes(sum(log.recovery.truncated_bytes for log in recovered)),
-            )
-
-
-def human_bytes(size_bytes: int) -> str:
-    """A size for people: `0 bytes`, `1.5 MiB`."""
-    size = float(size_bytes)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
-
-
-def raise_file_limit() -> None:
-    """Raise the soft limit of open files: each connection, segment and index is one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    except (OSError, ValueError) as error:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, FILES_OF_MACOS), hard))
-        except (OSError, ValueError):
-            LOG.warning("the limit of open files stays at %d: %s", soft, error)

@@ -18,7 +18,7 @@ from ottla.cli.parameters import Number, split_pairs
 from ottla.cli.record_lines import Fields, json_line, plain_line
 from ottla.cli.show import parse_time, show_time
 from ottla.cli.waiting import Waiting
-from ottla.storage.tools.counted import counted
+from ottla.shown import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 import click
 
 from ottla.cli.dump_rows import UNREAD_0_7, Row
-from ottla.cli.show import show_bytes, show_size, show_time
+from ottla.cli.show import show_bytes, show_time
 from ottla.protocol.records.batch import MAGIC
+from ottla.shown import shown_bytes
 
 
 def lines_of(rows: Iterable[Row]) -> Iterator[str]:
@@ -22,7 +23,7 @@ def lines_of(rows: Iterable[Row]) -> Iterator[str]:
                 yield "  (empty)"
             if not is_first:
                 yield ""
-            yield click.style(f"{row['file']}", bold=True) + f"   {row['kind']}, {show_size(row['size_bytes'])}"
+            yield click.style(f"{row['file']}", bold=True) + f"   {row['kind']}, {shown_bytes(row['size_bytes'])}"
             is_first, is_empty = False, row["kind"] not in ("unknown", UNREAD_0_7)
             continue
         is_empty = False

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import click
 
 from ottla.cli.batch_words import codec_of, flags_of, header_fields, offsets_of
-from ottla.cli.show import show_bytes, show_hex, show_size, show_time
+from ottla.cli.show import show_bytes, show_hex, show_time
 from ottla.protocol.records.batch import MAGIC
+from ottla.shown import counted, shown_bytes
 from ottla.storage.index.index_reading import IndexStep
-from ottla.storage.tools.counted import counted
 from ottla.storage.tools.explain import BatchStep, Ending, Explanation, RecordStep, ScannedBatch, ScanStep, SegmentStep
 
 _NEIGHBOURS = 3
@@ -79,7 +79,7 @@ def _segment(step: SegmentStep, offset: int) -> Iterator[str]:
     if first:
         yield f"       {first} smaller ones"
     for slot, base_offset in enumerate(step.base_offsets[first:last], first):
-        chosen = f"   {step.path.name}, {show_size(step.size_bytes)}" if slot == step.slot else ""
+        chosen = f"   {step.path.name}, {shown_bytes(step.size_bytes)}" if slot == step.slot else ""
         yield f"     {_mark(slot == step.slot)} {base_offset}{chosen}"
     if last < len(step.base_offsets):
         yield f"       {len(step.base_offsets) - last} greater ones"

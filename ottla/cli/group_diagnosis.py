@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from ottla.storage.tools.counted import counted
+from ottla.shown import counted
 
 MOST_NAMED = 4
 """So many partitions, members or topics of a kind are named; the rest are counted."""

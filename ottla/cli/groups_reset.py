@@ -15,7 +15,7 @@ from ottla.cli.parameters import Number
 from ottla.cli.partitions import choose_partitions
 from ottla.cli.show import parse_time
 from ottla.cli.tables import table_lines
-from ottla.storage.tools.counted import counted
+from ottla.shown import counted
 
 if TYPE_CHECKING:
     from ottla.client import Admin, TopicPartition

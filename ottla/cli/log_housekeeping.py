@@ -11,9 +11,9 @@ import click
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.log_operations import http_option, post
 from ottla.cli.partitions import require_partition
-from ottla.cli.show import show_size, show_time
+from ottla.cli.show import show_time
 from ottla.cli.waiting import Waiting
-from ottla.storage.tools.counted import counted
+from ottla.shown import counted, shown_bytes
 
 POLL_S: Final = 0.2
 _UNFINISHED = ("waiting", "running")
@@ -57,7 +57,7 @@ def _told(one: dict[str, Any]) -> str:
         return f"{name}: nothing to clean: {one['message']}"
     return (
         f"{name}: clean up to offset {one['end_offset']}, {counted(one['records_removed'], 'record')} removed, "
-        f"{show_size(one['bytes_before'])} became {show_size(one['bytes_after'])}"
+        f"{shown_bytes(one['bytes_before'])} became {shown_bytes(one['bytes_after'])}"
     )
 
 
@@ -77,7 +77,7 @@ def explain_segments(
         for segment in answer["segments"]:
             click.echo(
                 f"segment {segment['base_offset']}: offsets up to {segment['end_offset'] - 1},"
-                f" {show_size(segment['size_bytes'])}, newest record {show_time(segment['newest_ms'])}"
+                f" {shown_bytes(segment['size_bytes'])}, newest record {show_time(segment['newest_ms'])}"
                 if segment["end_offset"] > segment["base_offset"]
                 else f"segment {segment['base_offset']}: empty"
             )

@@ -11,9 +11,8 @@ import click
 from ottla.cli import probe
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.partitions import require_partition
-from ottla.cli.show import show_size
 from ottla.cli.waiting import Waiting
-from ottla.storage.tools.counted import counted
+from ottla.shown import counted, shown_bytes
 
 DEFAULT_HTTP = "127.0.0.1:9644"
 TIMEOUT_S = 60
@@ -77,7 +76,7 @@ def retain(topic: str | None, address: str, as_json: bool) -> None:
             elif one["deleted_segments"]:
                 click.echo(
                     f"{one['partition']}: {counted(len(one['deleted_segments']), 'segment')} deleted "
-                    f"({show_size(one['deleted_bytes'])}), the log starts at {one['log_start_offset']}"
+                    f"({shown_bytes(one['deleted_bytes'])}), the log starts at {one['log_start_offset']}"
                 )
         if not as_json:
             deleted = sum(len(one["deleted_segments"]) for one in answer)

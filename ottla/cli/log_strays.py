@@ -11,9 +11,10 @@ import click
 
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors, require_posix
 from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY
-from ottla.cli.show import show_size, show_time
+from ottla.cli.show import show_time
 from ottla.cli.tables import table_lines
 from ottla.cli.waiting import Waiting
+from ottla.shown import shown_bytes
 
 if TYPE_CHECKING:
     from ottla.storage.tools.strays import Stray
@@ -143,7 +144,7 @@ def _ask(found: list[Stray]) -> None:
     """Ask before anything is removed. Raises Failure where there is no terminal, SystemExit where the answer is no."""
     if not _is_terminal():
         raise Failure("nothing is removed: there is no terminal to ask at; --yes removes them without a question")
-    size = show_size(sum(one.size_bytes for one in found))
+    size = shown_bytes(sum(one.size_bytes for one in found))
     question = f"Remove {_directories(len(found))} with {size} for good?"
     if not click.confirm(question, err=True):
         raise SystemExit(1)

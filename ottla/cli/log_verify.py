@@ -17,9 +17,8 @@ from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors, r
 from ottla.cli.parameters import Number
 from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY, parse_partition
 from ottla.cli.progress import Bar
-from ottla.cli.show import show_size
 from ottla.cli.waiting import Waiting
-from ottla.storage.tools.counted import counted
+from ottla.shown import counted, shown_bytes
 
 if TYPE_CHECKING:
     from ottla.storage.formats.layout import TopicPartition
@@ -212,6 +211,6 @@ def _counts_to_json(counts: Counts) -> dict[str, object]:
 def _closing(counts: Counts) -> str:
     looked_at = ((counts.partitions, "partition"), (counts.segments, "segment"), (counts.batches, "batch"))
     words = [counted(number, noun) for number, noun in looked_at]
-    looked = ", ".join([*words, show_size(counts.size_bytes)])
+    looked = ", ".join([*words, shown_bytes(counts.size_bytes)])
     found = [f"{number:,} {severity}" for severity, number in counts.findings.items() if number]
     return f"{looked}: {', '.join(found) if found else 'sound'}"

@@ -10,8 +10,7 @@ import time
 
 import click
 
-from ottla.cli.show import show_size
-from ottla.storage.tools.counted import counted
+from ottla.shown import counted, shown_bytes
 
 _REFRESH_S = 0.2
 _LINE_EVERY_S = 10.0
@@ -47,7 +46,7 @@ class Progress:
     def _line(self) -> str:
         elapsed_s = max(time.monotonic() - self._started, 0.001)
         rate = f", {self.records / elapsed_s:,.0f}/s" if elapsed_s >= 1 and self.records > elapsed_s else ""
-        return f"{self._verb} {counted(self.records, 'record')}, {show_size(self.size_bytes)}{rate}"
+        return f"{self._verb} {counted(self.records, 'record')}, {shown_bytes(self.size_bytes)}{rate}"
 
     def _write(self, line: str) -> None:
         click.echo("\r" + line.ljust(self._width), nl=False, err=True)
@@ -80,7 +79,7 @@ class Bar:
         elif self._writes_lines and now - self._refreshed >= _LINE_EVERY_S:
             self._refreshed = now
             share = min(self._done_bytes / self._all_bytes, 1.0)
-            click.echo(f"{self._label}: {share:.0%}, {show_size(self._done_bytes)}", err=True)
+            click.echo(f"{self._label}: {share:.0%}, {shown_bytes(self._done_bytes)}", err=True)
 
     def above(self) -> None:
         """Take the bar away, so that a line can be printed; the next `add` brings it back."""
@@ -100,7 +99,7 @@ class Bar:
         left_s = elapsed_s / share - elapsed_s if share else 0
         line = (
             f"{self._label} [{'#' * filled}{'-' * (self._WIDTH - filled)}] {share:4.0%}  "
-            f"{show_size(self._done_bytes)}, {left_s:,.0f} s left"
+            f"{shown_bytes(self._done_bytes)}, {left_s:,.0f} s left"
         )
         click.echo("\r" + line.ljust(self._width), nl=False, err=True)
         self._width = len(line)

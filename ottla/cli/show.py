@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from ottla.storage.tools.counted import counted
+from ottla.shown import counted
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*")
@@ -68,18 +68,6 @@ def show_time(timestamp_ms: int) -> str:
 def show_hex(data: bytes) -> str:
     """`00 00 01 f1`."""
     return data.hex(" ")
-
-
-def show_size(size_bytes: int) -> str:
-    """`812 bytes`, `1.2 MB`."""
-    if size_bytes < 1024:
-        return counted(size_bytes, "byte")
-    size = float(size_bytes)
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        size /= 1024
-        if size < 1024 or unit == "TiB":
-            break
-    return f"{size:,.1f} {unit}"
 
 
 def parse_time(text: str, option: str = "--timestamp") -> int:

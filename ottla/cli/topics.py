@@ -16,8 +16,8 @@ from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
 from ottla.cli.parameters import Number, Option
 from ottla.cli.tables import table_lines
+from ottla.shown import counted
 from ottla.storage.formats.kafka_uuid import uuid_to_text
-from ottla.storage.tools.counted import counted
 
 if TYPE_CHECKING:
     from ottla.client import Admin, ConfigEntry, OffsetAndTimestamp, TopicDescription, TopicPartition

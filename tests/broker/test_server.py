@@ -16,9 +16,11 @@ import pytest
 from kit.exchange import batch, fetch_request, produce_request
 
 from ottla.broker import server as server_module
+from ottla.broker.loop_timers import LoopTimers
 from ottla.broker.net.listening import StartError
 from ottla.broker.process import new_event_loop
-from ottla.broker.server import LoopTimers, Server, human_bytes, raise_file_limit
+from ottla.broker.runtime.descriptors import raise_file_limit
+from ottla.broker.server import Server
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.api import REGISTRY
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
@@ -313,13 +315,6 @@ def test_a_timer_that_fails_is_told_to_the_loop_and_does_not_stop_the_others(tmp
     assert told == [bug]
     timers.stop()
     loop.close()
-
-
-@pytest.mark.parametrize(
-    ("size", "shown"), [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (1 << 40, "1.0 TiB")]
-)
-def test_sizes_for_people(size: int, shown: str) -> None:
-    assert human_bytes(size) == shown
 
 
 @pytest.mark.parametrize("is_forced", [False, True])

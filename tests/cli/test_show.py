@@ -3,7 +3,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from ottla.cli.show import json_bytes, parse_time, show_bytes, show_size, show_time
+from ottla.cli.show import json_bytes, parse_time, show_bytes, show_time
 
 
 @pytest.mark.parametrize(
@@ -64,18 +64,3 @@ def test_a_time_may_be_a_number_or_a_calendar_time(text: str, timestamp_ms: int)
 def test_what_is_no_time_says_what_would_be() -> None:
     with pytest.raises(click.BadParameter, match="neither milliseconds since 1970 nor a time such as"):
         parse_time("tomorrow")
-
-
-@pytest.mark.parametrize(
-    ("size", "shown"),
-    [
-        (0, "0 bytes"),
-        (1, "1 byte"),
-        (1023, "1,023 bytes"),
-        (1536, "1.5 KiB"),
-        (3 << 30, "3.0 GiB"),
-        (9 << 50, "9,216.0 TiB"),
-    ],
-)
-def test_sizes_are_for_people(size: int, shown: str) -> None:
-    assert show_size(size) == shown

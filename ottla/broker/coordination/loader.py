@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.replay import LogReplay
 from ottla.protocol.errors import KafkaError
-from ottla.storage.tools.counted import counted
+from ottla.shown import counted
 
 if TYPE_CHECKING:
     from ottla.broker.coordination.definition import LoadCounters

@@ -30,7 +30,7 @@ from ottla.protocol.api.join_group import join_refused
 from ottla.protocol.api.leave_group import LeaveGroupResponse
 from ottla.protocol.api.sync_group import sync_refused
 from ottla.protocol.errors import ErrorCode
-from ottla.storage.tools.counted import counted
+from ottla.shown import counted
 
 if TYPE_CHECKING:
     from ottla.protocol.api.heartbeat import HeartbeatRequest

@@ -32,7 +32,7 @@ from ottla.broker.groups.settings import NEVER_EVICT
 from ottla.protocol.api.join_group import JoinGroupResponse, join_refused
 from ottla.protocol.api.sync_group import SyncGroupResponse, sync_refused
 from ottla.protocol.errors import ErrorCode
-from ottla.storage.tools.counted import counted
+from ottla.shown import counted
 
 if TYPE_CHECKING:
     from ottla.broker.groups.settings import GroupSettings

@@ -28,7 +28,7 @@ from ottla.protocol.stored.group import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from ottla.storage.tools.counted import counted
+from ottla.shown import counted
 
 if TYPE_CHECKING:
     from ottla.broker.coordination.effects import CoordinatorRecord, Now, Reply, Waiter

@@ -25,8 +25,8 @@ from ottla.config.errors import ConfigError
 from ottla.config.topic import ALL_TOPIC_KEYS, TopicConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import ConfigRecord, RemoveTopicRecord, TopicRecord
+from ottla.shown import counted
 from ottla.storage.formats.layout import CLUSTER_METADATA_TOPIC, collision_key, topic_name_problem
-from ottla.storage.tools.counted import counted
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig

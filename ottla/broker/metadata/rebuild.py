@@ -32,6 +32,7 @@ from ottla.broker.metadata.snapshot import (
     decode_snapshot,
     encode_snapshot,
 )
+from ottla.shown import counted
 from ottla.storage.directories.delayed_removal import remove_tree
 from ottla.storage.directories.directory_shapes import Shape, has_metadata_log, shape_of
 from ottla.storage.directories.unfinished_deletions import MAX_NAMES_IN_A_LINE, is_deleted
@@ -42,7 +43,6 @@ from ottla.storage.formats.directory_format import read_clean_shutdown
 from ottla.storage.formats.kafka_uuid import random_uuid, uuid_to_text
 from ottla.storage.formats.meta_properties import MetaProperties, write_meta_properties
 from ottla.storage.formats.partition_metadata import read_partition_metadata, write_partition_metadata
-from ottla.storage.tools.counted import counted
 from ottla.storage.tools.repair import Mend
 from ottla.storage.tools.verify_findings import Finding, Severity
 

@@ -13,6 +13,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Protocol, cast
 
+from ottla.address import plain_host
 from ottla.broker.net.pipeline import RequestPipeline
 from ottla.broker.net.read_pauses import OUTPUT
 from ottla.broker.net.sending import MOST_LEFT_BYTES, NO_DESCRIPTOR
@@ -66,10 +67,10 @@ class Connection(asyncio.BufferedProtocol):
         peer = self.peer
         name = transport.get_extra_info("peername")
         if name:
-            peer.host, peer.port = _plain_host(str(name[0])), int(name[1])
+            peer.host, peer.port = plain_host(str(name[0])), int(name[1])
         local = transport.get_extra_info("sockname")
         if local:
-            peer.local_address = (_plain_host(str(local[0])), int(local[1]))
+            peer.local_address = (plain_host(str(local[0])), int(local[1]))
         # A client that has left only a little of a long answer holds all of its memory, so it goes on when it has all.
         transport.set_write_buffer_limits(high=MOST_LEFT_BYTES, low=0)
         peer.sends_maps = self._shared.sends_maps and transport.get_extra_info("sslcontext") is None
@@ -162,8 +163,3 @@ class Connection(asyncio.BufferedProtocol):
 
     def __str__(self) -> str:
         return str(self.peer)
-
-
-def _plain_host(host: str) -> str:
-    """An IPv4 address as such, also where a dual-stack socket shows it as `::ffff:192.0.2.1`."""
-    return host[7:] if host.startswith("::ffff:") and "." in host else host

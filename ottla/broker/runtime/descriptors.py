@@ -12,6 +12,7 @@ unsynced records keeps its file open, and a call that finds no descriptor closes
 
 from __future__ import annotations
 
+import logging
 import resource
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,6 +20,8 @@ from ottla.config.declare import INT_MAX
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
+
+LOG = logging.getLogger("ottla.server")
 
 LEAST_DESCRIPTORS: Final = 64
 FEW_CONNECTIONS: Final = 256
@@ -29,6 +32,10 @@ LEAST_OTHERS: Final = 24
 RAISED_BY: Final = (
     "`ulimit -n` before it starts, LimitNOFILE= in a unit of systemd or --ulimit nofile= of a container raises that"
 )
+MAX_OPEN_FILES: Final = 1 << 20
+"""The soft limit of open files is raised to the hard limit, but not beyond this."""
+FILES_OF_MACOS: Final = 10_240
+"""macOS names no hard limit, and takes no soft one above its kernel's, which is this at least (OPEN_MAX)."""
 
 
 class Shares(NamedTuple):
@@ -63,3 +70,18 @@ def shortage(config: BrokerConfig, limit: int | None) -> str | None:
         f"RLIMIT_NOFILE={limit} leaves room for {room.connections} connections beside {room.logs} files of logs;"
         f" {RAISED_BY}"
     )
+
+
+def raise_file_limit() -> None:
+    """Raise the soft limit of open files: each connection, segment and index is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError) as error:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, FILES_OF_MACOS), hard))
+        except (OSError, ValueError):
+            LOG.warning("the limit of open files stays at %d: %s", soft, error)

@@ -30,6 +30,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
+from ottla.shown import shown_bytes
+
 AUTOMATIC: Final = -1
 """A reserve that follows the volume: one part in `AUTOMATIC_PART`, `AUTOMATIC_MOST_BYTES` at most."""
 AUTOMATIC_PART: Final = 20
@@ -129,13 +131,3 @@ def _level(reserve: int, free: int, before: RoomLevel) -> RoomLevel:
     if free < reserve + (0 if before is RoomLevel.AMPLE else margin):
         return RoomLevel.SHORT
     return RoomLevel.AMPLE
-
-
-def shown_bytes(count: int) -> str:
-    """A size for people: `1.0 GiB`, `307.2 KiB`."""
-    size, unit = float(count), "bytes"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if size < 1024:
-            break
-        size, unit = size / 1024, larger
-    return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"

@@ -17,6 +17,7 @@ from uuid import UUID
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.protocol.records.batch import MAGIC, BatchHeader, CorruptBatch
+from ottla.shown import counted
 from ottla.storage.files.files import File, Files
 from ottla.storage.formats import layout
 from ottla.storage.formats.checkpoint import BrokenFile
@@ -27,7 +28,6 @@ from ottla.storage.producers.transactions import TransactionReplay, write_transa
 from ottla.storage.recovery.recovery import open_log
 from ottla.storage.segment.damage import checksum_matches, sound_batch_behind
 from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, walk, with_inner_offsets
-from ottla.storage.tools.counted import counted
 
 if TYPE_CHECKING:
     from ottla.storage.tools.repair_small_files import CheckpointMending

@@ -13,7 +13,6 @@ from ottla.storage.files.reserve import (
     RoomLevel,
     judge,
     reserve_of,
-    shown_bytes,
     with_inodes,
 )
 
@@ -79,14 +78,6 @@ def test_records_go_below_the_reserve_by_one_budget_at_most() -> None:
         free -= size
         budget -= size
     assert reserve - LEAST_BUDGET_BYTES - size < free < reserve
-
-
-@pytest.mark.parametrize(
-    ("count", "shown"),
-    [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (GIB, "1.0 GiB"), (1 << 50, "1024.0 TiB")],
-)
-def test_sizes_are_shown_for_people(count: int, shown: str) -> None:
-    assert shown_bytes(count) == shown
 
 
 # -- inodes

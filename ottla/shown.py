@@ -1,4 +1,4 @@
-"""How many of something there are, in words: `1 group`, `2 groups`, `1,204 batches`."""
+"""Counts and sizes as people read them: `1 group`, `1,204 batches`, `307.2 KiB`; imports nothing."""
 
 from __future__ import annotations
 
@@ -13,3 +13,15 @@ def plural(noun: str) -> str:
     if noun.endswith(("ch", "sh", "s", "x")):
         return f"{noun}es"
     return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
+
+
+def shown_bytes(count: int) -> str:
+    """A size with its unit: `1 byte`, `812 bytes`, `307.2 KiB`, `1.0 TiB`."""
+    if count < 1024:
+        return counted(count, "byte")
+    size, unit = count / 1024, "KiB"
+    for larger in ("MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:,.1f} {unit}"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import ottla
-from ottla.storage.tools.counted import counted
+from ottla.shown import counted, shown_bytes
 
 ROOT = Path(ottla.__file__).parent
 
@@ -42,3 +42,18 @@ def test_no_line_for_people_has_a_plural_whatever_the_number(path: Path) -> None
         line.strip() for line in path.read_text().splitlines() if COUNTED.search(line) and not SINGULAR.search(line)
     ]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (1023, "1,023 bytes"),
+        (1536, "1.5 KiB"),
+        (3 << 30, "3.0 GiB"),
+        (9 << 50, "9,216.0 TiB"),
+    ],
+)
+def test_sizes_are_for_people(size: int, shown: str) -> None:
+    assert shown_bytes(size) == shown

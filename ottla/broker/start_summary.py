@@ -1,0 +1,71 @@
+"""The lines that a start logs: version, configuration, directories, topics and groups, what a recovery has done."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import platform
+from typing import TYPE_CHECKING
+
+from ottla.broker.runtime.descriptors import descriptor_limit, shortage
+from ottla.protocol.records import checksum
+from ottla.shown import counted, shown_bytes
+from ottla.version import __version__
+
+if TYPE_CHECKING:
+    from ottla.broker.context import ApiServices
+    from ottla.config.broker import BrokerConfig
+
+LOG = logging.getLogger("ottla.server")
+
+
+def log_start_summary(config: BrokerConfig, services: ApiServices, elapsed_ms: int) -> None:
+    """Log what has started, with what configuration, directories, topics and groups, and what a recovery has done.
+
+    `elapsed_ms`: since the start began. Called on the loop.
+    """
+    loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    identity = f"node {services.catalog.node_id} of cluster {services.catalog.cluster_id}"
+    LOG.info("Ottla %s, %s (%s, %s)", __version__, identity, python, loop)
+    for warning in config.warnings:
+        LOG.warning("configuration: %s", warning)
+    if fitted := config.fitted:
+        LOG.info("little memory, so not set and smaller than usual: %s (docs/limits.md)", ", ".join(fitted))
+    if checksum.slow_because is not None:
+        LOG.warning(
+            "checksums are computed by crcmod, some 45 times slower than by the processor, because %s:"
+            " `pip install --force-reinstall crc32c` with a Python and on a system that it has a wheel for"
+            " (docs/platforms.md)",
+            checksum.slow_because,
+        )
+    if few := shortage(config, descriptor_limit()):
+        LOG.warning("%s", few)
+    for directory in services.log_manager.directories:
+        clean = "stopped cleanly before" if directory.was_clean else "new, or not stopped cleanly before"
+        LOG.info("log directory %s: %s, %s; %s", directory.path, directory.state.value, clean, directory.room)
+    logs = list(services.log_manager.logs.values())
+    size_bytes = sum(log.size_bytes for log in logs)
+    partition_count = sum(len(topic.partitions) for topic in services.catalog.topics.values())
+    LOG.info(
+        "%s, %s, %s in logs, ready after %d ms",
+        counted(len(services.catalog.topics), "topic"),
+        counted(partition_count, "partition"),
+        shown_bytes(size_bytes),
+        elapsed_ms,
+    )
+    groups = services.groups.if_made
+    if groups is not None:
+        if group_count := groups.count_by_state().total():
+            offsets = counted(groups.offset_count, "committed offset")
+            LOG.info("%s with %s", counted(group_count, "group"), offsets)
+        if groups.loads_under_way:
+            LOG.info("of groups %s to be loaded yet", counted(groups.loads_under_way, "partition"))
+    recovered = [log for log in logs if log.recovery.scanned_bytes or log.recovery.truncated_bytes]
+    if recovered:
+        LOG.info(
+            "recovered %s: %s checked, %s of torn tails cut",
+            counted(len(recovered), "log"),
+            shown_bytes(sum(log.recovery.scanned_bytes for log in recovered)),
+            shown_bytes(sum(log.recovery.truncated_bytes for log in recovered)),
+        )
