@@ -22,7 +22,7 @@ def service_manager(tmp_path: Path) -> socket.socket:
     return manager
 
 
-def test_a_broker_tells_systemd_when_clients_may_come_and_when_it_stops(
+def test_a_broker_notifies_systemd_when_clients_may_come_and_when_it_stops(
     tmp_path: Path, service_manager: socket.socket
 ) -> None:
     environment = {SOCKET_VARIABLE: str(tmp_path / "notify")}

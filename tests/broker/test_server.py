@@ -132,7 +132,7 @@ async def test_a_long_poll_is_woken_and_ends_by_its_time_on_a_real_loop(tmp_path
         assert len(fetched.responses[0].partitions[0].records) > 0  # type: ignore[attr-defined]
 
 
-async def test_each_client_is_told_the_address_of_its_listener(tmp_path: Path) -> None:
+async def test_each_client_gets_the_address_of_its_listener(tmp_path: Path) -> None:
     listeners = "IN://127.0.0.1:0,OUT://127.0.0.1:0"
     keys = {
         "listeners": listeners,
@@ -290,7 +290,7 @@ def test_timers_run_on_the_loop_in_time_and_not_before(tmp_path: Path) -> None:
     loop.close()
 
 
-def test_a_timer_that_fails_is_told_to_the_loop_and_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_a_timer_that_fails_is_reported_to_the_loop_and_does_not_stop_the_others(tmp_path: Path) -> None:
     from ottla.broker.node import Node
 
     loop = new_event_loop()

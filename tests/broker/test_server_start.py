@@ -153,7 +153,7 @@ async def stopped(settings: BrokerConfig) -> None:
     await server.stop()
 
 
-async def test_a_second_broker_is_told_of_the_lock_before_any_port(tmp_path: Path) -> None:
+async def test_a_second_broker_fails_at_the_lock_before_any_port(tmp_path: Path) -> None:
     """On the same directory and the same ports: that one runs already is what its owner has to know."""
     first = Server(config(tmp_path / "data"))
     await first.start()

@@ -60,7 +60,7 @@ def test_one_unknown_topic_does_not_keep_the_others_from_growing(broker: BrokerP
 # --- configs describe
 
 
-def test_a_topics_own_keys_are_told_with_who_set_them(broker: BrokerProcess, topic: str) -> None:
+def test_a_topics_own_keys_are_shown_with_what_set_them(broker: BrokerProcess, topic: str) -> None:
     ask(broker, "topics", "create", topic, "-c", "retention.ms=1000")
     lines = ask(broker, "configs", "describe", "--topic", topic).out.splitlines()
     assert lines[0] == f"topic {topic}"
@@ -114,7 +114,7 @@ def test_one_variable_makes_no_default_vanish(tmp_path: Path) -> None:
     assert [name for name in plain if plain[name] != changed[name]] == ["log.segment.bytes"]
 
 
-def test_without_effective_only_what_is_set_is_told() -> None:
+def test_without_effective_only_what_is_set_is_shown() -> None:
     assert list(told("--override", "num.partitions=4")) == ["num.partitions"]
     assert run("config").out == "nothing is set; --effective shows every key\n"
 

@@ -160,7 +160,7 @@ def test_what_stands_in_the_way_is_said_first_with_what_to_do(name):
     assert [one.weight for one in findings] == sorted((one.weight for one in findings), key=list(Weight).index)
 
 
-def test_a_group_that_has_read_everything_is_told_so():
+def test_a_group_that_has_read_everything_is_reported_so():
     assert [(one.weight, one.text) for one in diagnose(HEALTHY)] == [
         (Weight.FINE, "orders-0: read to its end"),
         (Weight.FINE, "nothing is in the way: what is written next will be received"),

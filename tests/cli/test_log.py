@@ -35,7 +35,7 @@ def rows(*arguments: object) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("example", SEED_EXAMPLES, ids=lambda example: example.name)
-def test_the_worked_examples_are_told_step_by_step(tmp_path: Path, example: SeedExample) -> None:
+def test_the_worked_examples_are_shown_step_by_step(tmp_path: Path, example: SeedExample) -> None:
     make_seed_example(tmp_path, example)
     result = ottla("log", "explain", "seed-0", "--log-dir", tmp_path, "--offset", example.offset)
     assert result.exit_code == 0, result.output
@@ -160,7 +160,7 @@ def test_text_shows_what_is_no_utf8_as_bytes_and_null_as_null(tmp_path: Path) ->
     assert "orders-0  2" in output
 
 
-def test_damage_is_told_where_it_begins_and_what_lies_before_is_shown(tmp_path: Path) -> None:
+def test_damage_is_reported_where_it_begins_and_what_is_before_is_shown(tmp_path: Path) -> None:
     directory = make_directory(tmp_path)
     path = layout.log_file(directory, 0)
     sound = path.read_bytes()
@@ -207,7 +207,7 @@ def test_aborted_transactions_are_rows(tmp_path: Path) -> None:
     assert "producer 1000        aborted from offset 5 to 9  last stable offset 10" in ottla("log", "dump", path).output
 
 
-def test_ids_in_metadata_records_are_told_as_kafka_writes_them(tmp_path: Path) -> None:
+def test_ids_in_metadata_records_are_printed_as_kafka_writes_them(tmp_path: Path) -> None:
     path = tmp_path / "__cluster_metadata-0"
     path.mkdir()
     value = encode_metadata_record(TopicRecord(name="orders", topic_id=UUID(int=7)))
@@ -352,7 +352,7 @@ def test_old_messages_are_dumped_like_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("offset", "kind", "field"), [(3, "v0", "last_offset"), (40, "v1", "max_timestamp")])
-def test_a_look_up_in_old_messages_is_told_with_their_own_header(
+def test_a_look_up_in_old_messages_is_shown_with_their_own_header(
     tmp_path: Path, offset: int, kind: str, field: str
 ) -> None:
     old_directory(tmp_path)

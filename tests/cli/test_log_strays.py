@@ -85,7 +85,7 @@ def test_each_is_listed_with_why_it_is_there(data: Path) -> None:
     assert said.out.count("its topic was deleted") == 1
 
 
-def test_nothing_is_listed_where_nothing_was_set_aside(tmp_path: Path) -> None:
+def test_nothing_is_listed_where_nothing_was_renamed_to_stray(tmp_path: Path) -> None:
     assert run("log", "strays", "--log-dir", tmp_path).out.endswith("nothing that was set aside as -stray\n")
     assert listed("--log-dir", tmp_path) == []
     assert run("log", "strays", "--log-dir", tmp_path / "nothing").line.endswith("is not a directory")

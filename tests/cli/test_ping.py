@@ -92,7 +92,7 @@ def test_nobody_there_is_one_line_and_status_1(capsys: pytest.CaptureFixture[str
         (None, "no answer within 50 ms"),
     ],
 )
-def test_what_is_no_broker_is_told_apart(data: bytes | None, words: str) -> None:
+def test_what_is_no_broker_is_distinguished(data: bytes | None, words: str) -> None:
     with listening(data) as address:
         said = run("ping", "-b", address, "--timeout-ms", "50" if data is None else "60000")
     assert said.status == 1

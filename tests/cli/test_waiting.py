@@ -212,7 +212,9 @@ def test_produce_waits_for_its_input(without_groups: BrokerProcess) -> None:
         assert "lines on standard input" in first_line(process, "waiting")
 
 
-def test_whatever_comes_begins_the_wait_anew_and_warnings_are_shown_as_ever(capsys: pytest.CaptureFixture[str]) -> None:
+def test_anything_that_comes_restarts_the_wait_and_warnings_are_shown_as_always(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with Waiting("x") as wait:
         logging.getLogger("ottla.client.cluster").info("%s; asking again", "no")
         assert re.fullmatch(rf"waiting for x {TIME}: no", wait.words())

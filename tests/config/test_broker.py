@@ -215,7 +215,7 @@ def test_a_wrong_value_is_one_line(values: dict[str, str], line: str) -> None:
         ("super.users", ConfigType.STRING, ""),
     ],
 )
-def test_types_and_what_is_not_set_are_told_as_by_kafka(key: str, kind: ConfigType, value: str | None) -> None:
+def test_types_and_what_is_not_set_are_described_as_by_kafka(key: str, kind: ConfigType, value: str | None) -> None:
     (entry,) = BrokerConfig.of().describe([key])
     assert (entry.type, entry.value) == (kind, value)
     assert all(synonym.value is not None for synonym in entry.synonyms)
@@ -252,7 +252,7 @@ def test_broker_id_is_node_id() -> None:
 
 
 @pytest.mark.parametrize("given", ["node.id", "broker.id"])
-def test_whichever_of_both_ids_is_set_both_are_told(given: str) -> None:
+def test_whichever_of_both_ids_is_set_both_are_described(given: str) -> None:
     told = BrokerConfig.of({given: 7}).describe(["node.id", "broker.id"])
     assert [(entry.name, entry.value, entry.source) for entry in told] == [
         ("broker.id", "7", ConfigSource.STATIC_BROKER_CONFIG),
@@ -283,7 +283,7 @@ def test_advertised_is_auto_for_listeners_that_are_not_named() -> None:
     assert str(config.advertised("OUT")) == "OUT://example.org:443"
 
 
-def test_describe_tells_source_type_and_synonyms() -> None:
+def test_describe_reports_source_type_and_synonyms() -> None:
     config = BrokerConfig.of({"log.retention.minutes": 5})
     (entry,) = config.describe(["log.retention.ms", "no.such.key"])
     assert entry.value == "300000"

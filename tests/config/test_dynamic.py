@@ -61,7 +61,7 @@ def test_a_refusal_for_a_client_never_shows_a_secret() -> None:
     assert error.for_client() == "Invalid value [hidden] for configuration ssl.key.password: must be text"
 
 
-def test_all_brokers_tell_only_what_was_set_for_all() -> None:
+def test_the_resource_of_all_brokers_has_only_what_was_set_for_all() -> None:
     config = BrokerConfig.of({"log.roll.ms": 9})
     config.set_dynamic(node={"log.retention.ms": "5"}, all_nodes={"log.retention.bytes": "6"})
     assert [(one.name, one.value) for one in config.describe_default()] == [("log.retention.bytes", "6")]

@@ -107,7 +107,7 @@ def test_the_finest_unit_that_is_set_wins(set_: dict[str, object], ms: int) -> N
         ("a.share", "much", "must be a number from 0 to 1"),
     ],
 )
-def test_a_wrong_value_is_told_in_one_line_with_what_is_allowed(key: str, text: str, reason: str) -> None:
+def test_a_wrong_value_is_reported_in_one_line_with_what_is_allowed(key: str, text: str, reason: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(key, text)
     assert caught.value.key == key
@@ -150,7 +150,7 @@ def test_a_secret_is_kept_exactly_and_said_to_be_sensitive() -> None:
         (1.7976931348623157e308, "1.7976931348623157E308"),
     ],
 )
-def test_a_floating_point_number_is_told_as_java_writes_it(value: float, text: str) -> None:
+def test_a_floating_point_number_is_reported_as_java_writes_it(value: float, text: str) -> None:
     assert text_of_double(value) == text
     assert float(text) == value
 

@@ -51,7 +51,7 @@ def test_both_ends_of_the_brokers_bounds_are_allowed() -> None:
         GroupConfig.validate({"consumer.session.timeout.ms": value}, BROKER)
 
 
-def test_what_another_kafka_wrote_and_nobody_can_read_is_not_told() -> None:
+def test_what_another_kafka_wrote_and_cannot_be_read_is_not_described() -> None:
     entries = {one.name: one for one in GroupConfig.describe({"consumer.session.timeout.ms": "x", "new": "1"}, BROKER)}
     assert "new" not in entries
     assert entries["consumer.session.timeout.ms"].is_default

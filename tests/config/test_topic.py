@@ -111,7 +111,7 @@ def test_no_replica_is_to_be_throttled_by_default() -> None:
     assert (entry.value, entry.is_default) == ("", True)
 
 
-def test_a_stored_wish_for_remote_storage_does_not_stop_the_topic() -> None:
+def test_a_stored_setting_for_remote_storage_does_not_stop_the_topic() -> None:
     (entry,) = TopicConfig.resolve({"remote.storage.enable": "true"}, BrokerConfig.of()).describe(
         ["remote.storage.enable"]
     )
@@ -134,7 +134,7 @@ def test_a_stored_value_that_cannot_be_used_stops_rather_than_deletes() -> None:
         TopicConfig.resolve({"cleanup.policy": "keep"}, BrokerConfig.of())
 
 
-def test_keys_that_kafka_has_removed_are_told_only_where_they_are_set() -> None:
+def test_keys_that_kafka_has_removed_are_described_only_where_they_are_set() -> None:
     broker = BrokerConfig.of()
     assert TopicConfig.resolve({}, broker).describe(["message.format.version"]) == []
     (entry,) = TopicConfig.resolve({"message.format.version": "3.0"}, broker).describe(["message.format.version"])
@@ -151,6 +151,6 @@ def test_a_key_without_effect_follows_the_brokers_too() -> None:
     ]
 
 
-def test_accepted_keys_are_told_with_their_default() -> None:
+def test_accepted_keys_are_described_with_their_default() -> None:
     (entry,) = TopicConfig.resolve({}, BrokerConfig.of()).describe(["remote.storage.enable"])
     assert (entry.value, entry.is_default) == ("false", True)

@@ -123,7 +123,7 @@ def test_it_calls_a_gap_before_its_oldest_batch_a_broken_promise(overtaken: tupl
         client.line.answer(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
 
-def test_an_answer_that_comes_after_its_topic_was_made_anew_promises_nothing() -> None:
+def test_an_answer_that_comes_after_its_topic_was_created_again_promises_nothing() -> None:
     model, topic = Model(), TopicModel("t", uuid4(), {}, [PartitionModel()])
     model.topics["t"] = topic
     line = ScriptedLine()

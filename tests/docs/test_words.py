@@ -36,20 +36,6 @@ WORDS = {
 }
 """Pattern: what to write in its place."""
 
-AT_MOST_IN_CODE = {
-    r"(is|are|was|were|be|been|being) told": 20,
-    r"tells": 20,
-    r"whoever": 20,
-    r"(somebody|everybody) who": 20,
-    r"courtesy": 20,
-    r"(kept|keeps|keep) \w* ?aside": 20,
-    r"(made|written|begins?|read) anew": 20,
-    r"take_in|shows_at_once|looked\(\)": 20,
-    r"wide requests?": 20,
-    r"wish(es|ed)?": 20,
-    r"(short|long) ways?": 20,
-}
-"""Words of which code that is being written at the same time may still have some. Lower these; 0 is the default."""
 
 ALLOWED: dict[tuple[str, str], str] = {}
 """(file, line): why this one may use the word."""
@@ -93,8 +79,7 @@ def test_pages_are_free_of_it(word: str) -> None:
 
 @pytest.mark.parametrize("word", WORDS)
 def test_code_is_free_of_it(word: str) -> None:
-    found = lines_with(word, sources())
-    assert len(found) <= AT_MOST_IN_CODE.get(word, 0), f"write: {WORDS[word]}\n" + "\n".join(found)
+    assert lines_with(word, sources()) == [], f"write: {WORDS[word]}"
 
 
 def test_a_wrapped_phrase_is_found() -> None:

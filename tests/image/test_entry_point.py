@@ -115,7 +115,7 @@ def test_ping_asks_the_broker_that_serve_would_start(container: Container) -> No
     assert container.run("ping", "-b", "x:1").words == ["ottla", "ping", "-b", "x:1"]
 
 
-def test_config_tells_what_serve_would_start_with(container: Container) -> None:
+def test_config_shows_what_serve_would_start_with(container: Container) -> None:
     assert container.run("config").words == ["ottla", "config", IMAGE]
     assert container.run("config", "--effective").words == ["ottla", "config", IMAGE, "--effective"]
     assert container.run("config", KAFKA_LISTENERS="A://:1").words == ["ottla", "config"]
@@ -135,7 +135,7 @@ def test_other_commands_and_programs_run_as_they_are(container: Container) -> No
     assert container.run("sh", "-c", 'echo "pid $$"; echo hello').words == ["hello"]
 
 
-def test_a_file_that_is_missing_on_the_host_is_told(container: Container) -> None:
+def test_a_file_that_is_missing_on_the_host_is_reported(container: Container) -> None:
     (container.top / "etc/ottla/server.properties").mkdir()
     called = container.run()
     assert called.status == 1

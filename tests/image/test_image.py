@@ -162,7 +162,7 @@ def test_any_user_may_run_it(image: ImageRoot, volume: Path, user: str) -> None:
         assert (volume / "data").stat().st_uid == int(user.partition(":")[0])
 
 
-def test_a_user_who_may_not_write_is_told_what_to_do(image: ImageRoot, volume: Path) -> None:
+def test_a_user_without_the_right_to_write_learns_what_to_do(image: ImageRoot, volume: Path) -> None:
     needs_users(image)
     running = image.start(user="54321:54321")
     out, _ = running.communicate(timeout=TIMEOUT_S)

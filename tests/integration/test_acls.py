@@ -41,7 +41,7 @@ def test_describing_says_that_security_is_disabled(wire: Wire, version: int) -> 
 
 @VERSIONS
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_each_entry_that_is_added_is_told_that_security_is_disabled(wire: Wire, version: int, count: int) -> None:
+def test_each_entry_that_is_added_gets_security_disabled(wire: Wire, version: int, count: int) -> None:
     entry = CreateAclsRequest.AclCreation(
         resource_type=TOPIC,
         resource_name="t",
@@ -57,7 +57,7 @@ def test_each_entry_that_is_added_is_told_that_security_is_disabled(wire: Wire, 
 
 @VERSIONS
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_each_filter_that_removes_is_told_that_security_is_disabled(wire: Wire, version: int, count: int) -> None:
+def test_each_filter_that_removes_gets_security_disabled(wire: Wire, version: int, count: int) -> None:
     one = DeleteAclsRequest.DeleteAclsFilter(
         resource_type_filter=TOPIC,
         resource_name_filter="t",

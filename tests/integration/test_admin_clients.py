@@ -113,7 +113,7 @@ def test_confluent_changes_the_broker_and_a_topic_follows(confluent: AdminClient
         (ResourceType.BROKER, "1", "log.retention.ms", "soon", "INVALID_REQUEST"),
     ],
 )
-def test_confluent_is_told_what_cannot_be_changed(
+def test_confluent_gets_an_error_for_what_cannot_be_changed(
     confluent: AdminClient, topic: str, kind: ResourceType, name: str, key: str, value: str, code: str
 ) -> None:
     with pytest.raises(KafkaException) as refused:
@@ -121,7 +121,7 @@ def test_confluent_is_told_what_cannot_be_changed(
     assert refused.value.args[0].name() == code
 
 
-def test_confluent_is_told_that_no_leader_need_be_elected(confluent: AdminClient, topic: str) -> None:
+def test_confluent_learns_that_no_leader_need_be_elected(confluent: AdminClient, topic: str) -> None:
     elected = confluent.elect_leaders(ElectionType.PREFERRED, [ConfluentPartition(topic, 0)]).result(WAIT_S)
     assert [error.name() for error in elected.values()] == ["ELECTION_NOT_NEEDED"]
 

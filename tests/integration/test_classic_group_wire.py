@@ -100,9 +100,7 @@ def test_trap_04_join_group_is_advertised_from_0(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_trap_09_only_dynamic_members_from_version_4_on_are_told_to_come_back(
-    wire: Wire, group: str, version: int
-) -> None:
+def test_trap_09_only_dynamic_members_from_version_4_on_have_to_come_back(wire: Wire, group: str, version: int) -> None:
     answer = wire.call(join_request(group), version)
     assert answer.error_code == (ErrorCode.MEMBER_ID_REQUIRED if version >= 4 else ErrorCode.NONE)
     assert answer.member_id.startswith("wire-")
@@ -206,7 +204,7 @@ def test_a_malformed_subscription_is_the_members_own_affair(
     assert described(wire, group).members[0].member_metadata == blob
 
 
-def test_the_whole_group_joins_anew_when_somebody_comes(member: MemberOf) -> None:
+def test_the_whole_group_joins_again_when_a_member_comes(member: MemberOf) -> None:
     one, two = member(), member()
     stable(one)
     two.send_join()

@@ -200,7 +200,7 @@ def test_a_group_that_does_not_exist_is_dead_or_not_found(wire: Wire, topic: str
     assert (known.error_code, known.group_state, known.protocol_type) == (ErrorCode.NONE, "Empty", "")
 
 
-def test_what_may_be_done_with_a_group_is_told_when_asked(wire: Wire, topic: str) -> None:
+def test_what_may_be_done_with_a_group_is_reported_when_asked(wire: Wire, topic: str) -> None:
     asked = wire.call(DescribeGroupsRequest(groups=[topic], include_authorized_operations=True), 5).groups[0]
     assert asked.authorized_operations == sum(1 << operation for operation in (3, 6, 8, 10, 11))
     assert wire.call(DescribeGroupsRequest(groups=[topic]), 5).groups[0].authorized_operations == -(1 << 31)

@@ -218,7 +218,7 @@ def offsets(wire: Wire, topic: str, timestamp: int, most: int = 10) -> list[int]
     return list(answer.old_style_offsets)
 
 
-def test_list_offsets_0_tells_the_end_and_the_beginning(wire: Wire, topic: str) -> None:
+def test_list_offsets_0_reports_the_end_and_the_beginning(wire: Wire, topic: str) -> None:
     create(wire, topic)
     produce(wire, topic, old_messages(0, 5, 1).data, 2)
     assert offsets(wire, topic, -1) == [5, 0]

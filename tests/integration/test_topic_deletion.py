@@ -102,7 +102,7 @@ def directories(broker: BrokerProcess) -> list[str]:
     return sorted(path.name for path in broker.directory.iterdir() if path.name.startswith("doomed"))
 
 
-def test_a_topic_that_is_read_and_written_goes_and_its_name_begins_anew(broker: BrokerProcess) -> None:
+def test_a_topic_that_is_read_and_written_is_deleted_and_its_name_begins_again(broker: BrokerProcess) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     create(admin, "doomed", PARTITIONS)
     create(admin, "kept", 1)

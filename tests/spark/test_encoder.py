@@ -122,7 +122,7 @@ def test_batches_stay_below_their_size_but_for_a_record_that_is_larger() -> None
     assert sizes[-1][0] > 5000
 
 
-def test_offsets_deltas_and_counts_start_anew_in_each_batch() -> None:
+def test_offsets_deltas_and_counts_start_again_in_each_batch() -> None:
     bodies = encoded([(0, None, b"v" * 300, None)] * 10)
     assert [body.record_count for body in bodies] == [3, 3, 3, 1]
     for body in bodies:

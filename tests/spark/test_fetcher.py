@@ -331,7 +331,7 @@ def test_a_deleted_topic_is_data_loss(newest: int, broker: ScriptedBroker) -> No
     assert read(broker, wanted, failOnDataLoss="false") == []
 
 
-def test_a_topic_made_anew_under_the_same_name_is_data_loss(broker: ScriptedBroker) -> None:
+def test_a_topic_created_again_under_the_same_name_is_data_loss(broker: ScriptedBroker) -> None:
     with pytest.raises(DataLoss, match="topic t was deleted and rebuilt"):
         read(broker, part_of(broker, 0, 30, topic_id=uuid4()))
 

@@ -94,7 +94,7 @@ def test_is_refused(case: str, lanes: int) -> None:
 
 
 @pytest.mark.parametrize("fewest_lanes", [1, 1000], ids=["together", "apart"])
-def test_a_length_below_0_is_told_from_one_that_is_too_large(
+def test_a_length_below_0_is_distinguished_from_one_that_is_too_large(
     fewest_lanes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record_bounds, "FEWEST_LANES", fewest_lanes)

@@ -68,7 +68,7 @@ def test_versions_of_java_are_understood(told: str, version: int, tmp_path: Path
     assert java_version(fake_java(tmp_path, told) / "bin" / "java") == version
 
 
-def test_a_program_that_tells_no_version_has_none(tmp_path: Path) -> None:
+def test_a_program_that_prints_no_version_has_none(tmp_path: Path) -> None:
     assert java_version(program(tmp_path / "java", "echo nothing >&2")) is None
     assert java_version(program(tmp_path / "java", "exit 1")) is None
     assert java_version(tmp_path / "absent") is None

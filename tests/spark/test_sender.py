@@ -202,14 +202,14 @@ def test_a_broker_that_forgot_the_producer_gets_the_rest_from_a_new_one(broker: 
         (ErrorCode.INVALID_RECORD, "t-0: the broker answered INVALID_RECORD"),
     ],
 )
-def test_what_does_not_pass_is_told_at_once(code: ErrorCode, says: str, broker: ScriptedBroker, log: Log) -> None:
+def test_what_does_not_pass_is_reported_at_once(code: ErrorCode, says: str, broker: ScriptedBroker, log: Log) -> None:
     log.always = code
     with pytest.raises(WriteFailed, match=says):
         write(broker)
     assert len(log.requests) <= MAX_IN_FLIGHT
 
 
-def test_a_record_that_the_topic_does_not_take_is_told_apart_from_a_batch(broker: ScriptedBroker, log: Log) -> None:
+def test_a_record_that_the_topic_does_not_take_is_distinguished_from_a_batch(broker: ScriptedBroker, log: Log) -> None:
     log.always = ErrorCode.MESSAGE_TOO_LARGE
     with pytest.raises(WriteFailed, match=r"one record of \d+ bytes is more than the topic's max\.message\.bytes"):
         write(broker, count=3)
@@ -222,7 +222,7 @@ def test_without_progress_the_time_is_bounded(broker: ScriptedBroker, log: Log) 
     assert 10 <= len(log.requests) <= 20  # one every 100 ms
 
 
-def test_a_topic_deleted_meanwhile_is_told(broker: ScriptedBroker, log: Log) -> None:
+def test_a_topic_deleted_meanwhile_is_reported(broker: ScriptedBroker, log: Log) -> None:
     def delete(request: Request, version: int) -> Response | None:
         broker.topics.clear()
         log.always = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -233,7 +233,7 @@ def test_a_topic_deleted_meanwhile_is_told(broker: ScriptedBroker, log: Log) -> 
         write(broker)
 
 
-def test_an_unknown_topic_is_told_by_name(broker: ScriptedBroker, log: Log) -> None:
+def test_an_unknown_topic_is_reported_by_name(broker: ScriptedBroker, log: Log) -> None:
     broker.topics.clear()
     clock = Clock()
     with pytest.raises(WriteFailed, match=r"cannot write to topic t: .*UNKNOWN_TOPIC_OR_PARTITION"):
@@ -257,7 +257,7 @@ def test_a_leader_elsewhere_is_followed(broker: ScriptedBroker, log: Log) -> Non
     assert kept(elsewhere) == expected()
 
 
-def test_no_broker_is_told_when_the_time_is_up(broker: ScriptedBroker, log: Log) -> None:
+def test_no_broker_is_an_error_when_the_time_is_up(broker: ScriptedBroker, log: Log) -> None:
     broker.stop()
     clock = Clock()
     said = r"nothing written within kafka\.delivery\.timeout\.ms 45000: cannot reach 127\.0\.0\.1"

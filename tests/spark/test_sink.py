@@ -139,7 +139,7 @@ def test_a_topic_is_copied_with_its_times(spark: SparkSession, broker: BrokerPro
     assert found == {day: day * 86_400_000 for day in range(2000)}
 
 
-def test_a_time_before_1970_is_told(spark: SparkSession, broker: BrokerProcess, target: str) -> None:
+def test_a_time_before_1970_is_reported(spark: SparkSession, broker: BrokerProcess, target: str) -> None:
     rows = spark.range(1).selectExpr("'v' AS value", "timestamp_millis(-1) AS timestamp")
     with pytest.raises(Exception, match="WriteFailed: column timestamp holds a time before 1970"):
         save(rows, broker, topic=target, includeTimestamp="true")
@@ -381,7 +381,7 @@ def test_a_broker_that_restarts_while_it_is_written_to_is_waited_for(
         ("'v' AS value, id AS partition", {"topic": "t"}, "column partition is bigint; a sink needs int"),
     ],
 )
-def test_what_is_wrong_with_options_and_columns_is_told_on_the_driver(
+def test_what_is_wrong_with_options_and_columns_is_reported_on_the_driver(
     select: str, given: dict[str, str], says: str, spark: SparkSession, broker: BrokerProcess
 ) -> None:
     with pytest.raises(Exception) as told:  # noqa: PT011  # whatever Spark wraps it in
@@ -394,7 +394,7 @@ def test_a_topic_is_not_overwritten(spark: SparkSession, broker: BrokerProcess, 
         save(spark.range(1).selectExpr("'v' AS value"), broker, mode="overwrite", topic=target)
 
 
-def test_a_row_that_cannot_be_written_is_told(spark: SparkSession, broker: BrokerProcess, target: str) -> None:
+def test_a_row_that_cannot_be_written_is_reported(spark: SparkSession, broker: BrokerProcess, target: str) -> None:
     rows = spark.range(1).selectExpr("'v' AS value", "5 AS partition", "cast(null AS string) AS topic")
     with pytest.raises(Exception, match=rf"WriteFailed: column partition says 5, topic {target} has partitions 0 to 4"):
         save(rows, broker, topic=target)

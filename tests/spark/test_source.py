@@ -215,7 +215,7 @@ def test_a_query_that_stops_early_gets_its_rows(spark: SparkSession, broker: Bro
         ),
     ],
 )
-def test_what_is_wrong_is_told_on_the_driver(
+def test_what_is_wrong_is_reported_on_the_driver(
     given: dict[str, str], says: str, spark: SparkSession, broker: BrokerProcess
 ) -> None:
     from pyspark.errors import AnalysisException
@@ -234,7 +234,7 @@ def test_what_is_wrong_is_told_on_the_driver(
         ("headers array<struct<key:string,value:binary>>", "column headers needs option includeHeaders=true"),
     ],
 )
-def test_a_schema_that_does_not_fit_is_told(
+def test_a_schema_that_does_not_fit_is_reported(
     schema: str, says: str, spark: SparkSession, broker: BrokerProcess, numbers: str
 ) -> None:
     from pyspark.errors import AnalysisException

@@ -184,7 +184,7 @@ def test_a_limit_cuts_the_backlog_into_equal_batches_without_a_tiny_last_one(arc
     assert json.loads(query.lastProgress.sources[0].latestOffset) == last
 
 
-def test_a_stream_starts_at_latest_unless_told_otherwise(archive: Archive) -> None:
+def test_a_stream_starts_at_latest_by_default(archive: Archive) -> None:
     fill(archive.broker, archive.topic, range(10))
     archive.run(startingOffsets="latest")  # what the option's default is, see test_stream_planner
     expected = fill(archive.broker, archive.topic, range(10, 12))
@@ -251,7 +251,7 @@ def test_partitions_that_appear_are_read_from_their_beginning(archive: Archive) 
     assert expected[0] in archive.records()
 
 
-def test_a_topic_that_was_deleted_is_an_error_and_skipped_only_when_told(archive: Archive) -> None:
+def test_a_topic_that_was_deleted_is_an_error_and_skipped_only_when_configured(archive: Archive) -> None:
     expected = fill(archive.broker, archive.topic, range(5))
     archive.run()
     delete(archive.broker, archive.topic)
@@ -261,7 +261,7 @@ def test_a_topic_that_was_deleted_is_an_error_and_skipped_only_when_told(archive
     assert archive.records() == sorted(expected)
 
 
-def test_a_topic_made_anew_is_not_taken_for_the_old_one(archive: Archive) -> None:
+def test_a_topic_created_again_is_not_taken_for_the_old_one(archive: Archive) -> None:
     old = fill(archive.broker, archive.topic, range(5))
     archive.run()
     delete(archive.broker, archive.topic)
@@ -298,7 +298,7 @@ def test_records_that_retention_took_before_they_were_read_are_an_error(archive:
     assert [row for row in archive.records() if row[1] >= 10] == sorted(left)
 
 
-def test_a_start_outside_of_the_log_is_told_before_anything_is_read(archive: Archive) -> None:
+def test_a_start_outside_of_the_log_is_an_error_before_anything_is_read(archive: Archive) -> None:
     fill(archive.broker, archive.topic, range(5))
     starts = json.dumps({archive.topic: {"0": 0, "1": 6, "2": 0}})
     assert f"{archive.topic}-1: offset 6 does not exist, the log ends at 5" in failure_of(
@@ -332,7 +332,7 @@ def test_a_damaged_batch_ends_the_stream_and_is_never_skipped(own_archive: Archi
         ({"subscribe": "there-is-no-such-topic"}, "OptionError: unknown topic there-is-no-such-topic"),
     ],
 )
-def test_what_is_wrong_with_options_is_told(given: dict[str, str], says: str, archive: Archive) -> None:
+def test_what_is_wrong_with_options_is_reported(given: dict[str, str], says: str, archive: Archive) -> None:
     with pytest.raises(Exception, match=says) as told:  # an AnalysisException at load(), or the stream's at its start
         archive.run(**given)
     assert "UnboundLocalError" not in str(told.value)

@@ -240,7 +240,7 @@ def test_a_log_that_ends_before_the_streams_position_is_data_loss(cluster: FakeC
     assert end(planner(failOnDataLoss="false"), at(101, 50), cluster) == [100, 60]
 
 
-def test_a_topic_made_anew_is_data_loss_or_read_from_its_beginning(cluster: FakeCluster) -> None:
+def test_a_topic_created_again_is_data_loss_or_read_from_its_beginning(cluster: FakeCluster) -> None:
     cluster.logs = {("t", 0): (0, 200), ("t", 1): (0, 5)}
     cluster.ids["t"] = OTHER_ID
     with pytest.raises(DataLoss, match="topic t was deleted and rebuilt; the stream stood at offset 100"):

@@ -24,7 +24,7 @@ def reader(schema: StructType = SCHEMA, **given: str) -> Any:
     return OttlaDataSource(options).streamReader(schema)
 
 
-def test_a_broker_that_was_never_there_is_told_at_once_with_any_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_was_never_there_is_reported_at_once_with_any_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
     def wait(seconds: float) -> None:
         raise AssertionError("the stream waits for a broker that has never answered")
 
@@ -51,7 +51,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_wrong_options_are_told_by_whatever_spark_asks_first(call: str) -> None:
+def test_wrong_options_are_reported_by_what_spark_asks_first(call: str) -> None:
     """Spark's process covers what `streamReader` itself raises by an UnboundLocalError of its own."""
     refused = reader(endingOffsets="latest")
     assert isinstance(refused, RefusedStream)
@@ -61,7 +61,7 @@ def test_wrong_options_are_told_by_whatever_spark_asks_first(call: str) -> None:
         stream.stop()
 
 
-def test_a_wrong_schema_is_told_so_too() -> None:
+def test_a_wrong_schema_is_reported_too() -> None:
     with pytest.raises(SchemaError, match="column offset is bigint"):
         reader(StructType().add("offset", "integer")).initialOffset()
 

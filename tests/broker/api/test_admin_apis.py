@@ -76,7 +76,7 @@ def partitions_told(response: DescribeLogDirsResponse) -> list[tuple[str, str, i
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_each_log_directory_tells_what_lies_in_it(node: Node, version: int) -> None:
+def test_each_log_directory_is_described_with_what_is_in_it(node: Node, version: int) -> None:
     Exchange(node).ask(produce_request("t", batch(1, value=b"v" * 500)), 9)
     response = log_dirs(node, version=version)
     assert [(result.log_dir, result.error_code) for result in response.results] == [("/data", NONE), ("/more", NONE)]
@@ -87,7 +87,7 @@ def test_each_log_directory_tells_what_lies_in_it(node: Node, version: int) -> N
     assert {(one.offset_lag, one.is_future_key) for one in everything} == {(0, False)}
 
 
-def test_only_the_partitions_that_were_asked_for_and_exist_are_told(node: Node) -> None:
+def test_only_the_partitions_that_were_asked_for_and_exist_are_described(node: Node) -> None:
     assert [told[1:] for told in partitions_told(log_dirs(node, [("t", [1, 5]), ("nope", [0])]))] == [("t", 1)]
     assert partitions_told(log_dirs(node, [])) == []
     assert [told[1:] for told in partitions_told(log_dirs(node, [("t", [1]), ("t", [0]), ("t", [])]))] == [
@@ -200,7 +200,7 @@ def producers(node: Node, topic: str, index: int) -> DescribeProducersResponse.P
     return partition
 
 
-def test_a_partition_tells_the_producers_it_remembers(node: Node) -> None:
+def test_the_producers_that_a_partition_remembers_are_described(node: Node) -> None:
     Exchange(node).ask(produce_request("t", batch(3, producer_id=7, producer_epoch=2, base_sequence=0)), 9)
     (producer,) = producers(node, "t", 0).active_producers
     assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (7, 2, 2)
@@ -215,7 +215,7 @@ def test_producers_of_what_is_not_there(node: Node) -> None:
     assert producers(node, "bad topic", 0).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_many_producers_are_told_some_in_a_turn_and_all_in_the_answer(node: Node) -> None:
+def test_many_producers_are_described_some_in_a_turn_and_all_in_the_answer(node: Node) -> None:
     log = partition_of(node, "t", 0).log
     most = describe_producers.PRODUCERS_PER_STEP
     for number in range(2 * most + 1):
@@ -238,7 +238,7 @@ def test_many_producers_are_told_some_in_a_turn_and_all_in_the_answer(node: Node
     ]
 
 
-def test_nobody_is_told_of_producers_when_the_connection_has_ended(node: Node) -> None:
+def test_no_producers_are_described_when_the_connection_has_ended(node: Node) -> None:
     log = partition_of(node, "t", 0).log
     for number in range(2 * describe_producers.PRODUCERS_PER_STEP):
         log.producers.publish(ProducerEntry(number, 0, ((3, number, 3, 5),), 0))

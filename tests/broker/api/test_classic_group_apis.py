@@ -82,7 +82,7 @@ def test_a_join_parks_its_connection_and_one_that_ended_is_forgotten(node: Node)
     ],
     ids=["join", "sync", "heartbeat", "leave"],
 )
-def test_whatever_refuses_all_of_a_request_is_told_in_every_version(request_: Request, versions: range) -> None:
+def test_what_refuses_all_of_a_request_is_reported_in_every_version(request_: Request, versions: range) -> None:
     for version in versions:
         answer = REGISTRY[request_.message_key].refused(request_, version, ErrorCode.NOT_COORDINATOR, "elsewhere")
         assert answer is not None

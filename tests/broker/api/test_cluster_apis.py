@@ -71,7 +71,7 @@ def test_version_0_says_of_each_key_whether_its_value_is_the_default() -> None:
     assert entries["cleanup.policy"] == ("delete", True)
 
 
-def test_only_the_keys_that_were_asked_for_are_told() -> None:
+def test_only_the_keys_that_were_asked_for_are_described() -> None:
     node = node_with_topic()
     names = [entry.name for entry in describe(node, TOPIC, "orders", ["segment.ms", "no.such.key"]).configs]
     assert names == ["segment.ms"]
@@ -82,7 +82,7 @@ def test_an_empty_list_of_keys_asks_for_all_as_null_does() -> None:
     assert describe(node, TOPIC, "orders", []) == describe(node, TOPIC, "orders", None)
 
 
-def test_synonyms_and_documentation_are_told_only_when_asked_for() -> None:
+def test_synonyms_and_documentation_are_sent_only_when_asked_for() -> None:
     node = node_with_topic(log_retention_hours=24)
     (plain,) = describe(node, TOPIC, "orders", ["retention.ms"]).configs
     (full,) = describe(node, TOPIC, "orders", ["retention.ms"], synonyms=True, documentation=True).configs
@@ -117,7 +117,7 @@ def test_what_cannot_be_described_says_why(kind: int, name: str, code: ErrorCode
     assert result.error_message
 
 
-def test_what_nobody_has_set_for_all_brokers_is_not_told() -> None:
+def test_what_is_not_set_for_all_brokers_is_not_described() -> None:
     result = describe(node_with_topic(), BROKER, "")
     assert (result.error_code, result.configs) == (ErrorCode.NONE, [])
 
@@ -142,7 +142,7 @@ def test_the_cluster_is_this_broker(version: int) -> None:
     assert response.cluster_authorized_operations == -(1 << 31)
 
 
-def test_the_clusters_operations_are_told_when_asked_for() -> None:
+def test_the_clusters_operations_are_sent_when_asked_for() -> None:
     node, _, _ = start_node()
     response = ask(node, DescribeClusterRequest(include_cluster_authorized_operations=True), 0)
     assert isinstance(response, DescribeClusterResponse)
@@ -174,7 +174,7 @@ def test_the_coordinator_of_a_group_is_this_broker(version: int) -> None:
 
 @pytest.mark.parametrize("version", [4, 5, 6])
 @pytest.mark.parametrize("key_type", [0, 1])
-def test_coordinators_of_many_keys_are_told_in_one_answer(version: int, key_type: int) -> None:
+def test_coordinators_of_many_keys_are_found_in_one_answer(version: int, key_type: int) -> None:
     node, _, _ = start_node()
     response = ask(node, FindCoordinatorRequest(key_type=key_type, coordinator_keys=["a", "b"]), version)
     assert isinstance(response, FindCoordinatorResponse)

@@ -134,12 +134,12 @@ def test_a_resource_that_is_not_there_says_so(kind: int, name: str, code: ErrorC
 
 
 @pytest.mark.parametrize("name", ["nowhere", "bad topic!", ""])
-def test_an_operation_that_the_key_does_not_have_is_told_before_the_topic_is_looked_for(name: str) -> None:
+def test_an_operation_that_the_key_does_not_have_is_reported_before_the_topic_is_looked_for(name: str) -> None:
     node, _, _ = start_node()
     assert alter(node, TOPIC, name, ("retention.ms", APPEND, "5"))[0] == ErrorCode.INVALID_CONFIG
 
 
-def test_a_value_that_cannot_be_is_told_before_the_topic_is_looked_for() -> None:
+def test_a_value_that_cannot_be_is_reported_before_the_topic_is_looked_for() -> None:
     node, _, _ = start_node()
     assert alter(node, TOPIC, "nowhere", ("retention.ms", SET, "x"))[0] == ErrorCode.INVALID_CONFIG
     assert alter(node, TOPIC, "bad topic!", ("retention.ms", SET, "x"))[0] == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -226,7 +226,7 @@ def test_a_topic_follows_the_broker_and_says_who_had_a_say() -> None:
     assert value_of(node, TOPIC, "orders", "retention.ms") == ("86400000", STATIC)
 
 
-def test_the_broker_of_no_name_tells_what_was_set_for_all() -> None:
+def test_the_broker_of_no_name_is_described_by_what_was_set_for_all() -> None:
     node = node_with_topic()
     alter(node, BROKER, "", ("log.cleanup.policy", APPEND, "compact"))
     alter(node, BROKER, "1", ("log.retention.ms", SET, "5"))
@@ -409,7 +409,7 @@ def test_what_was_answered_survives_the_loss_of_power() -> None:
     assert (partition.log.config.retention_ms, partition.log.config.segment_bytes) == (1000, 2_000_000)
 
 
-def test_a_topic_that_is_made_anew_has_nothing_of_the_old_one() -> None:
+def test_a_topic_that_is_created_again_has_nothing_of_the_old_one() -> None:
     node = node_with_topic()
     alter(node, TOPIC, "orders", ("retention.ms", SET, "1000"))
     node.services.catalog.delete_topics(["orders"], lambda outcomes: None)

@@ -66,7 +66,9 @@ def test_a_member_joins_and_is_described(life: tuple[Node, SimulatedFiles, Manua
     assert (member.assignment.topic_partitions[0].topic_name, member.member_type) == ("t", 1)
 
 
-def test_groups_that_are_not_there_are_told_each_by_its_code(life: tuple[Node, SimulatedFiles, ManualClock]) -> None:
+def test_groups_that_do_not_exist_are_refused_each_with_its_code(
+    life: tuple[Node, SimulatedFiles, ManualClock],
+) -> None:
     node, _, _ = life
     join(node, "classic")
     codes = [group.error_code for group in describe(node, "nobody", "", "classic")]
@@ -74,7 +76,7 @@ def test_groups_that_are_not_there_are_told_each_by_its_code(life: tuple[Node, S
 
 
 @pytest.mark.parametrize("profile", ["kafka-4.1", "kafka-4.0"])
-def test_clients_are_told_of_the_feature(profile: str) -> None:
+def test_clients_see_the_feature(profile: str) -> None:
     node, _, _ = start_node(ottla_profile=profile)
     response = ask(node, ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4)
     assert isinstance(response, ApiVersionsResponse)
@@ -90,7 +92,7 @@ def test_clients_are_told_of_the_feature(profile: str) -> None:
     [join_request("a", ["t"]), ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False)],
     ids=["heartbeat", "describe"],
 )
-def test_a_broker_that_is_told_not_to_serve_the_protocol_says_so(request_: Any) -> None:
+def test_a_broker_configured_not_to_serve_the_protocol_says_so(request_: Any) -> None:
     node, _, _ = start_node(group_coordinator_rebalance_protocols="classic")
     with pytest.raises(KafkaError) as refused:
         ask(node, request_, 1)
@@ -116,7 +118,7 @@ def test_refusals_of_a_whole_request_have_the_shape_of_the_api() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_after_a_power_cut_members_go_on_at_the_epochs_that_they_were_told(
+def test_after_a_power_cut_members_continue_at_the_epochs_that_they_were_sent(
     life: tuple[Node, SimulatedFiles, ManualClock], seed: int
 ) -> None:
     node, files, clock = life
@@ -137,7 +139,7 @@ def test_a_silent_member_is_fenced_by_the_nodes_timer(life: tuple[Node, Simulate
     assert describe(node, GROUP)[0].group_state == "Empty"
 
 
-def test_a_broken_connection_ends_a_member_where_the_broker_is_told_so() -> None:
+def test_a_broken_connection_ends_a_member_where_the_broker_is_configured_so() -> None:
     node, _, _ = start_node(ottla_group_evict_on_disconnect_ms=0)
     make_topic(node, "t", 1)
     peer = Peer()

@@ -146,7 +146,7 @@ def test_an_older_leader_epoch_is_fenced(node: Node) -> None:
     assert partitions(Exchange(node).ask(request, 12))[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_a_log_that_parts_from_ours_is_told_where(node: Node) -> None:
+def test_a_log_that_diverges_from_the_brokers_gets_the_diverging_epoch(node: Node) -> None:
     put(node, count=5)
     request = fetch_request("t", 9)
     request.topics[0].partitions[0].last_fetched_epoch = 0
@@ -168,7 +168,7 @@ def incremental(session_id: int, epoch: int, **more: object) -> FetchRequest:
     return FetchRequest(max_wait_ms=0, min_bytes=1, session_id=session_id, session_epoch=epoch, topics=[], **more)  # type: ignore[arg-type]
 
 
-def test_a_session_tells_only_what_is_new(node: Node) -> None:
+def test_a_session_sends_only_what_is_new(node: Node) -> None:
     client = Exchange(node)
     opened = fetched(client.ask(fetch_request("t", 0, partitions=3, session_epoch=0), 12))
     assert opened.session_id > 0
@@ -180,7 +180,7 @@ def test_a_session_tells_only_what_is_new(node: Node) -> None:
     assert again.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
-def test_a_session_forgets_what_it_is_told_to(node: Node) -> None:
+def test_a_session_forgets_what_the_client_names(node: Node) -> None:
     client = Exchange(node)
     opened = fetched(client.ask(fetch_request("t", 0, partitions=2, session_epoch=0), 12))
     put(node, 0)
@@ -195,7 +195,7 @@ def test_an_unknown_session_is_refused_at_the_top(node: Node) -> None:
     assert (answer.error_code, answer.session_id, answer.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, [])
 
 
-def test_a_session_without_room_for_more_partitions_has_to_begin_anew_and_goes_without(node: Node) -> None:
+def test_a_session_without_room_for_more_partitions_has_to_begin_again_and_gets_none(node: Node) -> None:
     sessions = FetchSessions(10, node.services.clock, max_partitions=2)
     services = replace(node.services, fetch_sessions=sessions)
     node.dispatcher = RequestDispatcher(services, Gate(services))
@@ -328,7 +328,7 @@ def test_a_read_that_retention_overtakes_gives_what_it_found_and_the_next_hears_
 
 @pytest.mark.parametrize("version", [0, 4, 12])
 @pytest.mark.parametrize("is_cold", [True, False])
-def test_damage_is_told_of_its_partition_alone_be_it_cold_or_not(is_cold: bool, version: int) -> None:
+def test_damage_is_reported_of_its_partition_alone_cold_or_not(is_cold: bool, version: int) -> None:
     node, files, _ = start_node(ottla_acks_all="page-cache")
     make_topic(node, "t", 2)
     for partition in (0, 0, 1, 1):
@@ -343,7 +343,7 @@ def test_damage_is_told_of_its_partition_alone_be_it_cold_or_not(is_cold: bool, 
     assert len(data[1].records or b"") > 0
 
 
-def test_many_partitions_are_read_in_steps_and_told_as_in_one(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_partitions_are_read_in_steps_and_answered_as_in_one(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     for partition in (0, 1):
         put(node, partition, count=partition + 1)
     whole = Exchange(node).ask(fetch_request("t", 0, partitions=3), 12)
@@ -390,9 +390,7 @@ def aborted(data: FetchResponse.PartitionData) -> list[tuple[int, int]] | None:
 
 @pytest.mark.parametrize("is_cold", [True, False])
 @pytest.mark.parametrize("version", [4, 11, 12])
-def test_readers_of_committed_records_are_told_of_what_was_aborted_in_what_they_read(
-    is_cold: bool, version: int
-) -> None:
+def test_readers_of_committed_records_get_what_was_aborted_in_what_they_read(is_cold: bool, version: int) -> None:
     node, files, _ = start_node(ottla_acks_all="page-cache")
     make_topic(node, "t", 1)
     sizes = [put(node) for _ in range(6)]

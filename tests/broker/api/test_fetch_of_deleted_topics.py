@@ -65,7 +65,7 @@ def test_a_session_knows_the_name_behind_the_id_of_a_topic_that_was_deleted(node
     assert code(client.ask(full, BY_ID)) == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_session_of_a_topic_that_was_made_anew_is_told_so(node: Node) -> None:
+def test_a_session_of_a_topic_that_was_created_again_gets_an_error(node: Node) -> None:
     client = Exchange(node)
     full = by_id(node)
     opened = answered(client.ask(full, BY_ID))

@@ -215,7 +215,7 @@ def test_a_deletion_waits_for_a_sync_no_longer_than_the_client_wants() -> None:
     assert list_offsets(node, -2)[0].offset == 0
 
 
-def test_a_deletion_that_waits_for_a_failing_disk_is_told_so() -> None:
+def test_a_deletion_that_waits_for_a_failing_disk_gets_an_error() -> None:
     node, files, _ = start_node(ottla_acks_all="sync")
     client = told_and_not_synced(node)
     client.send(delete_request(5), 2)

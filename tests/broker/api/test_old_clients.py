@@ -121,7 +121,7 @@ def test_every_kind_of_acknowledgement_works_for_old_producers(
     assert len(read_new(fetch(node, 12))) == 1
 
 
-def test_log_append_time_is_told_from_version_2_on(node: Node) -> None:
+def test_log_append_time_is_reported_from_version_2_on(node: Node) -> None:
     make_topic(node, "stamped", message_timestamp_type="LogAppendTime")
     stored = produce(node, message_set([b"a"], 1), 2, topic="stamped")
     assert stored.log_append_time_ms == node.services.clock.wall_ms()
@@ -168,7 +168,7 @@ def test_a_bad_message_with_acks_0_ends_the_connection(node: Node, codec: Compre
     assert client.transport.is_closing()
 
 
-def test_a_bug_in_the_conversion_is_loud_and_the_client_is_told(
+def test_a_bug_in_the_conversion_is_logged_and_the_client_gets_an_error(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def buggy(*arguments: object) -> None:
@@ -374,7 +374,7 @@ def fails() -> bytes:
 
 
 @pytest.mark.parametrize("version", range(8))
-def test_a_disk_that_fails_is_told_in_a_code_that_the_client_knows(
+def test_a_disk_that_fails_is_reported_in_a_code_that_the_client_knows(
     node: Node, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     produce(node, batch(3), 9)

@@ -84,7 +84,7 @@ def test_a_topic_id_counts_whatever_name_stands_beside_it(name: str | None) -> N
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_metadata_tells_the_one_broker_and_every_topic_at_each_version(version: int) -> None:
+def test_metadata_has_the_one_broker_and_every_topic_at_each_version(version: int) -> None:
     node, _, _ = start_node(broker_rack="r1")
     create(node, "a", 2)
     create(node, "b")
@@ -163,7 +163,7 @@ def test_ids_before_version_12_are_an_invalid_request(version: int) -> None:
     assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_a_topic_asked_for_twice_is_told_once() -> None:
+def test_a_topic_asked_for_twice_is_described_once() -> None:
     node, _, _ = start_node()
     assert [topic.name for topic in metadata(node, "a", "b", "a").topics] == ["a", "b"]
 
@@ -176,7 +176,7 @@ def test_internal_topics_are_flagged_and_listed() -> None:
     assert flags == {"__consumer_offsets": True, "orders": False}
 
 
-def test_authorized_operations_are_told_only_when_asked_for() -> None:
+def test_authorized_operations_are_sent_only_when_asked_for() -> None:
     node, _, _ = start_node()
     create(node, "a")
     plain = metadata(node, "a", version=8)
@@ -203,7 +203,7 @@ def test_an_internal_topic_that_is_not_there_is_flagged_too() -> None:
     assert (topic.error_code, topic.is_internal) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True)
 
 
-def test_a_topic_that_cannot_be_created_is_told_with_the_reason() -> None:
+def test_a_topic_that_cannot_be_created_is_refused_with_the_reason() -> None:
     node, _, _ = start_node(num_partitions=3, ottla_max_partitions=2)
     (topic,) = metadata(node, "a").topics
     assert topic.error_code == ErrorCode.POLICY_VIOLATION
@@ -212,7 +212,7 @@ def test_a_topic_that_cannot_be_created_is_told_with_the_reason() -> None:
 # --- the advertised address
 
 
-def test_a_client_is_told_the_address_that_it_connected_to() -> None:
+def test_a_client_gets_the_address_that_it_connected_to() -> None:
     node, _, _ = start_node()
     (broker,) = metadata(node, peer=Peer(local_address=("::ffff:192.0.2.7", 9099))).brokers
     assert (broker.host, broker.port) == ("192.0.2.7", 9099)
@@ -350,7 +350,7 @@ def test_create_partitions_grows_a_topic_and_refuses_to_shrink_it(version: int) 
     assert again.error_code == ErrorCode.INVALID_PARTITIONS
 
 
-def test_what_is_wrong_with_a_new_topic_is_told_in_kafkas_order() -> None:
+def test_what_is_wrong_with_a_new_topic_is_reported_in_kafkas_order() -> None:
     """Its name, its configuration, the replication factor if it is none, the number of partitions, the brokers."""
     node, _, _ = start_node()
     create(node, "here")
@@ -430,7 +430,7 @@ def test_a_cursor_at_a_topic_that_is_gone_begins_at_the_next_one() -> None:
     assert told(describe(node, cursor=("b", 3))) == [("c", [0])]
 
 
-def test_unknown_topics_are_told_with_their_error() -> None:
+def test_unknown_topics_are_answered_with_their_error() -> None:
     node, _, _ = start_node()
     assert {topic.name: topic.error_code for topic in describe(node, "nowhere", "not allowed").topics} == {
         "nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -457,7 +457,7 @@ def test_a_page_holds_at_least_one_partition(limit: int) -> None:
 
 
 @pytest.mark.parametrize("index", [2, 7])
-def test_a_topic_that_the_cursor_is_behind_is_told_without_partitions(index: int) -> None:
+def test_a_topic_that_the_cursor_is_past_is_described_without_partitions(index: int) -> None:
     node, _, _ = start_node()
     create(node, "a", 2)
     create(node, "b")

@@ -102,7 +102,7 @@ def test_validate_only_checks_and_creates_nothing() -> None:
         (NewTopic("t", assignments=[(0, [1]), (2, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_a_wish_that_cannot_be_met_is_refused_with_kafkas_code(wish: NewTopic, code: ErrorCode) -> None:
+def test_a_topic_that_cannot_be_created_is_refused_with_kafkas_code(wish: NewTopic, code: ErrorCode) -> None:
     node, files, _ = start_node(ottla_max_partitions=100)
     create(node, NewTopic("there"), NewTopic("with.underscore"))
     before = record_names(files)

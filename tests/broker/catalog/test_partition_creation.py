@@ -189,7 +189,7 @@ def test_a_topic_that_waits_is_deleted_and_made_again() -> None:
     assert node.services.catalog.topics["t"].id == node.services.catalog.image.topics["t"].id
 
 
-def test_a_partition_that_the_disk_refuses_is_told_to_who_wished_for_it() -> None:
+def test_a_partition_that_the_disk_refuses_is_reported_to_the_request() -> None:
     later = HeldSteps()
     node, files, _ = start_node_with(None, later)
     files.fail("make_directory", "*b-3", errno.ENOSPC, times=None)

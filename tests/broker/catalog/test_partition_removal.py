@@ -87,7 +87,7 @@ def test_a_log_that_a_thread_syncs_is_closed_when_that_has_ended() -> None:
     assert renamed(files) == 2
 
 
-def test_who_waits_for_a_sync_of_a_deleted_log_is_told() -> None:
+def test_requests_that_wait_for_a_sync_of_a_deleted_log_are_answered() -> None:
     node, _, _ = start_node(ottla_acks_all="sync")
     make_topic(node, "t")
     partition = node.services.catalog.topics["t"].partitions[0]
@@ -161,7 +161,7 @@ def test_a_stop_finishes_what_waits_for_its_turn() -> None:
     again.stop()
 
 
-def test_what_a_worker_tells_after_a_stop_changes_nothing() -> None:
+def test_what_a_worker_reports_after_a_stop_changes_nothing() -> None:
     """The directories belong to the next broker then: a topic that waited for its name would be made in them."""
     posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
     files = SimulatedFiles()

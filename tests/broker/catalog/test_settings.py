@@ -59,7 +59,7 @@ def test_a_brokers_default_reaches_the_topics_that_have_no_value_of_their_own(no
     assert produce(node, 5000, topic="later") == ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_one_produce_form_does_not_outlive_the_configuration_it_was_learned_under(node: Node) -> None:
+def test_a_produce_template_does_not_outlive_the_configuration_it_was_learned_under(node: Node) -> None:
     client = Exchange(node)
     request = produce_request("t", batch(1, value=b"v" * 5000), acks=-1)
     for _ in range(3):
@@ -110,7 +110,7 @@ def test_from_page_cache_to_sync_nothing_is_taken_back_and_the_rest_is_brought_t
     assert partition_of(survivor).log.log_end_offset == 1
 
 
-def test_from_sync_to_page_cache_whoever_waits_is_answered() -> None:
+def test_from_sync_to_page_cache_all_that_wait_are_answered() -> None:
     node, _, _ = start_node(ottla_acks_all="sync")
     make_topic(node, "t")
     client = Exchange(node)

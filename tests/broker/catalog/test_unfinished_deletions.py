@@ -171,7 +171,7 @@ def test_a_log_that_has_grown_long_waits_for_no_directory() -> None:
     assert number > 20, "it has waited for four times the bytes"
 
 
-def test_what_a_snapshot_has_replaced_still_tells_which_topics_were_deleted() -> None:
+def test_what_a_snapshot_has_replaced_still_reports_which_topics_were_deleted() -> None:
     """As long as the log before it is kept: directories that appear again were deleted."""
     node, files, clock = prepared(**SNAPSHOT_KEYS)
     topic_id = node.services.catalog.topics["old"].id
@@ -221,7 +221,7 @@ def test_after_a_crash_what_the_metadata_deleted_goes_and_what_it_does_not_know_
     assert len(strays(files)) == (0 if is_finished else 1)
 
 
-def test_an_unknown_directory_is_set_aside_and_never_removed() -> None:
+def test_an_unknown_directory_is_renamed_to_stray_and_never_removed() -> None:
     node, files, clock = prepared()
     files = files.crash(random.Random(1))
     make_directory(files, "old-7", UUID(int=99))

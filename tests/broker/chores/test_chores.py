@@ -208,7 +208,7 @@ def test_producers_that_are_forgotten_go_some_at_a_time() -> None:
     assert node.services.metrics.chore("producer expiry").steps >= turns
 
 
-def test_expiry_begins_anew_after_its_interval() -> None:
+def test_expiry_begins_again_after_its_interval() -> None:
     node, _, clock = start_node(producer_id_expiration_ms=1_000, producer_id_expiration_check_interval_ms=10_000)
     create(node, "t", partitions=60)
     for index in (0, 59):

@@ -346,7 +346,7 @@ def test_a_damaged_part_of_the_log_costs_what_it_held_and_no_more(life: Life, ca
     assert f"{TOPIC}-0" in caplog.text
 
 
-def test_a_deleted_topic_takes_its_counters_along_and_is_made_anew(life: Life) -> None:
+def test_a_deleted_topic_takes_its_counters_along_and_is_created_again(life: Life) -> None:
     shard = life.counters.shards.ready("warm")
     delete(life.node, TOPIC)
     assert shard.is_dead

@@ -101,7 +101,7 @@ def test_who_is_alone_waits_for_the_disk_where_that_was_promised(topic: dict[str
     assert [answer.base_offset for answer in answers_of(client)] == [2, 4, 6]
 
 
-def test_who_is_alone_is_told_of_a_topic_that_was_deleted() -> None:
+def test_the_only_sender_gets_an_error_for_a_topic_that_was_deleted() -> None:
     node = make_node()
     client = alone(node)
     feed(client.connection, frames_of([("plain", 1)])[0])
@@ -113,7 +113,7 @@ def test_who_is_alone_is_told_of_a_topic_that_was_deleted() -> None:
     assert [answer.error_code for answer in answers_of(client)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_requests_of_one_form_in_one_read_are_one_run() -> None:
+def test_requests_of_one_template_in_one_read_are_one_run() -> None:
     client = Exchange(make_node())
     feed(client.connection, frames_of([("plain", 1)])[0])
     client.end_turn()
@@ -154,7 +154,7 @@ def test_a_run_is_answered_when_its_last_batch_is_synced_and_what_was_refused_wi
     ]
 
 
-def test_a_failed_sync_is_told_to_every_request_of_a_run_but_those_that_were_refused() -> None:
+def test_a_failed_sync_is_reported_to_every_request_of_a_run_but_those_that_were_refused() -> None:
     node, files, _ = start_node(ottla_acks_all="sync")
     make_topic(node, "t")
     client = Exchange(node)

@@ -97,7 +97,7 @@ def test_offsets_that_the_client_gave_are_nothing_to_the_batch():
     assert [record.offset for record in decode_batch(up(messages))] == [0, 1]
 
 
-def test_a_batch_v2_is_told_from_messages():
+def test_a_batch_v2_is_distinguished_from_messages():
     assert is_batch(encode_batch([Record(0, 5, None, b"a")]))
     assert not any(is_batch(encode_message(magic, 0, 5, None, b"a")) for magic in (0, 1))
     assert not is_batch(b"")

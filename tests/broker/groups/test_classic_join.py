@@ -51,7 +51,7 @@ def test_before_version_4_a_dynamic_member_is_in_at_once(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5, 9])
-def test_from_version_4_a_dynamic_member_is_told_an_id_to_come_back_with(version: int) -> None:
+def test_from_version_4_a_dynamic_member_gets_an_id_to_come_back_with(version: int) -> None:
     table = ClassicTable()
     first = table.answers[table.join(version=version, client_id="new")]
     assert (first.error_code, first.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "new-id1")
@@ -61,7 +61,7 @@ def test_from_version_4_a_dynamic_member_is_told_an_id_to_come_back_with(version
 
 
 @pytest.mark.parametrize("version", [5, 9])
-def test_a_static_member_is_never_told_to_come_back(version: int) -> None:
+def test_a_static_member_never_has_to_come_back(version: int) -> None:
     table = ClassicTable()
     answer = table.joined(table.join(version=version, instance="i"))
     assert answer.member_id == "i-id1"
@@ -171,7 +171,7 @@ def test_a_protocol_named_twice_counts_once() -> None:
 
 
 @pytest.mark.parametrize("protocols", [(("range", b"m"),), (("sticky", b""), ("range", b"other"))])
-def test_only_the_leader_is_told_the_members(protocols: tuple[tuple[str, bytes], ...]) -> None:
+def test_only_the_leader_gets_the_members(protocols: tuple[tuple[str, bytes], ...]) -> None:
     table = ClassicTable()
     leader = table.stable()[0]
     follower, waiter = table.new_member(protocols=protocols)
@@ -184,7 +184,7 @@ def test_only_the_leader_is_told_the_members(protocols: tuple[tuple[str, bytes],
     assert table.joined(waiter).leader == table.joined(again).leader == leader
 
 
-def test_a_new_member_makes_the_others_join_anew() -> None:
+def test_a_new_member_makes_the_others_join_again() -> None:
     table = ClassicTable()
     (old,) = table.stable()
     new, waiter = table.new_member()
@@ -196,7 +196,7 @@ def test_a_new_member_makes_the_others_join_anew() -> None:
     assert set(table.group.members) == {old, new}
 
 
-def test_a_follower_with_the_same_metadata_is_told_the_present_generation() -> None:
+def test_a_follower_with_the_same_metadata_gets_the_present_generation() -> None:
     table = ClassicTable()
     leader, follower = table.stable(2)
     generation = table.generation
@@ -223,7 +223,7 @@ def test_changed_metadata_makes_a_rebalance() -> None:
     assert {m.member_id: m.metadata for m in table.joined(again).members}[follower] == b"owns something now"
 
 
-def test_between_join_and_sync_a_repeated_join_is_told_the_present_generation() -> None:
+def test_between_join_and_sync_a_repeated_join_gets_the_present_generation() -> None:
     table = ClassicTable()
     leader, waiter = table.new_member()
     assert table.joined(waiter).members == table.joined(table.join(leader)).members

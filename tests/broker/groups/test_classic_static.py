@@ -44,7 +44,7 @@ def test_from_version_9_a_leader_that_returns_leads_and_skips_the_assignment() -
 
 
 @pytest.mark.parametrize("version", [5, 7, 8])
-def test_before_version_9_a_leader_that_returns_is_told_that_its_old_id_leads(version: int) -> None:
+def test_before_version_9_a_leader_that_returns_is_answered_that_its_old_id_leads(version: int) -> None:
     table = ClassicTable()
     ids = static(table, "a", "b", version=version)
     answer = table.joined(table.join(instance="a", version=version))

@@ -117,7 +117,7 @@ def test_a_stable_group_comes_back_with_members_that_may_go_on() -> None:
     assert fresh.joined(fresh.join(follower)).generation_id == table.generation
 
 
-def test_after_a_load_sessions_begin_anew() -> None:
+def test_after_a_load_sessions_begin_again() -> None:
     table = loaded(value(member("a"), member("b", session_timeout=5_000)))
     table.pass_time(5_000)
     assert list(table.group.members) == ["a"]

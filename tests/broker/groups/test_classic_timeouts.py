@@ -21,7 +21,7 @@ def test_a_member_that_is_silent_for_its_session_timeout_is_removed() -> None:
     assert table.heartbeat(follower) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_every_heartbeat_begins_the_session_anew() -> None:
+def test_every_heartbeat_begins_the_session_again() -> None:
     table = ClassicTable()
     (member_id,) = table.stable(session_ms=10_000)
     for _ in range(10):
@@ -55,7 +55,7 @@ def test_the_last_session_to_end_leaves_an_empty_group_and_its_record() -> None:
     assert table.reload().describe() == table.group.describe()
 
 
-def test_whoever_has_a_parked_request_needs_no_heartbeat() -> None:
+def test_a_member_with_a_parked_request_needs_no_heartbeat() -> None:
     table = ClassicTable()
     leader, follower = table.stable(2, session_ms=10_000, rebalance_ms=300_000)
     waiter = table.join(leader, rebalance_ms=300_000)
@@ -261,7 +261,7 @@ class TestDisconnect:
         assert table.is_waiting(lost)
         assert table.synced(table.sync(follower, connection="next")).assignment == b"F"
 
-    def test_a_new_member_that_was_never_told_its_id_is_gone_at_once(self) -> None:
+    def test_a_new_member_that_never_got_its_id_is_removed_at_once(self) -> None:
         table = ClassicTable()
         (old,) = table.stable()
         table.join(version=3, connection="ends")

@@ -65,7 +65,7 @@ def member_commit(node: Node, group: str, member_id: str, generation: int, versi
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_a_commit_is_told_by_every_version_that_asks(node: Node, version: int) -> None:
+def test_a_commit_is_fetched_by_every_version(node: Node, version: int) -> None:
     assert commit(node, "g", {0: 42, 3: 43}, version=version) == ErrorCode.NONE
     for fetch_version in range(8):
         topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1, 3])
@@ -133,7 +133,7 @@ def test_partitions_that_do_not_exist_are_refused_and_the_others_kept(node: Node
     assert (committed(node, "g"), committed(node, "g", 1, topic="u")) == (5, 9)
 
 
-def test_a_refused_member_is_told_so_for_what_exists_and_only_for_that(node: Node) -> None:
+def test_a_refused_member_gets_the_error_for_what_exists_and_only_for_that(node: Node) -> None:
     request = commit_request("g", {0: 5, 9: 6}, generation=3)
     response = settled(node, begin(node, request, COMMIT_VERSION), OffsetCommitResponse)
     assert [each.error_code for each in response.topics[0].partitions] == [
@@ -189,7 +189,7 @@ def test_a_group_that_does_not_exist_has_no_offsets_and_that_is_no_error(node: N
     assert group_ids(node) == set()
 
 
-def test_all_offsets_of_a_group_are_told_when_no_topic_is_named(node: Node) -> None:
+def test_all_offsets_of_a_group_are_sent_when_no_topic_is_named(node: Node) -> None:
     commit(node, "g", {0: 1, 2: 3})
     commit(node, "g", {1: 4}, topic="u")
     response = settled(node, begin(node, fetch_request("g", None), FETCH_VERSION), OffsetFetchResponse)
@@ -201,7 +201,7 @@ def test_all_offsets_of_a_group_are_told_when_no_topic_is_named(node: Node) -> N
     assert told == {("t", 0): 1, ("t", 2): 3, ("u", 1): 4}
 
 
-def test_several_groups_are_told_each_for_itself(node: Node) -> None:
+def test_several_groups_are_answered_each_for_itself(node: Node) -> None:
     commit(node, "g", {0: 1})
     commit(node, "h", {0: 2})
     groups = [fetch_request(name, [0]).groups[0] for name in ("g", "nobody", "h")]
@@ -375,7 +375,7 @@ def test_a_group_that_does_not_exist_is_dead_or_not_found_by_version(node: Node)
     assert described.error_message == "Group nobody not found."
 
 
-def test_what_a_client_may_do_with_a_group_is_told_when_asked(node: Node) -> None:
+def test_what_a_client_may_do_with_a_group_is_sent_when_asked(node: Node) -> None:
     commit(node, "g", {0: 1})
     answer = ask(node, DescribeGroupsRequest(groups=["g"], include_authorized_operations=True), 5)
     assert isinstance(answer, DescribeGroupsResponse)

@@ -102,7 +102,7 @@ def test_a_member_that_does_not_give_up_in_time_is_fenced(group: GroupUnderTest)
     assert sizes(b) == [4]
 
 
-def test_the_time_to_give_up_begins_anew_when_more_is_taken(topics: FakeTopics, group: GroupUnderTest) -> None:
+def test_the_time_to_give_up_begins_again_when_more_is_taken(topics: FakeTopics, group: GroupUnderTest) -> None:
     topics.grow("t", 6)
     a, b = Member(group, "a").join(), Member(group, "b").join()
     a.take_over()
@@ -149,7 +149,7 @@ def test_after_a_restart_members_go_on_at_their_epochs_with_new_sessions(group: 
     assert group.group.state == "Stable"
 
 
-def test_after_a_restart_the_time_to_give_up_runs_anew(group: GroupUnderTest) -> None:
+def test_after_a_restart_the_time_to_give_up_runs_again(group: GroupUnderTest) -> None:
     a, b = Member(group, "a").join(), Member(group, "b").join()
     a.take_over()
     a.heartbeat()
@@ -467,7 +467,7 @@ def test_what_an_expression_matches_is_left_out_where_no_record_holds_it(
 
 
 @pytest.mark.parametrize(("idle_ms", "matched"), [(9_999, 4), (10_000, 0)])
-def test_all_topics_are_matched_anew_once_in_the_refresh_interval(
+def test_all_topics_are_matched_again_once_in_the_refresh_interval(
     topics: FakeTopics, monkeypatch: pytest.MonkeyPatch, idle_ms: int, matched: int
 ) -> None:
     """Nothing came or went: only the interval makes the group look at what it has looked at."""

@@ -109,7 +109,7 @@ def kafkas() -> Node:
     return node
 
 
-def test_the_offsets_that_kafka_told_are_told_here(kafkas: Node) -> None:
+def test_the_offsets_that_kafka_sent_are_sent_here(kafkas: Node) -> None:
     def offsets(group: str) -> dict[tuple[str, int], tuple[int, str | None]]:
         asked = OffsetFetchRequest(groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)])
         response = settled(kafkas, begin(kafkas, asked, FETCH_VERSION), OffsetFetchResponse)
@@ -310,7 +310,7 @@ def large_log() -> tuple[bytes, int]:
     return log_of(batches), rounds
 
 
-def test_while_a_large_log_is_loaded_requests_are_told_so_and_heartbeats_believed() -> None:
+def test_while_a_large_log_is_loaded_requests_are_refused_and_heartbeats_accepted() -> None:
     data, rounds = large_log()
     node, _, clock = node_on(data, settle=False)
     assert node.services.groups.get().shards.loads_under_way == 1

@@ -136,7 +136,7 @@ def test_a_list_waits_for_whatever_it_shows(life: Life) -> None:
     assert listed.done
 
 
-def test_a_generation_is_told_to_members_once_it_is_synced(life: Life) -> None:
+def test_a_generation_is_sent_to_members_once_it_is_synced(life: Life) -> None:
     node, _, _ = life
     joined = join(node, "g")
     synced = begin(node, sync_request("g", joined), SYNC_VERSION)
@@ -214,7 +214,7 @@ def test_nothing_starts_behind_a_parked_join(life: Life) -> None:
 # A failing disk ------------------------------------------------------------------------------------------------------
 
 
-def test_a_failed_sync_unloads_and_whoever_waits_is_told_not_coordinator(life: Life) -> None:
+def test_a_failed_sync_unloads_and_requests_that_wait_get_not_coordinator(life: Life) -> None:
     node, files, _ = life
     joined = join(node, "g")
     sync(node, "g", joined)
@@ -289,7 +289,7 @@ def test_a_power_cut_between_append_and_sync_loses_nothing_that_was_acknowledged
     assert committed(node, "warm") == 1
 
 
-def test_members_are_there_after_a_crash_and_their_sessions_begin_anew(life: Life) -> None:
+def test_members_are_there_after_a_crash_and_their_sessions_begin_again(life: Life) -> None:
     node, files, clock = life
     joined = join(node, "g")
     sync(node, "g", joined)
@@ -433,7 +433,7 @@ def upgrading_heartbeat(**fields: Any) -> ConsumerGroupHeartbeatRequest:
     return ConsumerGroupHeartbeatRequest(**{**HEARTBEAT, "group_id": "g", **fields})
 
 
-def test_an_upgrade_asks_those_who_wait_to_join_anew(life: Life) -> None:
+def test_an_upgrade_asks_waiting_members_to_join_again(life: Life) -> None:
     node, _, _ = life
     _, parked = followed(node)
     upgraded = settled(node, begin(node, upgrading_heartbeat(), 1), ConsumerGroupHeartbeatResponse)
@@ -460,7 +460,7 @@ def test_an_upgrade_that_is_refused_leaves_no_member_that_never_expires(life: Li
 # Connections, timers, topics -----------------------------------------------------------------------------------------
 
 
-def test_a_member_whose_connection_broke_is_removed_where_the_broker_is_told_so() -> None:
+def test_a_member_whose_connection_broke_is_removed_where_the_broker_is_configured_so() -> None:
     node, _, clock = start_node(ottla_group_evict_on_disconnect_ms=0)
     make_topic(node, "t")
     peer = Peer()
@@ -570,7 +570,7 @@ def test_groups_are_spread_by_javas_hash_and_found_again() -> None:
     assert [committed(node, name) for name in names] == list(range(len(names)))
 
 
-def test_a_deleted_offsets_topic_is_made_anew_when_it_is_needed(life: Life) -> None:
+def test_a_deleted_offsets_topic_is_created_again_when_it_is_needed(life: Life) -> None:
     node, _, _ = life
     node.services.catalog.delete_topics([OFFSETS_TOPIC], lambda outcomes: None)
     node.settle()

@@ -82,7 +82,7 @@ def compacted(node: Node, clock: ManualClock, topic: str, **configs: str) -> Non
             partition.log.roll(clock.wall_ms())
 
 
-def test_clean_compacts_a_topic_now_and_cleaning_tells_what_became_of_it() -> None:
+def test_clean_compacts_a_topic_now_and_cleaning_shows_the_result() -> None:
     node, _, clock = start_node()
     compacted(node, clock, "orders")
     (row,) = told(clean(node.services, node.cleaner, {"topic": "orders"}))[1]["partitions"]
@@ -110,7 +110,7 @@ def test_clean_refuses_what_cannot_be_cleaned(asked: dict[str, str], status: int
     assert told(clean(node.services, node.cleaner, asked)) == (status, {"error": words})
 
 
-def test_explain_tells_of_each_segment_why_it_is_there() -> None:
+def test_explain_shows_of_each_segment_why_it_is_there() -> None:
     node, _, clock = start_node()
     compacted(node, clock, "orders", cleanup_policy="compact,delete", retention_ms="60000")
     status, body = told(explain(node.services, node.cleaner, {"partition": "orders-0"}))

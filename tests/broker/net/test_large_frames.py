@@ -405,7 +405,7 @@ def test_who_waits_for_memory_is_called_when_a_large_frame_was_answered_at_once(
     assert called == [True]
 
 
-def test_what_is_lent_anew_takes_the_place_of_the_oldest_in_a_full_pool() -> None:
+def test_what_is_lent_again_takes_the_place_of_the_oldest_in_a_full_pool() -> None:
     buffers = make_buffers()
     oldest, *others = [buffers.take(POOL_BYTES // 4) for _ in range(4)]
     for held in (oldest, *others):

@@ -116,7 +116,7 @@ class Consumer:
 @pytest.mark.parametrize("is_cold", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("version", [0, 1, 3, 4, 11, 12, 13, 18])
-def test_a_consumer_gets_what_lies_before_damage_and_the_other_partition_as_ever(
+def test_a_consumer_gets_what_lies_before_damage_and_the_other_partition_as_always(
     version: int, kind: str, is_cold: bool
 ) -> None:
     setting = Setting(kind, is_cold=is_cold)

@@ -118,7 +118,7 @@ def test_what_is_outside_of_the_profile_closes_the_connection(name: str, key: in
     assert versions(node, 0).error_code == 0
 
 
-def test_api_versions_outside_of_the_profile_is_told_so() -> None:
+def test_api_versions_outside_of_the_profile_gets_unsupported_version() -> None:
     node = node_of("kafka-2.8")
     client = Exchange(node)
     client.send_frame(struct.pack(">hhih", 18, 4, 5, -1) + b"\0\2a\2b\0")

@@ -81,7 +81,7 @@ def test_what_cannot_be_read_closes_the_connection_in_one_line(
     assert reason is None or reason in closing[0]
 
 
-def test_api_versions_above_ours_is_told_the_list_and_may_ask_again(node: Node) -> None:
+def test_api_versions_above_the_newest_gets_the_list_and_may_ask_again(node: Node) -> None:
     client = Exchange(node)
     client.send_frame(struct.pack(">hhih", 18, 77, 5, -1) + b"\0anything")
     node.settle()
@@ -100,7 +100,7 @@ def test_versions_that_nobody_knows_are_counted_under_the_version_of_their_answe
     assert counts == {("ApiVersions", 0, ErrorCode.UNSUPPORTED_VERSION): 5}, "clients would name the metrics' labels"
 
 
-def test_a_bug_is_loud_and_the_client_is_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_is_logged_and_the_client_gets_an_error(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     def buggy(request: object, context: object) -> None:
         raise ZeroDivisionError("oops")
 
@@ -230,7 +230,7 @@ def test_a_template_ends_with_its_topic(node: Node) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 50])
-def test_a_frame_that_only_looks_like_a_template_is_malformed_as_ever(node: Node, cut: int) -> None:
+def test_a_frame_that_only_looks_like_a_template_is_malformed_as_always(node: Node, cut: int) -> None:
     client = Exchange(node)
     client.ask(produce_of(node, 9, batch(value=b"x" * 200)), 9)
     assert client.connection.peer.hot_path is not None

@@ -103,7 +103,7 @@ def test_no_figure_is_negative_after_the_clock_was_put_back() -> None:
     assert [name for name, value in scraped(node).items() if value < 0] == []
 
 
-def test_a_scrape_shows_what_the_start_had_to_keep_aside() -> None:
+def test_a_scrape_shows_what_the_start_had_to_quarantine() -> None:
     node, files, clock = start_node()
     make_topic(node, "t")
     for _ in range(3):

@@ -16,7 +16,7 @@ def test_the_first_completion_counts() -> None:
     assert told == ["first"]
 
 
-def test_a_listener_that_comes_late_is_told_at_once() -> None:
+def test_a_listener_that_comes_late_is_called_at_once() -> None:
     pending: Pending[str] = Pending()
     pending.fail(ValueError("x"))
     told: list[BaseException | None] = []
@@ -24,7 +24,7 @@ def test_a_listener_that_comes_late_is_told_at_once() -> None:
     assert [str(error) for error in told] == ["x"]
 
 
-def test_cancelling_runs_the_callbacks_and_tells_no_listener() -> None:
+def test_cancelling_runs_the_callbacks_and_calls_no_listener() -> None:
     pending: Pending[str] = Pending(parks=True)
     events: list[str] = []
     pending.then(lambda done: events.append("told"))

@@ -395,7 +395,7 @@ def test_what_is_free_and_the_reserve_are_in_the_metrics() -> None:
     assert f'ottla_log_directory_reserve_inodes{{logDirectory="{DATA}"}} 50.0' in page
 
 
-def test_below_the_reserve_the_broker_is_ready_for_whoever_reads_or_makes_room() -> None:
+def test_below_the_reserve_the_broker_is_ready_for_clients_that_read_or_make_room() -> None:
     node, files, clock = life()
     ready = pages_of(node.services, node.cleaner, {}, lambda: True)["/readyz"]
     for free, status in ((ALL, "ready"), (0, "ready, but records are refused: no log directory has its reserve")):

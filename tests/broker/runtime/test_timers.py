@@ -46,7 +46,7 @@ def test_a_timer_that_adds_another_one_that_is_due_does_not_run_it_in_the_same_c
     assert ran == [0, 1]
 
 
-def test_an_earlier_deadline_is_told_and_a_later_one_is_not() -> None:
+def test_an_earlier_deadline_is_announced_and_a_later_one_is_not() -> None:
     timers = Timers()
     told: list[float] = []
     timers.on_earlier = told.append

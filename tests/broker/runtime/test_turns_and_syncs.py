@@ -83,7 +83,7 @@ def test_the_batches_of_one_turn_reach_the_log_in_one_call(node: Node) -> None:
     assert all(client.transport.sends == 1 for client in clients)
 
 
-def test_whoever_looks_at_the_log_sees_what_was_produced_before_in_the_same_turn(node: Node) -> None:
+def test_a_look_at_the_log_sees_what_was_produced_before_in_the_same_turn(node: Node) -> None:
     counts = appends_of(node, "t")
     client = Exchange(node)
     client.send(produce_request("t", batch(3)), 9)
@@ -188,7 +188,7 @@ def test_a_sync_that_takes_too_long_times_out_the_request_and_not_the_record() -
     assert offset_of(client.ask(latest("t"), 7)) == 2
 
 
-def test_a_failed_sync_is_told_to_all_who_wait_and_is_never_tried_again() -> None:
+def test_a_failed_sync_is_reported_to_all_that_wait_and_is_never_tried_again() -> None:
     node, files, _ = start_node(ottla_acks_all="sync")
     make_topic(node, "t", 2)
     clients = [Exchange(node) for _ in range(2)]

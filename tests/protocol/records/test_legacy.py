@@ -122,7 +122,7 @@ def test_a_compressed_message_has_the_offset_of_the_last_one_inside_and_the_newe
 @pytest.mark.parametrize("magic", MAGICS)
 @settings(max_examples=examples(30))
 @given(records=RECORDS, codec=st.sampled_from(CODECS), first=st.integers(1, 2**40), stamp=st.none() | st.just(77))
-def test_a_look_inside_tells_what_decoding_would(magic, records, codec, first, stamp):
+def test_a_look_inside_finds_what_decoding_would(magic, records, codec, first, stamp):
     records = [record._replace(offset=first + 3 * record.offset) for record in records]
     message = encode_message_set(records, magic, compression=codec, log_append_time_ms=stamp)
     whole = header_of_whole(message, parse_any_header(message))

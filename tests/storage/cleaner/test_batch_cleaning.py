@@ -160,7 +160,7 @@ def test_transactions_and_markers_are_kept_and_supersede_nothing(bits: dict[str,
 
 
 @pytest.mark.parametrize("bits", [{}, {"is_control": True}])
-def test_damage_is_not_packed_anew(bits: dict[str, bool]) -> None:
+def test_damage_is_not_packed_again(bits: dict[str, bool]) -> None:
     batch = batch_of((b"a", b"1"), **bits)
     batch[-3] ^= 1
     with pytest.raises(CorruptBatch):

@@ -160,7 +160,7 @@ def test_logs_with_missing_offsets_outlive_the_loss_of_the_cleaners_checkpoint(c
 
 
 @pytest.mark.parametrize("content", BLANKS)
-def test_verify_tells_what_a_start_mends_from_what_it_refuses(content: bytes) -> None:
+def test_verify_distinguishes_what_a_start_mends_from_what_it_refuses(content: bytes) -> None:
     files = SimulatedFiles()
     filled(files)
     for name in CHECKPOINT_FILES:
@@ -201,7 +201,7 @@ def test_a_partition_whose_id_was_lost_is_the_one_that_the_metadata_know(
 
 
 @pytest.mark.parametrize("content", BLANKS)
-def test_a_blank_epoch_checkpoint_is_made_anew_from_the_batches(content: bytes) -> None:
+def test_a_blank_epoch_checkpoint_is_rebuilt_from_the_batches(content: bytes) -> None:
     files = SimulatedFiles()
     filled(files)
     path = DATA / "t-0" / "leader-epoch-checkpoint"

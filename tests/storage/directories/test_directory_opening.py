@@ -20,7 +20,7 @@ from ottla.storage.formats.kafka_uuid import uuid_to_text
 from ottla.storage.formats.layout import TopicPartition
 
 
-def test_a_new_directory_is_made_with_an_identity_in_kafkas_form(world: World) -> None:
+def test_a_new_directory_is_created_with_an_identity_in_kafkas_format(world: World) -> None:
     manager = world.manager()
     (directory,) = manager.directories
     assert directory.state is DirectoryState.ONLINE

@@ -37,7 +37,7 @@ def test_a_recovery_that_has_less_to_do_than_it_seemed_is_nearer_to_its_end() ->
     assert progress.words().startswith("50 %, 1.0 of 2.0 GB")
 
 
-def test_little_to_recover_is_told_in_a_smaller_unit_and_none_not_at_all(caplog: pytest.LogCaptureFixture) -> None:
+def test_little_to_recover_is_reported_in_a_smaller_unit_and_none_not_at_all(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="ottla")
     progress = LoadProgress(ManualClock())
     progress.update(ONE, 500, 500)  # the metadata log, which is opened before the others are counted
@@ -53,7 +53,7 @@ def test_without_a_recovery_logs_are_counted() -> None:
     assert progress.words() == "1 of 2 logs are open"
 
 
-def test_who_was_told_to_stop_stops_at_the_next_step() -> None:
+def test_a_load_that_was_asked_to_stop_stops_at_the_next_step() -> None:
     progress = LoadProgress(ManualClock())
     progress.begin(1, {ONE: GB})
     progress.update(ONE, 1, GB)

@@ -173,7 +173,7 @@ def test_where_a_log_is_clean_is_remembered_as_long_as_it_lives(world: World) ->
 
 
 @pytest.mark.parametrize("cleaned", [0, 1], ids=["another log", "its former life"])
-def test_a_clean_offset_that_is_written_while_a_topic_is_made_anew_leaves_the_new_one_unclean(
+def test_a_clean_offset_that_is_written_while_a_topic_is_created_again_leaves_the_new_one_unclean(
     world: World, cleaned: int
 ) -> None:
     manager = world.manager()
@@ -205,7 +205,7 @@ def with_due_indexes(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[Log
     return manager, log
 
 
-def test_index_files_that_were_synced_while_their_topic_was_made_anew_are_not_the_new_ones(
+def test_index_files_that_were_synced_while_their_topic_was_created_again_are_not_the_new_ones(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager, log = with_due_indexes(world, monkeypatch)

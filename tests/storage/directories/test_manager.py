@@ -158,7 +158,9 @@ def test_a_directory_that_is_missing_is_made(world: World) -> None:
     assert partition_names(world.files, ONE) == ["orders-0", "orders-1"]
 
 
-def test_a_topic_that_is_made_anew_holds_nothing_of_one_that_could_not_be_opened_and_was_deleted(world: World) -> None:
+def test_a_topic_that_is_created_again_holds_nothing_of_one_that_could_not_be_opened_and_was_deleted(
+    world: World,
+) -> None:
     manager = world.manager()
     world.append(world.create(manager))
     manager.close(clean=False)
@@ -208,7 +210,9 @@ def test_a_partition_is_found_where_it_was_made_at_last_and_not_where_a_full_dis
     assert files.exists(ONE / "orders-0") is False
 
 
-def test_an_unknown_directory_is_set_aside_with_all_it_holds(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_directory_is_renamed_to_stray_with_all_it_holds(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     manager = world.manager()
     world.append(world.create(manager))
     content = world.files.read_bytes(ONE / "orders-0" / "00000000000000000000.log")
@@ -232,7 +236,7 @@ def test_a_stray_stays_a_stray(world: World) -> None:
     assert world.files.exists(stray)
 
 
-def test_a_directory_of_another_topic_id_is_set_aside_and_a_new_one_made(world: World) -> None:
+def test_a_directory_of_another_topic_id_is_renamed_to_stray_and_a_new_one_created(world: World) -> None:
     manager = world.manager()
     world.append(world.create(manager))
     manager.open_logs([])
@@ -299,7 +303,7 @@ def test_a_partition_in_two_places_is_served_where_the_catalog_says_it_is() -> N
     assert [stray.parent for stray in loaded.strays] == [ONE]
 
 
-def test_a_partition_that_may_be_on_an_offline_disk_is_not_made_anew() -> None:
+def test_a_partition_that_may_be_on_an_offline_disk_is_not_created_again() -> None:
     files = SimulatedFiles()
     world = World(files, "/one,/two")
     manager = world.manager()
@@ -360,7 +364,7 @@ def test_a_log_whose_owner_cannot_be_read_is_left_alone_and_its_directory_is_not
     assert read_offsets(world.files, ONE / "recovery-point-offset-checkpoint")[TopicPartition("orders", 0)] == 3
 
 
-def test_a_start_says_that_a_partition_which_held_records_is_made_anew(
+def test_a_start_says_that_a_partition_which_held_records_is_created_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     manager = world.manager()

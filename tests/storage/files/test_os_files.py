@@ -453,7 +453,7 @@ def test_one_directory_by_two_names_is_locked_once(tmp_path: Path) -> None:
     lock.release()
 
 
-def test_a_volume_tells_its_size_and_what_does_not_exist_has_none(tmp_path: Path) -> None:
+def test_a_volume_has_a_size_and_what_does_not_exist_has_none(tmp_path: Path) -> None:
     volume = OsFiles().volume_bytes(tmp_path)
     assert volume is not None
     assert 0 <= volume[1] <= volume[0]

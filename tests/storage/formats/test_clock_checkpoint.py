@@ -47,7 +47,7 @@ def test_every_flipped_bit_and_every_shorter_file_is_found() -> None:
             read_known_time(files, DATA)
 
 
-def test_without_it_the_newest_file_of_the_directory_tells_the_time() -> None:
+def test_without_it_the_newest_file_of_the_directory_gives_the_time() -> None:
     files = disk()
     for name, written_ms in (("meta.properties", 5_000), ("recovery-point-offset-checkpoint", 9_000)):
         files.now_ms = written_ms

@@ -68,7 +68,7 @@ def test_a_deleted_directory_keeps_within_a_file_name_and_is_known_as_deleted(
     assert topic.startswith(parsed.topic_partition.topic)
 
 
-def test_the_form_of_deleted_and_stray_directories_is_kafkas() -> None:
+def test_the_names_of_deleted_and_stray_directories_are_kafkas() -> None:
     unique_id = uuid.UUID("9e107d9d-372b-b682-6bd8-1d3542a419d6")
     assert layout.delete_directory_name("a-b", 3, unique_id) == "a-b-3.9e107d9d372bb6826bd81d3542a419d6-delete"
     assert layout.stray_directory_name("a-b", 3, unique_id) == "a-b-3.9e107d9d372bb6826bd81d3542a419d6-stray"

@@ -82,7 +82,7 @@ def test_what_appends_leave_is_what_kafka_leaves(topic: str, at_once: int) -> No
 
 @pytest.mark.parametrize("start", ANEW)
 @pytest.mark.parametrize("topic", TOPICS)
-def test_indexes_that_are_made_anew_are_those_that_kafka_makes(topic: str, start: str) -> None:
+def test_indexes_that_are_rebuilt_are_those_that_kafka_makes(topic: str, start: str) -> None:
     files = disk()
     for segment in kept_segments(topic):
         files.write_atomically(layout.log_file(DIRECTORY, segment.base_offset), segment.log)

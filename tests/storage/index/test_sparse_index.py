@@ -135,7 +135,7 @@ def test_an_active_index_is_never_forgotten() -> None:
     assert list(active) == [(7, 16)]
 
 
-def test_a_corrupt_index_is_made_anew_by_reset() -> None:
+def test_a_corrupt_index_is_rebuilt_by_reset() -> None:
     files = SimulatedFiles()
     files.write_atomically(PATH, ENTRY + ENTRY)
     index = OffsetIndex.open(files, PATH, 0, sealed=True)

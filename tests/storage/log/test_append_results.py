@@ -54,7 +54,7 @@ def test_zstd_is_refused_to_requests_of_versions_that_may_not_bring_it() -> None
     assert [one.error_code for one in results] == [ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.NONE]
 
 
-def test_what_is_not_stored_is_told_at_its_place() -> None:
+def test_what_is_not_stored_is_reported_at_its_place() -> None:
     log = open_test_log(disk())
     first = batch(b"first", producer_id=7, producer_epoch=0, base_sequence=0)
     spoilt = batch(b"spoilt")

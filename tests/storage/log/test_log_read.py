@@ -92,7 +92,7 @@ def test_a_sequential_read_looks_at_no_header() -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [1, 100, 350, 700, 1500])
-def test_the_short_way_of_a_sequential_read_gives_the_same_batches_and_not_much_less(max_bytes: int) -> None:
+def test_the_fast_path_of_a_sequential_read_gives_the_same_batches_and_not_much_less(max_bytes: int) -> None:
     log = filled()
     short = offset = 0
     while offset < log.log_end_offset:
@@ -109,7 +109,7 @@ def test_the_short_way_of_a_sequential_read_gives_the_same_batches_and_not_much_
     assert short
 
 
-def test_the_short_way_is_only_for_who_goes_on_and_sees_what_may_be_seen() -> None:
+def test_the_fast_path_is_only_for_sequential_reads_and_sees_what_may_be_seen() -> None:
     log = filled(3)
     assert log.reader.read_on(0, 1 << 20, 9, False) is None
     log.read(0, 1, end_offset=9)
@@ -120,7 +120,7 @@ def test_the_short_way_is_only_for_who_goes_on_and_sees_what_may_be_seen() -> No
     assert log.reader.read_on(3, 1, 9, False) is None
 
 
-def test_each_of_several_readers_goes_on_where_it_was_by_the_short_way() -> None:
+def test_each_of_several_readers_continues_where_it_was_by_the_fast_path() -> None:
     log = filled(40, **{"ottla.acks.all": "page-cache"})
     end = log.log_end_offset
     places = [0, 0, 30]
@@ -138,7 +138,7 @@ def test_each_of_several_readers_goes_on_where_it_was_by_the_short_way() -> None
     assert all(log.reader.read_on(place, 1, end, False) is None for place in places)
 
 
-def test_the_short_way_leaves_cold_bytes_and_damage_to_the_long_one() -> None:
+def test_the_fast_path_leaves_cold_bytes_and_damage_to_the_slow_one() -> None:
     log = filled(3)
     log.read(0, 1, end_offset=9)
     log.files.cold = ["*.log"]

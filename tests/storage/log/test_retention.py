@@ -55,7 +55,7 @@ def test_segments_go_by_size_as_long_as_what_stays_is_enough() -> None:
     assert log.size_bytes == 3 * size
 
 
-def test_without_timestamps_the_file_tells_the_age() -> None:
+def test_without_timestamps_the_file_gives_the_age() -> None:
     files = disk()
     files.now_ms = NOW_MS
     log = segmented(files, step_ms=0, **{"retention.ms": "1000"})

@@ -65,7 +65,7 @@ def test_a_roll_touches_no_snapshot_file_and_neither_does_the_sync_behind_it() -
     assert [path for _, path in files.history if "snapshot" in path.name] == []
 
 
-def test_a_snapshot_tells_the_producers_at_the_roll_though_they_wrote_on_before_it_was_written() -> None:
+def test_a_snapshot_has_the_producers_at_the_roll_though_they_continued_before_it_was_written() -> None:
     files = disk()
     log = rolled(files)
     write(log, 0, 1)
@@ -251,7 +251,7 @@ def test_a_log_that_was_abandoned_gets_no_snapshot_and_says_when_no_thread_write
     assert log.begin_snapshot() is None
 
 
-def test_who_asks_whether_a_log_is_quiet_is_told_at_once_where_nothing_is_written() -> None:
+def test_whether_a_log_is_quiet_is_reported_at_once_where_nothing_is_written() -> None:
     quiet: list[str] = []
     rolled(disk()).call_when_quiet(lambda: quiet.append("quiet"))
     assert quiet == ["quiet"]
@@ -264,7 +264,7 @@ def test_a_stop_does_not_wait_for_a_thread_that_still_writes_one() -> None:
         log.close()
 
 
-def test_a_stop_writes_the_last_one_though_nobody_told_of_the_end_of_the_one_before() -> None:
+def test_a_stop_writes_the_last_one_though_the_end_of_the_one_before_was_not_reported() -> None:
     files = disk()
     log = rolled(files)
     begun(log).run()

@@ -78,7 +78,7 @@ def test_more_batches_of_a_producer_in_a_call_than_are_remembered_leave_the_last
     assert [(one.is_duplicate, one.base_offset) for one in repeats] == [(True, 3), (True, 7)]
 
 
-def test_a_snapshot_between_two_segments_of_a_call_tells_what_the_first_holds() -> None:
+def test_a_snapshot_between_two_segments_of_a_call_has_what_the_first_holds() -> None:
     files = disk()
     log = open_test_log(files, SEGMENT)
     append(log, *(batch(b"v" * 300, producer_id=7, producer_epoch=0, base_sequence=number) for number in range(6)))

@@ -52,7 +52,7 @@ def test_what_a_crash_kept_from_the_index_is_found_in_the_batches_and_added(kafk
         encode_transaction_index([ABORTED._replace(first_offset=9)]),
     ],
 )
-def test_an_index_that_cannot_be_read_is_made_anew_from_all_batches(
+def test_an_index_that_cannot_be_read_is_rebuilt_from_all_batches(
     kafka: Kafka, damaged: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     kafka.open().close()  # a snapshot at the end: no start looks at the batches by itself any more

@@ -179,7 +179,7 @@ def test_close_that_cannot_sync_says_so() -> None:
 @pytest.mark.parametrize("name", ["00000000000000000000.index", "00000000000000000000.timeindex"])
 @pytest.mark.parametrize("how", ["missing", "torn", "nonsense"])
 @pytest.mark.parametrize("sealed", [False, True])
-def test_missing_and_damaged_indexes_are_made_anew_byte_for_byte(name: str, how: str, sealed: bool) -> None:
+def test_missing_and_damaged_indexes_are_rebuilt_byte_for_byte(name: str, how: str, sealed: bool) -> None:
     files = disk()
     overrides = {"index.interval.bytes": "100"}
     log = open_test_log(files, overrides)
@@ -241,7 +241,7 @@ def test_a_torn_tail_is_cut(cut: int) -> None:
     assert append_values(log, b"next").base_offset == 11
 
 
-def test_a_torn_tail_below_the_high_watermark_is_kept_aside_because_it_was_promised(
+def test_a_torn_tail_below_the_high_watermark_is_quarantined_because_it_was_promised(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     files = disk()
@@ -265,7 +265,7 @@ def test_a_tail_of_zeros_is_cut() -> None:
     assert log.recovery.truncated_bytes == 5000
 
 
-def test_a_bad_batch_with_sound_ones_behind_it_is_kept_aside_with_all_that_follows(
+def test_a_bad_batch_with_sound_ones_after_it_is_quarantined_with_all_that_follows(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     files = disk()
@@ -320,7 +320,7 @@ def test_recovery_may_be_interrupted_anywhere_and_done_again() -> None:
     assert number > 20
 
 
-def test_a_log_that_ends_below_its_start_begins_anew_at_the_start() -> None:
+def test_a_log_that_ends_below_its_start_begins_again_at_the_start() -> None:
     files = disk()
     make_unsynced_log(files)
     log = open_test_log(files, was_clean=False, log_start_offset=40)
@@ -430,7 +430,7 @@ def test_leader_epochs_survive_and_those_beyond_the_end_do_not() -> None:
     assert [tuple(one) for one in log.epochs.entries] == [(2, 0)]
 
 
-def test_a_broken_epoch_checkpoint_is_made_anew_from_the_batches() -> None:
+def test_a_broken_epoch_checkpoint_is_rebuilt_from_the_batches() -> None:
     files = disk()
     log = open_test_log(files)
     for epoch in (1, 4):

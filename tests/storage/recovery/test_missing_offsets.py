@@ -43,7 +43,7 @@ ONE = TopicPartition("t", 0)
         (True, None, None, False, ANYWHERE),
     ],
 )
-def test_missing_offsets_are_cleaned_ones_below_the_recovery_point_and_where_nobody_can_tell(
+def test_missing_offsets_are_cleaned_ones_below_the_recovery_point_and_where_it_is_unknown(
     may_be_cleaned: bool, clean_offset: int | None, recovery_point: int | None, keeps_order: bool, expected: int
 ) -> None:
     found = gaps_before(
@@ -98,7 +98,7 @@ def test_an_empty_segment_behind_a_lost_end_is_nothing_to_keep() -> None:
     assert layout.log_file(DIRECTORY, 3).name not in files.list_directory(DIRECTORY)
 
 
-def test_a_lost_end_below_the_high_watermark_is_a_broken_promise_and_is_kept_aside(
+def test_a_lost_end_below_the_high_watermark_is_a_broken_promise_and_is_quarantined(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     files, log = with_a_torn_roll()

@@ -75,7 +75,7 @@ def test_only_the_end_of_a_segment_is_looked_at_where_its_index_is_known_to_be_o
 
 
 @pytest.mark.parametrize("harm", ["missing", "shorter", "zeros", "of another log"])
-def test_an_index_that_does_not_hold_what_the_checkpoint_says_is_made_anew(harm: str) -> None:
+def test_an_index_that_does_not_hold_what_the_checkpoint_says_is_rebuilt(harm: str) -> None:
     files = disk()
     log = open_test_log(files, EVERY_BATCH)
     fill(log, 100)

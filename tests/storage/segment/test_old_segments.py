@@ -127,7 +127,7 @@ def test_today_s_batches_are_appended_behind_old_messages(was_clean: bool) -> No
     assert len(all_records(again, 500)) == MIXED_COUNT + 1
 
 
-def test_indexes_of_a_sealed_old_segment_are_made_anew_when_they_are_missing() -> None:
+def test_indexes_of_a_sealed_old_segment_are_rebuilt_when_they_are_missing() -> None:
     files = disk()
     first, second = mixed_segment(0), mixed_segment(MIXED_COUNT)
     put(files, 0, first.data)
@@ -157,7 +157,7 @@ def test_a_zeroed_tail_behind_old_messages_is_cut() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_damaged_old_message_ends_the_log_and_what_is_behind_is_kept_aside(magic: int) -> None:
+def test_a_damaged_old_message_ends_the_log_and_what_follows_is_quarantined(magic: int) -> None:
     before, broken, behind = old_messages(0, 4, magic), old_messages(4, 1, magic), old_messages(5, 3, magic)
     damaged = broken.data[:-1] + bytes((broken.data[-1] ^ 1,))
     log, files = opened(OldSegment(before.data + damaged + behind.data, before.records), was_clean=False)

@@ -204,7 +204,7 @@ def test_what_this_process_wrote_needs_no_look() -> None:
     assert all(log.read(offset, 5_000, end_offset=50).view is not None for offset in range(50))
 
 
-def test_cold_bytes_are_checked_whoever_wrote_them() -> None:
+def test_cold_bytes_are_checked_also_when_this_broker_wrote_them() -> None:
     log = open_test_log(disk(), SETTINGS)
     for number in range(5):
         append_values(log, b"%d" % number * 900)

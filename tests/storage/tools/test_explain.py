@@ -73,7 +73,7 @@ def test_the_worked_examples_of_the_seeds(tmp_path: Path, example: SeedExample) 
     assert told.record.record.value.startswith(b"v%d" % example.offset)
 
 
-def test_the_binary_search_is_told_comparison_by_comparison(tmp_path: Path) -> None:
+def test_the_binary_search_is_shown_comparison_by_comparison(tmp_path: Path) -> None:
     example = SEED_EXAMPLES[1]
     make_seed_example(tmp_path, example)
     told = explain_offset(FILES, tmp_path, "seed", 0, 170415)
@@ -96,7 +96,7 @@ def test_an_offset_inside_a_compressed_batch_is_the_batch_and_the_record(tmp_pat
     assert (told.record.number, told.record.record.offset, told.record.record.timestamp) == (1, 3, 4)
 
 
-def test_the_log_end_is_told_apart_from_what_lies_behind_it(tmp_path: Path) -> None:
+def test_the_log_end_is_distinguished_from_what_is_after_it(tmp_path: Path) -> None:
     write_segment(tmp_path, 5, batch(5, 1, 2))
     assert explain_offset(FILES, tmp_path, "t", 0, 7).ending is Ending.AT_LOG_END
     assert explain_offset(FILES, tmp_path, "t", 0, 8).ending is Ending.OUT_OF_RANGE
@@ -143,7 +143,7 @@ def test_a_batch_whose_last_records_were_compacted_away_is_passed_by(tmp_path: P
     assert [one.is_wanted for one in told.scan.batches] == [False, True]
 
 
-def test_garbage_and_torn_tails_are_told_with_their_position(tmp_path: Path) -> None:
+def test_garbage_and_torn_tails_are_reported_with_their_position(tmp_path: Path) -> None:
     sound = batch(0, 1)
     write_segment(tmp_path, 0, sound + batch(1, 2)[:-3])
     told = explain_offset(FILES, tmp_path, "t", 0, 1)
@@ -154,7 +154,7 @@ def test_garbage_and_torn_tails_are_told_with_their_position(tmp_path: Path) -> 
     assert explain_offset(FILES, tmp_path, "t", 0, 1).ending is Ending.BROKEN
 
 
-def test_a_wrong_checksum_is_told_and_nothing_is_decoded(tmp_path: Path) -> None:
+def test_a_wrong_checksum_is_reported_and_nothing_is_decoded(tmp_path: Path) -> None:
     damaged = bytearray(batch(0, 1))
     damaged[-1] ^= 1
     write_segment(tmp_path, 0, bytes(damaged))
@@ -174,7 +174,7 @@ def test_a_wrong_checksum_is_told_and_nothing_is_decoded(tmp_path: Path) -> None
         (None, "not there"),
     ],
 )
-def test_a_broken_index_is_told_and_the_scan_begins_at_the_start(
+def test_a_broken_index_is_reported_and_the_scan_begins_at_the_start(
     tmp_path: Path, index: bytes | None, problem: str
 ) -> None:
     write_segment(tmp_path, 0, batch(0, 1) + batch(1, 2) + batch(2, 3))

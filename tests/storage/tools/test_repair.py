@@ -82,7 +82,7 @@ def test_what_is_mended_stays_mended_and_a_broker_serves_it(
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "crash"])
-def test_a_checkpoint_of_log_starts_that_was_taken_away_is_written_anew(clean: bool) -> None:
+def test_a_checkpoint_of_log_starts_that_was_taken_away_is_rewritten(clean: bool) -> None:
     files = left_behind(clean=clean)
     files.unlink(DATA / "log-start-offset-checkpoint")
     (line,) = [line for path, line in repair(files) if path == DATA / "log-start-offset-checkpoint"]
@@ -137,7 +137,7 @@ def test_a_directory_that_a_broker_has_is_refused() -> None:
     node.stop()
 
 
-def test_sound_batches_behind_damage_are_kept_aside_and_their_offsets_are_said() -> None:
+def test_sound_batches_after_damage_are_quarantined_and_their_offsets_are_reported() -> None:
     files = left_behind()
     offset = bad_batch(files)
     told = [line for path, line in repair(files) if path == PLACE]
@@ -148,7 +148,7 @@ def test_sound_batches_behind_damage_are_kept_aside_and_their_offsets_are_said()
     assert any(f"sound batches of offsets {offset + 3} to" in line for line in told)
 
 
-def test_a_last_batch_that_was_acknowledged_is_kept_aside_and_not_cut() -> None:
+def test_a_last_batch_that_was_acknowledged_is_quarantined_and_not_truncated() -> None:
     files = left_behind()
     bad_last_batch(files)
     repair(files)
@@ -348,7 +348,7 @@ def test_a_metadata_log_that_has_lost_what_was_on_disk_refuses_the_start_and_is_
     assert served(started(files)) == ALL
 
 
-def test_a_crash_before_the_metadata_log_is_rebuilt_leaves_what_tells_that_it_ends_early() -> None:
+def test_a_crash_before_the_metadata_log_is_rebuilt_leaves_what_shows_that_it_ends_early() -> None:
     files = left_behind()
     (path,) = logs_of(files, METADATA)
     positions = [at for at, _ in walk(files.open(path).pread, 0, files.size(path))]

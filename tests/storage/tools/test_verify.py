@@ -173,7 +173,7 @@ def test_offsets_may_be_missing_in_a_compacted_topic() -> None:
     assert [one for one in findings(files) if one.path == following] == []
 
 
-def test_offsets_may_be_missing_where_the_cleaner_has_been_whoever_sent_it() -> None:
+def test_offsets_may_be_missing_where_the_cleaner_has_been_whatever_started_it() -> None:
     """The policy may be the whole broker's, in a server.properties that a tool does not see, or have been another."""
     files = left_behind()
     following = remove_a_segment(files)
@@ -416,7 +416,7 @@ def test_a_known_time_that_does_not_read_is_a_note() -> None:
     assert "the next start rewrites it" in note.problem
 
 
-def test_what_a_start_has_kept_aside_and_strays_are_notes() -> None:
+def test_what_a_start_has_quarantined_and_strays_are_notes() -> None:
     files = left_behind()
     kept = PLACE / f"{layout.offset_file_name(0, '.log')}.corrupt-1700000000000"
     files.write_atomically(kept, b"x")
