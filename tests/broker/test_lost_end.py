@@ -17,6 +17,7 @@ from kit.simulated_files import CrashPoint, SimulatedFiles
 from ottla.broker.metadata.image import MetadataError
 from ottla.broker.metadata.rebuild import MetadataRebuild
 from ottla.broker.node import Node
+from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from ottla.protocol.api.fetch import FetchResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
@@ -103,6 +104,13 @@ def repair(files: SimulatedFiles) -> None:
         pass
 
 
+def delete_records(node: Node, topic: str, before: int) -> None:
+    wanted = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=before)
+    topics = [DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[wanted])]
+    answer = ask_for(DeleteRecordsResponse, node, DeleteRecordsRequest(topics=topics, timeout_ms=30_000), 2)
+    assert not answer.topics[0].partitions[0].error_code
+
+
 def produced_at(node: Node) -> int:
     answer = Exchange(node).ask(produce_request("t", batch(value=b"new")), 9)
     assert isinstance(answer, ProduceResponse)
@@ -171,6 +179,34 @@ def test_a_log_that_became_shorter_goes_on_behind_what_is_gone(
         assert "are gone" not in caplog.text
         assert list(values_from(node, 0)) == [*range(first_lost), RECORDS]
         assert partition_of(node, "t").high_watermark == RECORDS + 1
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_nothing_is_lost_with_a_log_whose_records_had_all_been_deleted(
+    damage: Damage, is_clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is reported as lost and the offsets go on; a new leader epoch would have nothing to say to anybody."""
+    files, node = lived()
+    epoch = partition_of(node, "t").leader_epoch
+    delete_records(node, "t", RECORDS)
+    if is_clean:
+        node.stop()
+    else:
+        node.services.log_manager.checkpoints.write_recovery_points()
+        files.kill()
+    damage(files, PLACE)
+    node, _, _ = start_node(files, **KEYS)
+    assert "are gone" not in caplog.text
+    partition = partition_of(node, "t")
+    assert partition.log.log_start_offset == partition.high_watermark == RECORDS
+    if is_clean and damage is all_removed:
+        assert partition.leader_epoch == epoch, "the start finds an empty log, as it would be without the damage"
+    else:
+        assert partition.leader_epoch > epoch
+    assert partition.log.epoch_for_offset(RECORDS - 1) <= epoch, "what a consumer that stands there asks by its epoch"
+    assert produced_at(node) == RECORDS
+    assert values_from(node, RECORDS) == {RECORDS: b"new"}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -1,4 +1,4 @@
-"""What the simulator's model lets the cleaner take: no more than compaction may."""
+"""What the simulator's model allows: the cleaner takes no more than compaction may; lost records need a new epoch."""
 
 from __future__ import annotations
 
@@ -50,3 +50,26 @@ def test_a_tombstone_that_a_power_cut_may_take_may_have_taken_it_before_and_gone
     known.note(9, Stored(b"b", None), survives_power=False)
     assert known.doubtful[b"b"] == 0
     audit_without_it(model, topic, Loss.POWER)
+
+
+@pytest.mark.parametrize(("deleted_before", "needs_new_epoch"), [(3, True), (5, True), (6, False)])
+def test_a_lost_end_needs_a_new_epoch_unless_all_of_it_had_been_deleted(
+    deleted_before: int, needs_new_epoch: bool
+) -> None:
+    known = PartitionModel(start=deleted_before, start_asked=deleted_before, leader_epoch=3, was_audited=True)
+    known.lose_from(0, 6)
+    model, topic = Model(), TopicModel("t", uuid4(), {"ottla.acks.all": "sync"}, [known])
+    shown = Shown(start=deleted_before, end=6, leader_epoch=3, records={}, size_bytes=0)
+    if needs_new_epoch:
+        with pytest.raises(Violation, match="has leader epoch 3, not 4 or more"):
+            model.audit_partition(topic, 0, shown, Loss.STOP, 0)
+        shown = shown._replace(leader_epoch=4)
+    model.audit_partition(topic, 0, shown, Loss.STOP, 0)
+
+
+def test_no_offset_of_a_lost_end_is_given_out_again_even_if_it_had_been_deleted() -> None:
+    known = PartitionModel(start=6, start_asked=6)
+    known.lose_from(0, 6)
+    model, topic = Model(), TopicModel("t", uuid4(), {"ottla.acks.all": "sync"}, [known])
+    with pytest.raises(Violation, match="ends at 5; 6 had been shown"):
+        model.audit_partition(topic, 0, Shown(start=5, end=5, leader_epoch=9, records={}, size_bytes=0), Loss.STOP, 0)

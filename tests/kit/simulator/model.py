@@ -82,15 +82,19 @@ class PartitionModel:
     may_have_gap: bool = False
     """Whether the next start may find the log shorter than it had been, or believe so: then it leaves a gap behind."""
     has_lost_end: bool = False
-    """Whether it must: and begin a new leader epoch."""
+    """Whether it must, and begin a new leader epoch: a consumer may have read what is gone."""
 
     def lose_from(self, first_lost: int, next_offset: int) -> None:
-        """The records from `first_lost` on were taken from the disk; none of their offsets is given out again."""
+        """The records from `first_lost` on were taken from the disk; none of their offsets is given out again.
+
+        Where all of them had been deleted the log may begin at its end without a trace: nobody can miss them.
+        """
         self.promised_end = max([self.promised_end, next_offset])
         for known in (self.promised, self.written):
             for offset in [offset for offset in known if offset >= first_lost]:
                 del known[offset]
-        self.may_have_gap = self.has_lost_end = True
+        self.may_have_gap = True
+        self.has_lost_end = next_offset > max(self.start, self.start_asked)
 
     def note(self, offset: int, record: Stored, *, survives_power: bool) -> None:
         """A record was acknowledged at `offset`."""

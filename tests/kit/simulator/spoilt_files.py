@@ -28,8 +28,10 @@ CHECKPOINTS = (
 )
 
 
-def lose_an_end(files: SimulatedFiles, model: Model, chance: random.Random) -> None:
-    """Cut, empty or remove the active `.log` of a topic that keeps everything; nothing where there is none."""
+def lose_an_end(files: SimulatedFiles, model: Model, chance: random.Random) -> tuple[str, int] | None:
+    """Cut, empty or remove the active `.log` of a topic that keeps everything; topic and partition, None where there
+    is none.
+    """
     places = [
         (topic, index)
         for topic in model.topics.values()
@@ -37,15 +39,15 @@ def lose_an_end(files: SimulatedFiles, model: Model, chance: random.Random) -> N
         if not topic.is_compacted and not topic.expires and topic.name not in model.deleting
     ]
     if not places:
-        return
+        return None
     topic, index = chance.choice(places)
     directory = DATA / layout.partition_directory_name(topic.name, index)
     if not files.is_directory(directory):
-        return
+        return None
     path = max(directory / name for name in files.list_directory(directory) if name.endswith(layout.LOG_SUFFIX))
     batches = list(iter_batches(files.read_bytes(path), allow_partial_tail=True))
     if not batches:
-        return
+        return None
     slot = chance.choice((0, chance.randrange(len(batches)), len(batches) - 1))
     position, first_lost = batches[slot][0], batches[slot][1].base_offset
     if not slot and chance.random() < 0.5:
@@ -58,6 +60,7 @@ def lose_an_end(files: SimulatedFiles, model: Model, chance: random.Random) -> N
         file.fdatasync()
         file.close()
     topic.partitions[index].lose_from(first_lost, batches[-1][1].next_offset)
+    return topic.name, index
 
 
 def flip_a_bit(files: SimulatedFiles, model: Model, chance: random.Random) -> bool:

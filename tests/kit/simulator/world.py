@@ -250,16 +250,10 @@ class World:
         elif (
             loss is Loss.STOP and self.files.exists(DATA / CLEAN_SHUTDOWN_FILE) and self._spoiling.random() < LOST_ENDS
         ):
-            lose_an_end(self.files, self.model, self._spoiling)
+            lost = lose_an_end(self.files, self.model, self._spoiling)
             self.outcome.losses["lost end"] += 1
-            lost = {
-                (topic.name, index)
-                for topic in self.model.topics.values()
-                for index, partition in enumerate(topic.partitions)
-                if partition.has_lost_end
-            }
             # A producer whose acknowledged batches are gone has to begin again.
-            self._idempotent = [one for one in self._idempotent if one.place not in lost]
+            self._idempotent = [one for one in self._idempotent if one.place != lost]
 
     def _stop(self) -> bool:
         """Stop in good order; whether it came to an end."""
