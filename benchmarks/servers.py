@@ -29,7 +29,7 @@ def build() -> None:
     """Compile the C programs when their sources are newer; says so when there is no compiler."""
     BUILD.mkdir(exist_ok=True)
     compiler = shutil.which("cc") or shutil.which("gcc")
-    for name in ("load", "floor"):
+    for name in ("load", "floor", "tails"):
         source, program = HERE / f"{name}.c", BUILD / name
         if program.exists() and program.stat().st_mtime > source.stat().st_mtime:
             continue
