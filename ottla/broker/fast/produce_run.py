@@ -14,7 +14,7 @@ from ottla.broker.runtime.in_flight_request import InFlightRequest
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.fast.produce_templates import ProduceTemplate
+    from ottla.broker.fast.produce_template import ProduceTemplate
     from ottla.storage.log.append import Appended, AppendResult
 
 _NONE = ErrorCode.NONE
@@ -80,7 +80,7 @@ class ProduceRun(InFlightRequest):
         if result.error_code is not _NONE:
             return self._refuse(correlation_id, result.error_code, result.error_message, result)
         template = self._template
-        behind = template.behind(result.log_append_time_ms, result.log_start_offset)
+        behind = template.set_behind(result.log_append_time_ms, result.log_start_offset)
         return template.pack(template.front, correlation_id, template.before, result.base_offset, behind)
 
     def _after_failure(self, answers: list[bytes], last_offsets: list[int], error: BaseException) -> list[bytes]:

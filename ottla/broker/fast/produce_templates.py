@@ -1,4 +1,4 @@
-"""Templates of Produce requests: from frames that look like earlier ones to a batch appended and an answer encoded.
+"""Templates of Produce requests: from frames that look like earlier ones to a batch appended and an answer.
 
 A producer sends the same bytes between correlation id and records again and again: client id, acks, timeout, topic,
 partition. What they mean is remembered per connection, so a request of that template needs no decoding and its answer
@@ -9,8 +9,7 @@ no encoding: only the records' length, the correlation id and the offsets differ
 
 A template is learnt from a request that took the slow path (`api/produce.py`), and only where the slow path would do
 the same: one topic, one partition, acks -1 or 1, no transactional id, no tagged fields, a partition that is there. How
-long it holds is `hot_path.py`'s to know. Its answer is packed of parts that stay: its length, tags and topic before the
-base offset, log append time and log start offset behind it. Every error is encoded as the slow path encodes it.
+long it holds is `hot_path.py`'s to know. How its answers are encoded: `produce_template.py`.
 
 What a pipelining producer has sent stands frame behind frame in one read. Those of one template are one *run*
 (`produce_run.py`): gathered, answered and counted together, each with an answer of its own.
@@ -31,13 +30,9 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from ottla.broker.fast.produce_run import ProduceRun
+from ottla.broker.fast.produce_template import ProduceTemplate
 from ottla.broker.runtime.metrics import FIRST_BUCKET_US, REQUEST_BUCKETS_US
-from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
-from ottla.protocol.errors import ErrorCode
-from ottla.protocol.headers import response_header
-from ottla.protocol.message import encode
 from ottla.protocol.primitives import encode_unsigned_varint
-from ottla.storage.log.append import FIRST_PRODUCE_VERSION_WITH_ZSTD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,11 +41,10 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.in_flight_request import InFlightRequest
     from ottla.broker.runtime.metrics import MeterOf
     from ottla.broker.services import Services
+    from ottla.protocol.api.produce import ProduceRequest
     from ottla.protocol.types import Buffer
-    from ottla.storage.files.clock import Clock
-    from ottla.storage.log.append import Appended, AppendResult
 
-    Frames = tuple["ProduceTemplate", list[memoryview], list[int], int, int]
+    Frames = tuple[ProduceTemplate, list[memoryview], list[int], int, int]
     """Frames of one template, one behind the other: their batches, correlation ids, the bytes of the batches, and where
     the last frame ends."""
 
@@ -66,117 +60,7 @@ _KEY_START = 12  # of a frame with its length: behind the correlation id
 _FLEXIBLE_TAIL = b"\0\0\0"  # no tagged fields of the partition, the topic, the request
 _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
-_OFFSETS = struct.Struct(">qqq")  # base offset, log append time, log start offset
-_TIME_AND_START = struct.Struct(">qq")
-_MARKS = 0x5EED_0FF5_E7A1_B2C3, 0x7EA5_7A3B_0001_0203  # that nothing else in an answer looks like
 _NO_KIND = -1
-
-
-class ProduceTemplate:
-    """What the remembered bytes mean, and the answer around what differs."""
-
-    __slots__ = (
-        "_after",
-        "_behind",
-        "_log_append_time_ms",
-        "_log_start_offset",
-        "acks",
-        "before",
-        "clock",
-        "front",
-        "index",
-        "meter",
-        "meter_of",
-        "name",
-        "pack",
-        "partition",
-        "takes_zstd",
-        "timeout_ms",
-        "topic_id",
-        "version",
-    )
-
-    def __init__(
-        self, request: ProduceRequest, version: int, partition: Partition, services: Services, meter_of: MeterOf
-    ) -> None:
-        topic = request.topic_data[0]
-        self.version = version
-        self.acks = request.acks
-        self.timeout_ms = max(request.timeout_ms, 0)
-        self.name = topic.name
-        self.topic_id = topic.topic_id
-        self.index = topic.partition_data[0].index
-        self.partition = partition
-        self.takes_zstd = version >= FIRST_PRODUCE_VERSION_WITH_ZSTD
-        self.clock: Clock = services.clock
-        self.meter_of = meter_of
-        self.meter = meter_of(0)
-        whole = self.encode(ErrorCode.NONE, *_MARKS, 0)
-        mark = whole.index(_TIME_AND_START.pack(*_MARKS))
-        tags = response_header(0, version, 0)[4:]
-        self.before = tags + whole[:mark]
-        self._after = whole[mark + _OFFSETS.size :]
-        self._log_append_time_ms = self._log_start_offset = -1
-        self._behind = _TIME_AND_START.pack(-1, -1) + self._after
-        layout = struct.Struct(f">{_LENGTH_BYTES}si{len(self.before)}sq{len(self._behind)}s")
-        self.front = _INT32.pack(layout.size - _LENGTH_BYTES)
-        self.pack = layout.pack
-        """An answer with its length: `front`, correlation id, `before`, base offset, `behind`."""
-
-    def behind(self, log_append_time_ms: int, log_start_offset: int) -> bytes:
-        """What stands behind the base offset in the answers of batches that were stored."""
-        self._log_append_time_ms, self._log_start_offset = log_append_time_ms, log_start_offset
-        self._behind = _TIME_AND_START.pack(log_append_time_ms, log_start_offset) + self._after
-        return self._behind
-
-    def stored(self, correlation_ids: list[int], appended: Appended) -> list[bytes]:
-        """The whole responses of batches that were all stored, with their lengths."""
-        pack, front, before, behind = self.pack, self.front, self.before, self._behind
-        log_append_time_ms, log_start_offset = appended.log_append_time_ms, appended.log_start_offset
-        if self._log_append_time_ms != log_append_time_ms or self._log_start_offset != log_start_offset:
-            behind = self.behind(log_append_time_ms, log_start_offset)
-        answers: list[bytes] = []
-        base_offsets = appended.base_offsets
-        for correlation_id in correlation_ids:
-            answers.append(pack(front, correlation_id, before, base_offsets[len(answers)], behind))
-        return answers
-
-    def refusal(self, correlation_id: int, code: ErrorCode, message: str | None, result: AppendResult | None) -> bytes:
-        """The whole response of a batch that was refused, or is not promised, with its length."""
-        log_start_offset = -1 if result is None else result.log_start_offset
-        body = self.encode(code, -1, -1, log_start_offset, message or code.message, result)
-        header = response_header(0, self.version, correlation_id)
-        return _INT32.pack(len(header) + len(body)) + header + body
-
-    def encode(
-        self,
-        code: ErrorCode,
-        base_offset: int,
-        log_append_time_ms: int,
-        log_start_offset: int,
-        message: str | None = None,
-        result: AppendResult | None = None,
-    ) -> bytes:
-        """The response's body, by the slow path."""
-        errors = () if result is None else result.record_errors
-        partition = ProduceResponse.PartitionProduceResponse(
-            index=self.index,
-            error_code=code,
-            base_offset=base_offset,
-            log_append_time_ms=log_append_time_ms,
-            log_start_offset=log_start_offset,
-            error_message=message,
-            record_errors=[
-                ProduceResponse.BatchIndexAndErrorMessage(
-                    batch_index=error.batch_index, batch_index_error_message=error.message
-                )
-                for error in errors
-            ],
-        )
-        topic = ProduceResponse.TopicProduceResponse(
-            name=self.name, topic_id=self.topic_id, partition_responses=[partition]
-        )
-        return encode(ProduceResponse(responses=[topic]), self.version)
 
 
 class ProduceTemplates:
@@ -260,8 +144,16 @@ class ProduceTemplates:
             run = ProduceRun(template, correlation_ids, following, started_ns)
             run.run_appended(appended)
             return run.buffers or [], following
-        answers = template.stored(correlation_ids, appended)
-        # `RequestMeter.note`, without the call: each file that is entered is lines of code on this path.
+        # `ProduceTemplate.stored`, and then `RequestMeter.note`, without the call: each file that is entered is lines
+        # of code on this path.
+        log_append_time_ms, log_start_offset = appended.log_append_time_ms, appended.log_start_offset
+        behind = template.behind
+        if template.log_append_time_ms != log_append_time_ms or template.log_start_offset != log_start_offset:
+            behind = template.set_behind(log_append_time_ms, log_start_offset)
+        pack, front, before, base_offsets = template.pack, template.front, template.before, appended.base_offsets
+        answers: list[bytes] = []
+        for correlation_id in correlation_ids:
+            answers.append(pack(front, correlation_id, before, base_offsets[len(answers)], behind))
         meter, elapsed_us, count = template.meter, (perf_counter_ns() - started_ns) // 1000, len(answers)
         times = meter.times
         meter.count += count

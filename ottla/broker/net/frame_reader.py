@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ottla.broker.net.held_bytes import HeldBytes
     from ottla.broker.net.read_pauses import ReadPauses
 
+_HTTP_METHODS = (b"GET", b"POST", b"HEAD", b"PUT", b"OPTIONS", b"DELETE", b"CONNECT", b"PRI")
+_TLS_HANDSHAKE = b"\x16\x03"
+
 
 def _nothing() -> None:
     """Memory came for a connection that has ended."""
@@ -223,3 +226,15 @@ class FrameReader:
     def has_room(self) -> bool:
         """Whether another read has room."""
         return self.held is None or not self.held.is_full
+
+
+def describe_bad_size(size_bytes: int, start: bytes, max_frame_bytes: int) -> str:
+    """Why a connection ends that announced such a frame; by its first bytes, `start`, another protocol is known."""
+    if size_bytes <= 0:
+        return f"a frame of {size_bytes} bytes"
+    reason = f"a frame of {size_bytes} bytes is longer than socket.request.max.bytes={max_frame_bytes}"
+    if start.split(b" ")[0] in _HTTP_METHODS:
+        return f"{reason}; this is HTTP ({start!r}), and the listener speaks Kafka's protocol"
+    if start.startswith(_TLS_HANDSHAKE):
+        return f"{reason}; this is a TLS handshake, and the listener speaks plaintext"
+    return reason

@@ -15,8 +15,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, cast
 
-from ottla.broker.net.bad_frame import describe_bad_size
-from ottla.broker.net.frame_reader import FrameReader
+from ottla.broker.net.frame_reader import FrameReader, describe_bad_size
 from ottla.broker.net.read_pauses import DRAIN, ENOUGH, LATER, MEMORY, NO_STARTS, PARKED, QUEUE, READ, ReadPauses
 from ottla.broker.net.reply_queue import ReplyQueue
 from ottla.broker.net.sending import ReplySender
