@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from ottla.broker.catalog.catalog import NewTopic
 from ottla.broker.node import Node
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.records.batch import encode_batch
@@ -22,6 +23,7 @@ from ottla.protocol.stored.group import OffsetCommitKey, OffsetCommitValue, enco
 from ottla.storage.formats.layout import OFFSETS_TOPIC
 from ottla.storage.log.append import AppendEntry
 
+TOPIC = "orders"
 PARTITIONS_OF_A_GROUP = 10
 STAMP_MS = 1_700_000_000_000
 PRODUCE_VERSION = 13
@@ -49,6 +51,9 @@ def start(directory: Path) -> Node:
 def fill(directory: Path, commits: int, partitions: int, batch: int) -> int:
     """Write the log as commits would; its size."""
     node = start(directory)
+    # Offsets of topics that are not there are removed as soon as they are loaded.
+    node.services.catalog.create_topics([NewTopic(TOPIC, partitions=PARTITIONS_OF_A_GROUP)], lambda results: None)
+    node.settle()
     node.services.groups.get().prepare("", lambda error: None)
     node.settle()
     partition = node.services.catalog.partition(OFFSETS_TOPIC, 0)
@@ -56,7 +61,7 @@ def fill(directory: Path, commits: int, partitions: int, batch: int) -> int:
     keys = [
         encode_group_key(
             OffsetCommitKey(
-                group=f"group-{place // PARTITIONS_OF_A_GROUP}", topic="orders", partition=place % PARTITIONS_OF_A_GROUP
+                group=f"group-{place // PARTITIONS_OF_A_GROUP}", topic=TOPIC, partition=place % PARTITIONS_OF_A_GROUP
             )
         )
         for place in range(partitions)

@@ -3,7 +3,7 @@
     00 00 00 0a  00 12 00 04 00 00 00 01 ff ff      a frame of ten bytes
 
 The owner of the socket's buffer reads; this file has what both sides have to agree about. The size that was
-announced is never a reason to allocate (decisions: buffers grow with the bytes that came).
+announced is never a reason to allocate: buffers grow with the bytes that came.
 """
 
 from __future__ import annotations

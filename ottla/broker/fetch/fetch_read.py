@@ -190,10 +190,8 @@ class FetchRead:
     def _find(self, target: FetchTarget) -> tuple[Partition | None, ErrorCode]:
         catalog = self._services.catalog
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if isinstance(target.topic, str):
-            topic = catalog.topics.get(target.topic)
-        else:
-            topic = catalog.topics_by_id.get(target.topic)
+        topic = catalog.find_topic(target.topic)
+        if not isinstance(target.topic, str):
             if topic is not None:
                 target.topic_name = topic.name
             elif target.topic_name is None:

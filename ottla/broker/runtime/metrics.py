@@ -238,10 +238,6 @@ class Metrics:
             meter = self._meters[key] = RequestMeter(times)
         return meter
 
-    def request(self, api_name: str, version: int, error_code: int, elapsed_us: int) -> None:
-        """Count an answered request: by API, version and (first) error code, with its time from start to answer."""
-        self.meter(api_name, version, error_code).note(elapsed_us, 1)
-
     def sync(self, elapsed_us: int, *, failed: bool = False) -> None:
         """Count one sync of a log and its time."""
         self.syncs.observe(elapsed_us)

@@ -30,7 +30,7 @@ from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, NotResident, walk
 from ottla.storage.segment.soundness import ENDLESS, SoundRanges
 
 INDEX_ENTRIES_BEHIND: Final = 256
-"""Entries of an index that may wait in memory for being written (docs/decisions: index files)."""
+"""Entries of an index that may wait in memory for being written (docs/decisions/index-files-are-written-behind.md)."""
 UNKNOWN: Final = -2
 """A timestamp that was not looked up yet."""
 

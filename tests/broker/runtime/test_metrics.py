@@ -51,8 +51,8 @@ def test_a_scrape_shows_brokers_topics_requests_logs_and_chores() -> None:
     node.settle()
     node.services.metrics.topic("orders").messages_in += 7
     node.services.metrics.topic("orders").bytes_in += 700
-    node.services.metrics.request("Produce", 9, 0, 250)
-    node.services.metrics.request("Produce", 9, 3, 250)
+    node.services.metrics.meter("Produce", 9, 0).note(250, 1)
+    node.services.metrics.meter("Produce", 9, 3).note(250, 1)
     node.services.metrics.connections_opened += 2
     samples = scraped(node)
     assert samples["kafka_server_brokertopicmetrics_messagesin_total", ()] == 7
@@ -72,7 +72,7 @@ def test_a_scrape_shows_brokers_topics_requests_logs_and_chores() -> None:
 def test_buckets_are_cumulative() -> None:
     node, _, _ = start_node()
     for elapsed_us in (50, 200, 10**8):
-        node.services.metrics.request("Fetch", 4, 0, elapsed_us)
+        node.services.metrics.meter("Fetch", 4, 0).note(elapsed_us, 1)
     samples = scraped(node)
     name = "kafka_network_requestmetrics_totaltime_seconds_bucket"
     assert samples[name, (("le", "0.0001"), ("request", "Fetch"))] == 1
