@@ -8,7 +8,7 @@ import platform
 from typing import TYPE_CHECKING
 
 from ottla.broker.runtime.descriptors import descriptor_limit, shortage
-from ottla.protocol.records import checksum
+from ottla.protocol.records import checksum, compression
 from ottla.shown import counted, shown_bytes
 from ottla.version import __version__
 
@@ -39,6 +39,8 @@ def log_start_summary(config: BrokerConfig, services: ApiServices, elapsed_ms: i
             " (docs/platforms.md)",
             checksum.slow_because,
         )
+    for codec, package in compression.missing.items():
+        LOG.warning("batches compressed with %s can be stored and not read: `pip install %s`", codec, package)
     if few := shortage(config, descriptor_limit()):
         LOG.warning("%s", few)
     for directory in services.log_manager.directories:

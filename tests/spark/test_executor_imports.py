@@ -1,4 +1,7 @@
-"""An executor of Spark has this package, numpy, pyarrow and the codecs, and nothing else that the broker needs."""
+"""An executor of Spark needs this package, numpy and pyarrow, and for compressed batches the package of their codec.
+
+What is missing is reported by the first thing that needs it, not by an import.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-CODECS = {"cramjam", "lz4", "xxhash", "zstandard"}
-"""What record batches may be compressed with; imported with the batches themselves."""
-CHECKSUMS = ({"crc32c"}, {"crcmod"})
-"""One of both is enough."""
-IMPORTED_AS = {"google_re2": "re2", "prometheus_client": "prometheus_client"}
+IMPORTED_AS = {"google_re2": "re2"}
 
 PROGRAM = """
 import importlib.abc, pkgutil, sys
@@ -34,8 +33,29 @@ importlib.machinery.PathFinder.find_spec = find_spec   # crc32c is looked for th
 import ottla.spark
 for module in pkgutil.iter_modules(ottla.spark.__path__):
     importlib.import_module(f"ottla.spark.{module.name}")
-print(*sys.modules)
 """
+
+IMPORTS = PROGRAM + "print(*sys.modules)"
+USES = (
+    PROGRAM
+    + """
+from ottla.protocol.records import checksum
+from ottla.protocol.records.compression import Compression, compress, decompress, missing
+print(missing)
+print(decompress(Compression.GZIP, compress(Compression.GZIP, b"gzip is Python's own"), 100))
+for codec in (Compression.SNAPPY, Compression.LZ4, Compression.ZSTD):
+    for use in (lambda: compress(codec, b"x"), lambda: decompress(codec, BYTES[codec], 100)):
+        try:
+            use()
+        except ImportError as error:
+            print(error)
+print(checksum.slow_because)
+try:
+    checksum.crc32c(b"x")
+except ImportError as error:
+    print(error)
+"""
+)
 
 
 def dependencies() -> set[str]:
@@ -44,15 +64,45 @@ def dependencies() -> set[str]:
     return {IMPORTED_AS.get(name, name) for name in names}
 
 
-@pytest.mark.parametrize("checksum", CHECKSUMS)
-def test_the_source_imports_without_what_only_the_broker_needs(checksum: set[str]) -> None:
-    missing = dependencies() - CODECS - checksum
-    assert {"click", "re2", "uvloop", "javaproperties", "prometheus_client"} <= missing
-    program = PROGRAM.replace("MISSING", repr(missing))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+def run_without(missing: set[str], program: str) -> str:
+    """What `program` prints where `missing` cannot be imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", program.replace("MISSING", repr(missing))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
-    imported = set(done.stdout.split())
+    return done.stdout
+
+
+@pytest.mark.parametrize("installed", [set(), {"crcmod"}, {"crc32c", "lz4"}], ids=["nothing", "crcmod", "some"])
+def test_the_source_imports_without_any_dependency_of_the_broker(installed: set[str]) -> None:
+    missing = dependencies() - installed
+    assert {"click", "re2", "uvloop", "javaproperties", "prometheus_client", "zstandard", "xxhash"} <= missing
+    imported = set(run_without(missing, IMPORTS).split())
     assert "ottla.spark.fetcher" in imported
     assert "ottla.spark.sender" in imported
+    assert not imported & missing
     ours = {name.split(".")[1] for name in imported if name.startswith("ottla.")}
     assert ours == {"address", "client_core", "protocol", "spark", "version"}
+
+
+def test_what_needs_a_missing_dependency_says_which() -> None:
+    from ottla.protocol.records.compression import Compression, compress
+
+    compressed = {int(codec): compress(codec, b"x") for codec in Compression}
+    lines = run_without(dependencies(), USES.replace("BYTES", repr(compressed))).splitlines()
+    packages = {"snappy": "cramjam", "lz4": "lz4", "zstd": "zstandard"}
+    assert lines == [
+        repr(packages),
+        repr(b"gzip is Python's own"),
+        *(
+            f"{codec} needs the package {package}, which is not installed: `pip install {package}`"
+            for codec, package in packages.items()
+            for _ in range(2)
+        ),
+        "crc32c is not installed",
+        "checksums need the package crc32c, or crcmod: `pip install crc32c`",
+    ]

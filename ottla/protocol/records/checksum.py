@@ -3,7 +3,8 @@
 `crc32c(buffer, value=0)` takes any contiguous buffer without copying it and continues from `value`. The processor's
 instruction computes it where the `crc32c` package is there (16 KB in 0.7 us); crcmod's table is the way out where that
 package has no wheel. Importing this says nothing of that: `slow_because` has the reason, and a broker logs it when it
-starts.
+starts. Where neither is installed, as in a Spark executor that has only numpy and pyarrow, a checksum raises
+ImportError.
 """
 
 from __future__ import annotations
@@ -46,9 +47,14 @@ else:
         crc32c = _load_native()
     except ImportError as error:
         slow_because = str(error)
-        import crcmod.predefined
+        try:
+            import crcmod.predefined
 
-        _table_crc32c = crcmod.predefined.mkCrcFun("crc-32c")
+            _table_crc32c = crcmod.predefined.mkCrcFun("crc-32c")
+        except ImportError:
+
+            def _table_crc32c(data, value):
+                raise ImportError("checksums need the package crc32c, or crcmod: `pip install crc32c`")
 
         def crc32c(buffer, value=0):
             """Return the CRC-32C of `buffer`, an unsigned 32-bit number, continuing from `value`."""

@@ -15,20 +15,50 @@ How each codec is framed inside a batch (what Kafka's Java clients write is what
 
 from __future__ import annotations
 
+import importlib
 import struct
 import threading
 import zlib
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-import cramjam
-import lz4.frame
-import zstandard
-
 from ottla.protocol.records.errors import CorruptBatch, DecompressedTooLarge
 
 if TYPE_CHECKING:
+    import cramjam
+    import zstandard
+    from lz4 import frame as lz4_frame
+
     from ottla.protocol.types import Buffer
+
+missing: dict[str, str] = {}
+"""Codecs whose package is not installed, as in a Spark executor that has only numpy and pyarrow: codec and package.
+
+What is compressed with them cannot be read or written: that raises ImportError. A broker reports them at its start.
+"""
+
+if not TYPE_CHECKING:
+
+    class _Missing:
+        """In place of a package that is not installed: any use of it says so."""
+
+        def __init__(self, codec, package):
+            self._message = f"{codec} needs the package {package}, which is not installed: `pip install {package}`"
+
+        def __getattr__(self, name):
+            raise ImportError(self._message)
+
+    def _package_of(codec, package, module):
+        """The module that compresses by `codec`."""
+        try:
+            return importlib.import_module(module)
+        except ImportError:
+            missing[codec] = package
+            return _Missing(codec, package)
+
+    cramjam = _package_of("snappy", "cramjam", "cramjam")
+    lz4_frame = _package_of("lz4", "lz4", "lz4.frame")
+    zstandard = _package_of("zstd", "zstandard", "zstandard")
 
 
 class Compression(IntEnum):
@@ -59,7 +89,7 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
     if codec == Compression.SNAPPY:
         return _compress_xerial(memoryview(data))
     if codec == Compression.LZ4:
-        compressed: bytes = lz4.frame.compress(
+        compressed: bytes = lz4_frame.compress(
             data, compression_level=0 if level is None else level, block_linked=False, store_size=False
         )
         return compressed
@@ -190,7 +220,7 @@ _LZ4_LARGEST_STEP_BYTES = 4 * 1024 * 1024
 
 def _decompress_lz4(view: memoryview, max_bytes: int) -> bytes:
     """Decompress one LZ4 frame in growing steps, since the library allocates each step's bound at once."""
-    frame = lz4.frame.LZ4FrameDecompressor()
+    frame = lz4_frame.LZ4FrameDecompressor()
     parts: list[bytes] = []
     room = max_bytes
     step = max(_LZ4_FIRST_BYTES, 4 * len(view))
