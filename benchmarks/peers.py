@@ -5,9 +5,10 @@ the other broker's over Ottla's of the same setting, above 1.00 = Ottla is cheap
 within itself: `page-cache` acknowledges what the kernel has taken, as Kafka does; `sync` what the disk has, which Kafka
 does with `flush.messages=1`.
 
-Apache Kafka comes as a peer by itself (`scripts/interop/apache-kafka`: Java 17+ and Maven; one node in KRaft mode, 1 GB
-of heap). Any other broker that takes part is named with the command that starts it, in which {port} and {directory} are
-filled in:
+Two peers come by themselves: Apache Kafka (`scripts/interop/apache-kafka`: Java 17+ and Maven; one node in KRaft mode,
+1 GB of heap), and Tansu's broker in Rust (`tansu.py`: by pip), which keeps its log in memory only and is compared with
+`page-cache`, though it promises less. Any other broker that takes part is named with the command that starts it, in
+which {port} and {directory} are filled in:
 
     scripts/bench-peers --peer 'NAME=PROGRAM --listen 127.0.0.1:{port} --data {directory}'
 
@@ -29,6 +30,7 @@ from functools import partial
 import servers
 from first_produce import first_produce
 from tabulate import tabulate
+from tansu import Tansu
 from workloads import WORKLOADS, groups, run
 
 STARTS = 3
@@ -45,7 +47,7 @@ class Contender:
 
 
 def contenders(options: argparse.Namespace) -> list[Contender]:
-    """Ottla, Kafka unless it cannot run here, and who is named by --peer."""
+    """Ottla, Kafka and Tansu unless they cannot run here, and the brokers that --peer names."""
     found = [
         Contender("ottla page-cache", lambda: servers.Ottla("page-cache")),
         Contender("ottla sync", lambda: servers.Ottla("sync")),
@@ -59,6 +61,14 @@ def contenders(options: argparse.Namespace) -> list[Contender]:
         else:
             found.append(Contender("kafka page-cache", lambda: servers.Kafka(is_syncing=False)))
             found.append(Contender("kafka sync", lambda: servers.Kafka(is_syncing=True)))
+    if not options.no_tansu:
+        try:
+            with Tansu():
+                pass
+        except servers.CannotRun as reason:
+            print(f"without Tansu: {reason}")
+        else:
+            found.append(Contender("tansu memory", Tansu))
     for peer in options.peer:
         name, _, command = peer.partition("=")
         found.append(Contender(name, partial(servers.Command, name, shlex.split(command))))
@@ -91,6 +101,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="run only workloads whose name contains this, and no starts")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help="one more broker")
     parser.add_argument("--no-kafka", action="store_true", help="leave Apache Kafka out")
+    parser.add_argument("--no-tansu", action="store_true", help="leave Tansu out")
     options = parser.parse_args()
     for peer in options.peer:
         if "=" not in peer or "{port}" not in peer:
