@@ -100,8 +100,8 @@ def commit_exchange() -> frames.Exchange:
     answer = OffsetCommitResponse(
         topics=[OffsetCommitResponse.OffsetCommitResponseTopic(name=TOPIC, partitions=[result])]
     )
-    told = frames.framed(response_header(COMMIT_KEY, COMMIT_VERSION, 0), encode(answer, COMMIT_VERSION))
-    error_at = told.index(ERROR_MARK.to_bytes(2, "big"))
+    reported = frames.framed(response_header(COMMIT_KEY, COMMIT_VERSION, 0), encode(answer, COMMIT_VERSION))
+    error_at = reported.index(ERROR_MARK.to_bytes(2, "big"))
     return frames.Exchange(frames.framed(header, encode(request, COMMIT_VERSION)), error_at)
 
 

@@ -81,7 +81,7 @@ def main() -> None:
     step_done("Plot", str(PLOT))
     click.echo()
     click.echo(delay_table(found, source.airlines, shutil.get_terminal_size((100, 24)).columns))
-    tell_what_next(time.monotonic() - started)
+    print_what_next(time.monotonic() - started)
 
 
 def find_java() -> str:
@@ -126,8 +126,8 @@ def await_address(broker: subprocess.Popen[bytes]) -> str:
             return found[1]
         if broker.poll() is not None:
             last = (BROKER_LOG.read_text().strip().splitlines() or ["it said nothing"])[-1]
-            told = re.sub(r"^\S+ \S+ ERROR +\S+: ", "", last)
-            raise DemoFailed(f"the broker did not start: {told} (all of it: {BROKER_LOG})")
+            reported = re.sub(r"^\S+ \S+ ERROR +\S+: ", "", last)
+            raise DemoFailed(f"the broker did not start: {reported} (all of it: {BROKER_LOG})")
         time.sleep(0.02)
     raise DemoFailed(f"the broker did not start within {START_TIMEOUT_S} s; see {BROKER_LOG}")
 
@@ -294,8 +294,8 @@ def percent_done(tracker: Any) -> int:
 def last_line(error: BaseException) -> str:
     """Return the line of a Spark error that says what went wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and "SQLSTATE" not in line]
-    told = [line for line in lines if re.match(r"[\w.]+(Error|Loss|Failure|Unavailable|Batch|Failed): ", line)]
-    return (told or lines or [repr(error)])[-1]
+    reported = [line for line in lines if re.match(r"[\w.]+(Error|Loss|Failure|Unavailable|Batch|Failed): ", line)]
+    return (reported or lines or [repr(error)])[-1]
 
 
 def compare(found: Summary, expected: Summary) -> None:
@@ -315,7 +315,7 @@ def compare(found: Summary, expected: Summary) -> None:
     step_done("Checked", f"offsets {offsets}: each once; every byte, time and sum as in the source")
 
 
-def tell_what_next(elapsed_s: float) -> None:
+def print_what_next(elapsed_s: float) -> None:
     """Say where the files are and what to try."""
     ottla = ".venv/bin/ottla"
     size = sum(path.stat().st_size for path in DATA.glob(f"{TOPIC}-[0-9]/*.log"))

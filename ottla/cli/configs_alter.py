@@ -112,7 +112,7 @@ def alter(
     if not changes:
         raise click.UsageError("say what to change: --set, --delete, --append or --subtract")
     with_admin(servers, "ottla-configs", _altering(resources, changes, validate_only=dry_run))
-    _tell(list(dict.fromkeys(resources)), changes, dry_run=dry_run)
+    _print_changes(list(dict.fromkeys(resources)), changes, dry_run=dry_run)
 
 
 def _altering(
@@ -124,7 +124,7 @@ def _altering(
     return work
 
 
-def _tell(resources: Sequence[ConfigResource], changes: Sequence[ConfigChange], *, dry_run: bool) -> None:
+def _print_changes(resources: Sequence[ConfigResource], changes: Sequence[ConfigChange], *, dry_run: bool) -> None:
     from ottla.cli.configs import resource_words
     from ottla.client import ConfigOperation
 

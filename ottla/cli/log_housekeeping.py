@@ -44,12 +44,12 @@ def clean(topic: str, address: str, no_wait: bool, as_json: bool) -> None:
             answer = post(address, "/log/cleaning", {"topic": topic})["partitions"]
     with closed_pipe_ends_quietly():
         for one in answer:
-            click.echo(json.dumps(one) if as_json else _told(one))
+            click.echo(json.dumps(one) if as_json else _described(one))
     if any(one["state"] == "failed" for one in answer):
         raise SystemExit(1)
 
 
-def _told(one: dict[str, Any]) -> str:
+def _described(one: dict[str, Any]) -> str:
     name, state = one["partition"], one["state"]
     if state != "done":
         return f"{name}: {state}{': ' if one['message'] else ''}{one['message']}"

@@ -105,7 +105,7 @@ def verify(
                     logging.getLogger("ottla").addHandler(logging.NullHandler())
                     mended = Repair(files, directory, now_ms, partition, metadata, agrees).run()
                     for path, line in work.over(mended):
-                        _tell("mended", path, line, directory, as_json=as_json)
+                        _print_mend("mended", path, line, directory, as_json=as_json)
                     metadata = MetadataRebuild(files, directory, now_ms, also, node_id)
                 going = Repair(files, directory, now_ms, partition, metadata)
         except (NothingToVerify, DirectoryInUse) as error:
@@ -126,7 +126,7 @@ def verify(
             left = [mend for mend in going.plan() if not mend.is_optional]
         if not quiet:
             for mend in left:
-                _tell("left" if repair else "would", mend.path, mend.plan, directory, as_json=as_json)
+                _print_mend("left" if repair else "would", mend.path, mend.plan, directory, as_json=as_json)
             if left and not repair and not as_json:
                 place = shlex.quote(str(directory if partition is None else directory / str(partition)))
                 click.echo(f"to have that done, stop the broker and run: ottla log verify --repair {place}")
@@ -148,7 +148,7 @@ def _agrees(question: str, *, is_agreed: bool, work: Waiting) -> bool:
         return click.confirm(question, err=True)
 
 
-def _tell(word: str, path: Path, line: str, directory: Path, *, as_json: bool) -> None:
+def _print_mend(word: str, path: Path, line: str, directory: Path, *, as_json: bool) -> None:
     """`mended`: what was done; `would`: what `--repair` would do; `left`: what it could not."""
     if as_json:
         click.echo(json.dumps({"type": word, "file": str(path), "what": line}))

@@ -32,7 +32,7 @@ class WriteFailed(RuntimeError):
     """Records that could not be written; names the topic-partition and what the broker said of it."""
 
 
-class told_in_one_line:  # noqa: N801  # used as a statement, like contextlib's own
+class reported_in_one_line:  # noqa: N801  # used as a statement, like contextlib's own
     """Cut the trace of an error whose message says it all: Spark shows people the whole trace, message last.
 
     A class, since contextlib's decorator gives an error that its function raises again the old trace back.
@@ -43,8 +43,8 @@ class told_in_one_line:  # noqa: N801  # used as a statement, like contextlib's 
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         """Raise an error of ours again, as if it came from here."""
-        if isinstance(error, _TELLING):
+        if isinstance(error, _REPORTED):
             raise error.with_traceback(None) from None
 
 
-_TELLING = (OptionError, SchemaError, DataLoss, BrokerUnavailable, ProtocolFailure, WriteFailed)
+_REPORTED = (OptionError, SchemaError, DataLoss, BrokerUnavailable, ProtocolFailure, WriteFailed)

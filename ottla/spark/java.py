@@ -59,12 +59,12 @@ def find_java_home(launcher_directory: Path, environ: Mapping[str, str] | None =
 def java_version(java: Path) -> int | None:
     """Return the major version that a `java` program reports, None when it reports none."""
     try:
-        told = subprocess.run(
+        reported = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_SECONDS, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr)
+    found = re.search(r'version "(?:1\.)?(\d+)', reported.stderr)
     return int(found.group(1)) if found else None
 
 

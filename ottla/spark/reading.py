@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.protocol.records.errors import CorruptBatch
 from ottla.spark.arrow import RecordDecoder
-from ottla.spark.errors import told_in_one_line
+from ottla.spark.errors import reported_in_one_line
 from ottla.spark.fetcher import RangeFetcher
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def read_range(wanted: OffsetRange, options: ReadOptions, schema: pa.Schema) -> 
     decoder = RecordDecoder(schema, wanted.topic, wanted.partition, check_crcs=options.client.check_crcs)
     position = wanted.start
     try:
-        with told_in_one_line():
+        with reported_in_one_line():
             for fetched in fetcher.fetch():
                 position = fetched.first_offset
                 yield from decoder.decode(fetched.found, fetched.first_offset, wanted.end, fetched.aborted)

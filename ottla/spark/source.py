@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
-from ottla.spark.errors import told_in_one_line
+from ottla.spark.errors import reported_in_one_line
 from ottla.spark.partition import RangePartition, read_partition
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class OttlaDataSource(DataSource):
         from ottla.spark.columns import schema_of
         from ottla.spark.options import wants_headers
 
-        with told_in_one_line():
+        with reported_in_one_line():
             return schema_of(wants_headers(self.options))
 
     def reader(self, schema: StructType) -> RangeReader:
@@ -51,7 +51,7 @@ class OttlaDataSource(DataSource):
         from ottla.spark.columns import check_schema
         from ottla.spark.options import read_options
 
-        with told_in_one_line():
+        with reported_in_one_line():
             options = read_options(self.options)
             check_schema(schema, options.include_headers)
         return RangeReader(options, schema)
@@ -76,7 +76,7 @@ class OttlaDataSource(DataSource):
         from ottla.spark.write_options import write_options
         from ottla.spark.writer import BatchWriter
 
-        with told_in_one_line():
+        with reported_in_one_line():
             if overwrite:
                 raise OptionError('a topic is not overwritten, records are appended to it: write.mode("append")')
             return BatchWriter(write_options(self.options, schema))
@@ -86,7 +86,7 @@ class OttlaDataSource(DataSource):
         from ottla.spark.write_options import write_options
         from ottla.spark.writer import StreamWriter
 
-        with told_in_one_line():
+        with reported_in_one_line():
             return StreamWriter(write_options(self.options, schema))
 
 
@@ -102,7 +102,7 @@ class RangeReader(DataSourceReader):
         from ottla.spark.cluster import Cluster
         from ottla.spark.planner import plan
 
-        with told_in_one_line(), closing(Cluster(self._options.client)) as cluster:
+        with reported_in_one_line(), closing(Cluster(self._options.client)) as cluster:
             return [RangePartition(wanted) for wanted in plan(self._options, cluster)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

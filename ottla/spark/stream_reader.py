@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ottla.spark.errors import BrokerUnavailable, told_in_one_line
+from ottla.spark.errors import BrokerUnavailable, reported_in_one_line
 from ottla.spark.partition import RangePartition, read_partition
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where the micro-batch from `start` ends."""
         from ottla.spark.stream_offsets import StreamOffsets
 
-        with told_in_one_line():
+        with reported_in_one_line():
             begin = StreamOffsets.from_json(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         take_all = isinstance(limit, ReadAllAvailable)  # no limit among the options, or a trigger that overrules them
@@ -87,7 +87,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return one partition per range of a micro-batch."""
         from ottla.spark.stream_offsets import StreamOffsets
 
-        with told_in_one_line():
+        with reported_in_one_line():
             begin, stop = StreamOffsets.from_json(start), StreamOffsets.from_json(end)
         return [
             RangePartition(wanted)
@@ -114,7 +114,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner, self._cluster
 
     def _ask(self, question: Callable[[StreamPlanner, Cluster], T]) -> T:
-        with told_in_one_line():
+        with reported_in_one_line():
             planner, cluster = self._connected()
             give_up_at = time.monotonic() + self._options.client.poll_timeout_ms / 1000
             while True:
@@ -142,27 +142,27 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Raise the refusal."""
-        raise self._told()
+        raise self._error()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         """Raise the refusal."""
-        raise self._told()
+        raise self._error()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Raise the refusal."""
-        raise self._told()
+        raise self._error()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Raise the refusal."""
-        raise self._told()
+        raise self._error()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Raise the refusal."""
-        raise self._told()
+        raise self._error()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raise the refusal."""
-        raise self._told()
+        raise self._error()
 
-    def _told(self) -> OptionError | SchemaError:
+    def _error(self) -> OptionError | SchemaError:
         return self._refusal.with_traceback(None)

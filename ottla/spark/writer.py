@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ottla.spark.errors import WriteFailed, told_in_one_line
+from ottla.spark.errors import WriteFailed, reported_in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +78,7 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Writ
     """
     from ottla.spark.sender import Sender
 
-    with told_in_one_line(), closing(Sender(options.client, options.producer)) as sender:
+    with reported_in_one_line(), closing(Sender(options.client, options.producer)) as sender:
         task = _Task(options, sender)
         for table in _chunks(batches):
             task.write(table)

@@ -242,8 +242,8 @@ def test_the_offsets_that_are_gone_are_asked_for_by_epoch_and_by_time() -> None:
     asked = OffsetForLeaderEpochRequest(
         replica_id=-1, topics=[OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic="t", partitions=[of])]
     )
-    told = ask_for(OffsetForLeaderEpochResponse, node, asked, 4)
-    assert told.topics[0].partitions[0].end_offset == RECORDS
+    reported = ask_for(OffsetForLeaderEpochResponse, node, asked, 4)
+    assert reported.topics[0].partitions[0].end_offset == RECORDS
 
 
 def test_the_cleaner_steps_over_a_gap() -> None:

@@ -140,12 +140,12 @@ async def test_each_client_gets_the_address_of_its_listener(tmp_path: Path) -> N
         "advertised_listeners": "OUT://kafka.example:19092",
     }
     async with running(tmp_path, **keys) as server:
-        told = {}
+        reported = {}
         for name, address in server.addresses.items():
             answer = await (await Client.to(address)).ask(metadata(), 9)
             assert isinstance(answer, MetadataResponse)
-            told[name] = (answer.brokers[0].host, answer.brokers[0].port)
-        assert told == {"IN": server.addresses["IN"], "OUT": ("kafka.example", 19092)}
+            reported[name] = (answer.brokers[0].host, answer.brokers[0].port)
+        assert reported == {"IN": server.addresses["IN"], "OUT": ("kafka.example", 19092)}
 
 
 async def test_a_listener_on_all_addresses_has_one_port_for_both_families(tmp_path: Path) -> None:
@@ -294,8 +294,8 @@ def test_a_timer_that_fails_is_reported_to_the_loop_and_does_not_stop_the_others
     from ottla.broker.node import Node
 
     loop = new_event_loop()
-    told: list[object] = []
-    loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+    reported: list[object] = []
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
     node = Node(config(tmp_path))
     timers = LoopTimers(node.services, loop)
     bug = ZeroDivisionError("a bug")
@@ -312,7 +312,7 @@ def test_a_timer_that_fails_is_reported_to_the_loop_and_does_not_stop_the_others
     node.services.timers.at(start_ms + 10, loop.stop)
     loop.run_forever()
     assert ran == ["behind it", "later"]
-    assert told == [bug]
+    assert reported == [bug]
     timers.stop()
     loop.close()
 

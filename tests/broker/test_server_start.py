@@ -67,8 +67,8 @@ def crashed_broker(directory: Path) -> None:
     """A log of ten records in a directory that nobody stopped cleanly."""
     node = Node(config(directory))
     node.start()
-    told: list[TopicResult] = []
-    node.services.catalog.create_topics([NewTopic("orders", 1)], told.extend)
+    reported: list[TopicResult] = []
+    node.services.catalog.create_topics([NewTopic("orders", 1)], reported.extend)
     node.settle()
     partition = node.services.catalog.partition("orders", 0)
     assert partition is not None
@@ -84,9 +84,9 @@ async def test_probes_are_answered_while_logs_are_opened(tmp_path: Path) -> None
         assert (await probe(server, "/livez"))[0] == 200
         status, body = await probe(server, "/readyz")
         assert status == 503
-        told = json.loads(body)
-        assert told["status"] == "starting"
-        assert "logs are open" in told["progress"]
+        reported = json.loads(body)
+        assert reported["status"] == "starting"
+        assert "logs are open" in reported["progress"]
         assert (await probe(server, "/metrics"))[0] == 503
         assert (await probe(server, "/log/roll"))[0] == 404
         assert not server.addresses

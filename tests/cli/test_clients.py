@@ -159,10 +159,10 @@ def test_a_topics_life(broker: BrokerProcess, topic: str) -> None:
     described = ottla(broker, "topics", "describe", topic).stdout.decode()
     assert "retention.ms=-1" in described
     assert described.splitlines()[-1].split() == ["2", "1", "0", "0", "2", "2"]
-    told = json.loads(ottla(broker, "topics", "describe", topic, "--json", "--configs").stdout)
-    assert told["configs"]["retention.ms"] == "-1"
-    assert told["configs"]["segment.bytes"] == "1073741824"
-    assert [one["records"] for one in told["partitions"]] == [0, 0, 2]
+    reported = json.loads(ottla(broker, "topics", "describe", topic, "--json", "--configs").stdout)
+    assert reported["configs"]["retention.ms"] == "-1"
+    assert reported["configs"]["segment.bytes"] == "1073741824"
+    assert [one["records"] for one in reported["partitions"]] == [0, 0, 2]
     assert ottla(broker, "topics", "delete", topic).stdout.decode() == f"deleted {topic}\n"
     assert topic not in ottla(broker, "topics", "list").stdout.decode().split()
 

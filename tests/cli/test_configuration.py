@@ -21,7 +21,7 @@ def ask(broker: BrokerProcess, *arguments: str) -> Said:
     return run(*arguments, "--bootstrap-server", broker.bootstrap)
 
 
-def told(*arguments: object, environment: dict[str, str] | None = None) -> dict[str, dict[str, Any]]:
+def reported(*arguments: object, environment: dict[str, str] | None = None) -> dict[str, dict[str, Any]]:
     said = run("config", *arguments, "--json", environment=environment)
     assert said.status == 0, said.err
     return {row["name"]: row for row in map(json.loads, said.out.splitlines())}
@@ -95,7 +95,7 @@ def test_each_key_names_the_place_that_set_it(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=2\nlog.retention.hours=3\nsasl.jaas.config=secret\n")
     environment = {"KAFKA_NUM_PARTITIONS": "4", "CLUSTER_ID": "abc"}
-    rows = told(file, "--override", "log.segment.bytes=2048", "--effective", environment=environment)
+    rows = reported(file, "--override", "log.segment.bytes=2048", "--effective", environment=environment)
     origins = {name: (rows[name]["value"], rows[name]["origin"]) for name in rows}
     assert origins["num.partitions"] == ("4", "environment KAFKA_NUM_PARTITIONS")
     assert origins["ottla.cluster.id"] == ("abc", "environment CLUSTER_ID")
@@ -109,13 +109,13 @@ def test_each_key_names_the_place_that_set_it(tmp_path: Path) -> None:
 def test_one_variable_makes_no_default_vanish(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("")
-    plain = told(file, "--effective")
-    changed = told(file, "--effective", environment={"KAFKA_LOG_SEGMENT_BYTES": "2048"})
+    plain = reported(file, "--effective")
+    changed = reported(file, "--effective", environment={"KAFKA_LOG_SEGMENT_BYTES": "2048"})
     assert [name for name in plain if plain[name] != changed[name]] == ["log.segment.bytes"]
 
 
 def test_without_effective_only_what_is_set_is_shown() -> None:
-    assert list(told("--override", "num.partitions=4")) == ["num.partitions"]
+    assert list(reported("--override", "num.partitions=4")) == ["num.partitions"]
     assert run("config").out == "nothing is set; --effective shows every key\n"
 
 
@@ -170,8 +170,8 @@ def test_a_topics_keys_are_set_and_deleted_and_its_lists_grow(broker: BrokerProc
         "--append", "cleanup.policy=compact",
     )  # fmt: skip
     assert said.out == f"topic {topic}: retention.ms=7, segment.ms deleted, cleanup.policy+=compact\n"
-    told = rows(broker, "-t", topic)
-    assert told == [["cleanup.policy", "delete,compact", "topic"], ["retention.ms", "7", "topic"]]
+    reported = rows(broker, "-t", topic)
+    assert reported == [["cleanup.policy", "delete,compact", "topic"], ["retention.ms", "7", "topic"]]
     ask(broker, "configs", "alter", "-t", topic, "--subtract", "cleanup.policy=delete")
     assert rows(broker, "-t", topic)[0] == ["cleanup.policy", "compact", "topic"]
 

@@ -98,14 +98,19 @@ def test_a_state_and_a_type_that_no_group_can_have_are_refused(broker: BrokerPro
 def test_a_group_is_described_with_its_lag(broker: BrokerProcess, filled: str, group: str) -> None:
     with member(broker, filled, group, client_id="reader") as consumer:
         consumer.commit({TopicPartition(filled, 0): 7})
-        (told,) = objects(broker, "groups", "describe", group)
+        (reported,) = objects(broker, "groups", "describe", group)
         name = consumer.group_metadata().member_id
         shown = lines(broker, "groups", "describe", group)
-    assert (told["group"], told["state"], told["type"], told["assignor"]) == (group, "Stable", "classic", "range")
-    (about,) = told["members"]  # type: ignore[misc]  # what JSON gives
+    assert (reported["group"], reported["state"], reported["type"], reported["assignor"]) == (
+        group,
+        "Stable",
+        "classic",
+        "range",
+    )
+    (about,) = reported["members"]  # type: ignore[misc]  # what JSON gives
     assert (about["member"], about["client"], about["topics"]) == (name, "reader", [filled])
     nothing = {"metadata": None, "committed": None, "lag": None}
-    assert told["partitions"] == [
+    assert reported["partitions"] == [
         {"topic": filled, "partition": 0, "committed": 7, "metadata": "", "end": 10, "lag": 3, "member": name},
         {"topic": filled, "partition": 1, "end": 10, "member": name, **nothing},
     ]
@@ -318,6 +323,6 @@ def test_a_member_that_is_stopped_commits_what_it_printed_and_leaves(
         assert sorted(int(consuming.stdout.readline()) for _ in range(20)) == list(range(20))
         consuming.send_signal(number)
         assert consuming.wait(60) == status
-    (told,) = objects(broker, "groups", "describe", group)
-    assert (told["state"], told["members"]) == ("Empty", [])
+    (reported,) = objects(broker, "groups", "describe", group)
+    assert (reported["state"], reported["members"]) == ("Empty", [])
     assert committed(broker, group) == [10, 10]

@@ -60,14 +60,14 @@ def test_the_worked_examples_are_shown_step_by_step(tmp_path: Path, example: See
 def test_the_worked_examples_as_json(tmp_path: Path, example: SeedExample) -> None:
     make_seed_example(tmp_path, example)
     result = ottla("log", "explain", tmp_path / "seed-0", "--offset", example.offset, "--json")
-    told = json.loads(result.output)
-    assert told["segment"]["base_offsets"] == list(example.base_offsets)
-    entry = told["offset_index"]["entry"]
+    reported = json.loads(result.output)
+    assert reported["segment"]["base_offsets"] == list(example.base_offsets)
+    entry = reported["offset_index"]["entry"]
     assert (entry["relative_offset"], entry["position"]) == example.floor
-    assert told["scan"]["start_position"] == example.floor[1]
-    assert told["record"]["offset"] == example.offset
-    assert told["batch"]["is_crc_right"]
-    assert told["ending"] == "found"
+    assert reported["scan"]["start_position"] == example.floor[1]
+    assert reported["record"]["offset"] == example.offset
+    assert reported["batch"]["is_crc_right"]
+    assert reported["ending"] == "found"
 
 
 def test_a_look_up_by_time_takes_milliseconds_and_calendar_time(tmp_path: Path) -> None:
@@ -266,20 +266,20 @@ def test_verify_calls_a_sound_directory_sound(left_behind: Path, monkeypatch: py
     assert result.output.endswith(": sound\n")
     monkeypatch.chdir(left_behind.parent)  # ./data is the default
     for arguments in ((), ("orders-0",), ("data/orders-0",), ("orders-0", "--log-dir", left_behind)):
-        status, told = verified(*arguments)
-        assert (status, told[-1]["partitions"]) == (0, 1 if arguments else 2)
+        status, reported = verified(*arguments)
+        assert (status, reported[-1]["partitions"]) == (0, 1 if arguments else 2)
     assert ottla("log", "verify", "--quiet").output == ""
 
 
 def test_verify_names_damage_by_file_position_and_offset_and_ends_with_status_1(left_behind: Path) -> None:
     path = left_behind / "orders-0" / layout.offset_file_name(0, ".log")
     spoil(path, 100)
-    status, told = verified(left_behind)
+    status, reported = verified(left_behind)
     assert status == 1
     assert [
-        (one["severity"], one["file"], one["position"], one["offset"]) for one in told if one["type"] == "finding"
+        (one["severity"], one["file"], one["position"], one["offset"]) for one in reported if one["type"] == "finding"
     ] == [("damage", str(path), 0, 0)]
-    assert told[-1]["findings_damage"] == 1
+    assert reported[-1]["findings_damage"] == 1
     result = ottla("log", "verify", left_behind)
     line = f"damage  orders-0/{path.name}, position 0, offset 0: the checksum does not match"
     assert result.output.startswith(line)
@@ -300,8 +300,8 @@ def test_repair_says_each_thing_it_mends_and_a_second_one_has_nothing_to_do(left
     again = ottla("log", "verify", "--repair", left_behind)
     assert again.exit_code == 0
     assert "mended" not in again.output
-    status, told = verified(left_behind)
-    assert (status, [one["type"] for one in told]) == (0, ["finding", "verified"])
+    status, reported = verified(left_behind)
+    assert (status, [one["type"] for one in reported]) == (0, ["finding", "verified"])
 
 
 def test_repair_refuses_a_directory_that_a_broker_has(tmp_path: Path) -> None:
@@ -369,8 +369,8 @@ def test_what_is_unsure_has_an_exit_status_of_its_own(left_behind: Path) -> None
     (left_behind / layout.RECOVERY_POINT_CHECKPOINT_FILE).write_text("0\n0\n")
     path = left_behind / "orders-0" / layout.offset_file_name(0, ".log")
     spoil(path, 100)
-    status, told = verified(left_behind)
-    assert [one["severity"] for one in told if one["type"] == "finding"] == ["unsure"]
+    status, reported = verified(left_behind)
+    assert [one["severity"] for one in reported if one["type"] == "finding"] == ["unsure"]
     assert status == 3
     assert ottla("log", "verify", "--quiet", left_behind).exit_code == 3
     assert ottla("log", "verify", left_behind / "orders-0").exit_code == 3
@@ -385,10 +385,10 @@ def test_messages_of_before_0_11_are_looked_into(tmp_path: Path) -> None:
     old_directory(tmp_path)
     path = tmp_path / "t-0" / layout.offset_file_name(0, ".log")
     write_offsets(OsFiles(), tmp_path / layout.RECOVERY_POINT_CHECKPOINT_FILE, {TopicPartition("t", 0): 1})
-    _, told = verified("t-0", "--log-dir", tmp_path)
-    assert not [one for one in told if one["type"] == "finding" and one["file"] == str(path)]
+    _, reported = verified("t-0", "--log-dir", tmp_path)
+    assert not [one for one in reported if one["type"] == "finding" and one["file"] == str(path)]
     spoil(path, 30)
-    status, told = verified("t-0", "--log-dir", tmp_path)
+    status, reported = verified("t-0", "--log-dir", tmp_path)
     assert status == 1
-    (problem,) = [one["problem"] for one in told if one["type"] == "finding" and one["file"] == str(path)]
+    (problem,) = [one["problem"] for one in reported if one["type"] == "finding" and one["file"] == str(path)]
     assert problem.startswith("the checksum does not match")

@@ -36,16 +36,16 @@ def data(tmp_path: Path) -> Path:
     node.services.catalog.delete_topics(["gone"], lambda _: None)
     node.settle()
     node.stop()
-    set_aside(directory, "gone-0", ids["gone"])
-    set_aside(directory, "orders-1", ids["orders"])
-    set_aside(directory, "orders-2", UUID(int=77))
-    set_aside(directory, "orders-3", None)
-    set_aside(directory, "else-0", UUID(int=78))
-    set_aside(directory, "__cluster_metadata-0", None)
+    rename_to_stray(directory, "gone-0", ids["gone"])
+    rename_to_stray(directory, "orders-1", ids["orders"])
+    rename_to_stray(directory, "orders-2", UUID(int=77))
+    rename_to_stray(directory, "orders-3", None)
+    rename_to_stray(directory, "else-0", UUID(int=78))
+    rename_to_stray(directory, "__cluster_metadata-0", None)
     return directory
 
 
-def set_aside(directory: Path, partition: str, topic_id: UUID | None) -> None:
+def rename_to_stray(directory: Path, partition: str, topic_id: UUID | None) -> None:
     path = directory / f"{partition}.9e107d9d372bb6826bd81d3542a419d6-stray"
     path.mkdir()
     if topic_id is not None:
@@ -66,8 +66,8 @@ def left(directory: Path) -> set[str]:
 
 
 def test_each_is_listed_with_why_it_is_there(data: Path) -> None:
-    told = {(one["topic"], one["partition"]): one for one in listed("--log-dir", data)}
-    assert {place: one["reason"] for place, one in told.items()} == {
+    reported = {(one["topic"], one["partition"]): one for one in listed("--log-dir", data)}
+    assert {place: one["reason"] for place, one in reported.items()} == {
         ("gone", 0): "deleted",
         ("orders", 1): "same_topic",
         ("orders", 2): "other_topic",
@@ -75,10 +75,10 @@ def test_each_is_listed_with_why_it_is_there(data: Path) -> None:
         ("else", 0): "unknown",
         ("__cluster_metadata", 0): "metadata_log",
     }
-    one = told["else", 0]
+    one = reported["else", 0]
     assert (one["topic_id"], one["newest_ms"]) == (uuid_to_text(UUID(int=78)), 1_700_000_000_000)
     assert one["size_bytes"] == 100 + (Path(one["directory"]) / "partition.metadata").stat().st_size
-    assert told["orders", 3]["topic_id"] is None
+    assert reported["orders", 3]["topic_id"] is None
     said = run("log", "strays", "--log-dir", data)
     assert said.out.splitlines()[0].split("  ")[0] == "TOPIC"
     assert "2023-11-14 22:13:20.000Z" in said.out

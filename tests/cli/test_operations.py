@@ -92,17 +92,17 @@ def test_a_topic_is_compacted_on_demand_and_says_what_became_of_it(served: Serve
     assert result.exit_code == 0, result.output
     assert "nothing to clean" in run("log", "clean", topic, "--http", served.http).out
     run("log", "roll", f"{topic}-0", "--http", served.http)
-    told = run("log", "explain", f"{topic}-0", "--retention", "--compaction", "--http", served.http).out
-    assert "compaction: dirty" in told
-    assert "retention:  kept: cleanup.policy does not say delete" in told
+    reported = run("log", "explain", f"{topic}-0", "--retention", "--compaction", "--http", served.http).out
+    assert "compaction: dirty" in reported
+    assert "retention:  kept: cleanup.policy does not say delete" in reported
     out = run("log", "clean", topic, "--http", served.http).out
     assert re.fullmatch(rf"{topic}-0: clean up to offset 50, 47 records removed, .* became .*\n", out)
     said = run("consume", topic, "-B", "-e", "--format", "%o %k=%s\n", "-b", bootstrap).out.splitlines()
     assert said == ["47 key2=value 47", "48 key0=value 48", "49 key1=value 49"]
     (row,) = map(json.loads, run("log", "clean", topic, "--json", "--http", served.http).out.splitlines())
     assert row["state"] == "done"
-    told = run("log", "explain", f"{topic}-0", "--compaction", "--json", "--http", served.http).out
-    assert json.loads(told)["segments"][0]["compaction"].startswith("clean")
+    reported = run("log", "explain", f"{topic}-0", "--compaction", "--json", "--http", served.http).out
+    assert json.loads(reported)["segments"][0]["compaction"].startswith("clean")
 
 
 def test_a_topic_that_is_not_compacted_is_not_cleaned(served: Served, topic: str) -> None:

@@ -58,9 +58,9 @@ def test_a_broker_that_answers_is_one_line_and_status_0(
 
 
 def test_the_first_of_several_that_answers_counts(broker: BrokerProcess) -> None:
-    told = json.loads(run("ping", "-b", f"127.0.0.1:1,{broker.bootstrap}", "--json").out)
-    assert told["server"] == broker.bootstrap
-    assert told["apis"] > 10
+    reported = json.loads(run("ping", "-b", f"127.0.0.1:1,{broker.bootstrap}", "--json").out)
+    assert reported["server"] == broker.bootstrap
+    assert reported["apis"] > 10
 
 
 def test_an_address_that_is_empty_is_not_the_default_one() -> None:

@@ -58,7 +58,7 @@ async def test_no_batch_overtakes_the_first_one_of_a_topic_that_was_made_anew(cl
     async with Producer(cluster.bootstrap, **ONE_BY_ONE) as producer:
         for value in (b"a", b"b"):
             await producer.send_and_wait("t", value)
-        (partition,) = cluster.make_anew("t")
+        (partition,) = cluster.create_again("t")
         partition.faults.append(Fault(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         for value in numbers(10):
             await producer.send("t", value)
@@ -70,7 +70,7 @@ async def test_a_topic_made_anew_takes_the_records_whose_first_try_was_refused(c
     cluster.add_topic("t")
     async with Producer(cluster.bootstrap, **ONE_BY_ONE) as producer:
         await producer.send_and_wait("t", b"old")
-        (partition,) = cluster.make_anew("t")
+        (partition,) = cluster.create_again("t")
         places = [await producer.send_and_wait("t", value) for value in numbers(3)]
         assert [place.offset for place in places] == [0, 1, 2]
     assert partition.values == numbers(3)

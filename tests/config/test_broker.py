@@ -253,8 +253,8 @@ def test_broker_id_is_node_id() -> None:
 
 @pytest.mark.parametrize("given", ["node.id", "broker.id"])
 def test_whichever_of_both_ids_is_set_both_are_described(given: str) -> None:
-    told = BrokerConfig.of({given: 7}).describe(["node.id", "broker.id"])
-    assert [(entry.name, entry.value, entry.source) for entry in told] == [
+    reported = BrokerConfig.of({given: 7}).describe(["node.id", "broker.id"])
+    assert [(entry.name, entry.value, entry.source) for entry in reported] == [
         ("broker.id", "7", ConfigSource.STATIC_BROKER_CONFIG),
         ("node.id", "7", ConfigSource.STATIC_BROKER_CONFIG),
     ]

@@ -389,8 +389,8 @@ def test_a_batch_that_is_sent_again_after_a_power_cut_is_there_once(seed: int) -
     for number in (1, 2):
         answer = Exchange(again).ask(produce_request("t", batches[number]), 9)
         assert isinstance(answer, ProduceResponse)
-        told = answer.responses[0].partition_responses[0]
-        assert (told.error_code, told.base_offset) == (ErrorCode.NONE, number)
+        reported = answer.responses[0].partition_responses[0]
+        assert (reported.error_code, reported.base_offset) == (ErrorCode.NONE, number)
     partition = again.services.catalog.partition("t", 0)
     assert partition is not None
     assert partition.log.log_end_offset == 3
@@ -420,7 +420,7 @@ def test_a_batch_of_a_compacted_topic_that_a_power_cut_took_is_stored_when_it_is
         for number in range(3):
             answer = Exchange(again).ask(produce_request("t", batches[number]), 9)
             assert isinstance(answer, ProduceResponse)
-            told = answer.responses[0].partition_responses[0]
-            assert (told.error_code, told.base_offset) == (ErrorCode.NONE, 1 + number)
+            reported = answer.responses[0].partition_responses[0]
+            assert (reported.error_code, reported.base_offset) == (ErrorCode.NONE, 1 + number)
         assert [record.value for record in records_of(partition.log)][1:] == [b"%d" % n * 300 for n in range(3)]
     assert taken > 5

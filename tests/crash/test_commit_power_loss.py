@@ -77,8 +77,8 @@ class Life:
         for pending, group in self._fetches:
             if pending.done:
                 assert isinstance(pending.response, OffsetFetchResponse)
-                told = pending.response.groups[0].topics[0].partitions[0].committed_offset
-                self.known[group] = max(self.known[group], told)
+                reported = pending.response.groups[0].topics[0].partitions[0].committed_offset
+                self.known[group] = max(self.known[group], reported)
         self._commits = [each for each in self._commits if not each[0].done]
         self._fetches = [each for each in self._fetches if not each[0].done]
 

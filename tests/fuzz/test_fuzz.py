@@ -21,8 +21,8 @@ SEEDS = {"framing": 6, "requests": 12, "batches": 8, "files": 20}
 @pytest.mark.parametrize("kind", SEEDS)
 def test_hostile_input_of_fixed_seeds_breaks_no_promise(kind: str) -> None:
     for seed in range(SEEDS[kind]):
-        told = execute(kind, random.Random(seed), name=f"{kind}:{seed}")
-        assert not told.problem, f"{told.problem}\nscripts/fuzz --replay {kind}:{seed}\n{told.case}"
+        reported = execute(kind, random.Random(seed), name=f"{kind}:{seed}")
+        assert not reported.problem, f"{reported.problem}\nscripts/fuzz --replay {kind}:{seed}\n{reported.case}"
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -37,8 +37,8 @@ def test_hostile_input_chosen_by_hypothesis_breaks_no_promise(kind: str) -> None
     )
     @given(st.binary(max_size=1000))
     def one(data: bytes) -> None:
-        told = execute(kind, BytesRandom(data), name=f"{kind}:hypothesis")
-        assert not told.problem, f"{told.problem}\n{told.case}"
+        reported = execute(kind, BytesRandom(data), name=f"{kind}:hypothesis")
+        assert not reported.problem, f"{reported.problem}\n{reported.case}"
 
     one()
 
@@ -48,5 +48,5 @@ def test_bytes_make_the_choices_and_the_same_bytes_the_same_ones() -> None:
     first = [BytesRandom(data).choice("abcdef") for _ in range(3)]
     assert len(set(first)) == 1
     assert [BytesRandom(bytes([byte]) * 64).randrange(200) for byte in (0, 90)] == [0, 90]
-    told = [execute("requests", BytesRandom(data), name="bytes") for _ in range(2)]
-    assert told[0].executions == told[1].executions > 0
+    reported = [execute("requests", BytesRandom(data), name="bytes") for _ in range(2)]
+    assert reported[0].executions == reported[1].executions > 0

@@ -77,9 +77,9 @@ def test_a_start_that_raises_is_a_finding_and_is_made_smaller(monkeypatch: pytes
     files.template("stop")  # made before anything is broken
     monkeypatch.setattr("ottla.broker.metadata.quorum_state.decode_quorum_state", broken)
     monkeypatch.setattr(files, "live", lambda chance: ("stop", {"replication-offset-checkpoint": None, "more": b"x"}))
-    told = execute("files", random.Random(1), name="files:1")
-    assert "broken on purpose" in told.problem
-    assert json.loads(told.case)["edits"] == {}  # nothing that was bent is needed for it
+    reported = execute("files", random.Random(1), name="files:1")
+    assert "broken on purpose" in reported.problem
+    assert json.loads(reported.case)["edits"] == {}  # nothing that was bent is needed for it
 
 
 def test_problems_that_differ_in_names_and_numbers_are_one_kind() -> None:

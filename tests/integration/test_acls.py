@@ -68,5 +68,5 @@ def test_each_filter_that_removes_gets_security_disabled(wire: Wire, version: in
         permission_type=ANY,
     )
     answer = wire.call(DeleteAclsRequest(filters=[one] * count), version)
-    told = [(each.error_code, bool(each.error_message), each.matching_acls) for each in answer.filter_results]
-    assert told == [(DISABLED, True, [])] * count
+    reported = [(each.error_code, bool(each.error_message), each.matching_acls) for each in answer.filter_results]
+    assert reported == [(DISABLED, True, [])] * count

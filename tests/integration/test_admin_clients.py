@@ -71,20 +71,20 @@ DYNAMIC_TOPIC, DYNAMIC_BROKER, DEFAULT = 1, 2, 5
 
 def test_confluent_changes_single_keys_of_a_topic(confluent: AdminClient, topic: str) -> None:
     change(confluent, ResourceType.TOPIC, topic, ("retention.ms", SET, "7000"), ("cleanup.policy", APPEND, "compact"))
-    told = described(confluent, ResourceType.TOPIC, topic)
-    assert (told["retention.ms"].value, told["retention.ms"].source) == ("7000", DYNAMIC_TOPIC)
-    assert told["cleanup.policy"].value == "delete,compact"
+    reported = described(confluent, ResourceType.TOPIC, topic)
+    assert (reported["retention.ms"].value, reported["retention.ms"].source) == ("7000", DYNAMIC_TOPIC)
+    assert reported["cleanup.policy"].value == "delete,compact"
     change(confluent, ResourceType.TOPIC, topic, ("retention.ms", DELETE, None), ("cleanup.policy", SUBTRACT, "delete"))
-    told = described(confluent, ResourceType.TOPIC, topic)
-    assert (told["retention.ms"].is_default, told["cleanup.policy"].value) == (True, "compact")
+    reported = described(confluent, ResourceType.TOPIC, topic)
+    assert (reported["retention.ms"].is_default, reported["cleanup.policy"].value) == (True, "compact")
 
 
 def test_confluent_replaces_all_keys_of_a_topic(confluent: AdminClient, topic: str) -> None:
     change(confluent, ResourceType.TOPIC, topic, ("retention.ms", SET, "7000"))
     resource = ConfigResource(ResourceType.TOPIC, topic, set_config={"segment.ms": "9000"})
     confluent.alter_configs([resource])[resource].result(WAIT_S)
-    told = described(confluent, ResourceType.TOPIC, topic)
-    assert (told["segment.ms"].value, told["retention.ms"].is_default) == ("9000", True)
+    reported = described(confluent, ResourceType.TOPIC, topic)
+    assert (reported["segment.ms"].value, reported["retention.ms"].is_default) == ("9000", True)
 
 
 @pytest.mark.skipif(
@@ -93,8 +93,8 @@ def test_confluent_replaces_all_keys_of_a_topic(confluent: AdminClient, topic: s
 def test_confluent_changes_the_broker_and_a_topic_follows(confluent: AdminClient, topic: str) -> None:
     change(confluent, ResourceType.BROKER, "1", ("log.flush.interval.messages", SET, "12345"))
     try:
-        told = described(confluent, ResourceType.BROKER, "1")["log.flush.interval.messages"]
-        assert (told.value, told.source, told.is_read_only) == ("12345", DYNAMIC_BROKER, False)
+        reported = described(confluent, ResourceType.BROKER, "1")["log.flush.interval.messages"]
+        assert (reported.value, reported.source, reported.is_read_only) == ("12345", DYNAMIC_BROKER, False)
         inherited = described(confluent, ResourceType.TOPIC, topic)["flush.messages"]
         assert (inherited.value, inherited.source) == ("12345", DYNAMIC_BROKER)
         assert "log.flush.interval.messages" in inherited.synonyms
@@ -131,8 +131,10 @@ def test_confluent_learns_that_no_leader_need_be_elected(confluent: AdminClient,
 
 def test_kafka_python_changes_resets_and_describes(broker: BrokerProcess, confluent: AdminClient, topic: str) -> None:
     with kafka_python(broker) as admin:
-        wish = PythonResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "7000", "segment.ms": ("SET", "8000")})
-        admin.alter_configs([wish])
+        wanted = PythonResource(
+            ConfigResourceType.TOPIC, topic, {"retention.ms": "7000", "segment.ms": ("SET", "8000")}
+        )
+        admin.alter_configs([wanted])
         modified = admin.describe_configs([PythonResource(ConfigResourceType.TOPIC, topic)])["topic"][topic]
         assert {name: one["value"] for name, one in modified.items()} == {"retention.ms": "7000", "segment.ms": "8000"}
         admin.alter_configs(
@@ -150,8 +152,8 @@ def test_kafka_python_sees_directories_producers_and_the_quorum(
     with closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer:
         producer.send(topic, b"v" * 1000).get(WAIT_S)
     with kafka_python(broker) as admin:
-        (told,) = admin.describe_log_dirs({topic: [0]})
-        (directory,) = [one for one in told["log_dirs"] if one["topics"]]
+        (reported,) = admin.describe_log_dirs({topic: [0]})
+        (directory,) = [one for one in reported["log_dirs"] if one["topics"]]
         assert directory["topics"][0]["partitions"][0]["partition_size"] > 1000
         place = TopicPartition(topic, 0)
         (remembered,) = admin.describe_producers([place])[place].active_producers
@@ -186,9 +188,9 @@ def test_our_admin_changes_configurations_quotas_and_looks_around(
                     group: [ConfigChange.set("consumer.session.timeout.ms", "50000")],
                 }
             )
-            told = await admin.describe_configs([OurResource.topic(topic), group])
-            assert told[OurResource.topic(topic)]["retention.ms"].value == "7"
-            assert told[group]["consumer.session.timeout.ms"].value == "50000"
+            reported = await admin.describe_configs([OurResource.topic(topic), group])
+            assert reported[OurResource.topic(topic)]["retention.ms"].value == "7"
+            assert reported[group]["consumer.session.timeout.ms"].value == "50000"
             with pytest.raises(AdminError) as refused:
                 await admin.alter_configs({OurResource.broker(1): [ConfigChange.set("node.id", "5")]})
             assert refused.value.code == ErrorCode.INVALID_REQUEST
@@ -231,5 +233,5 @@ def test_what_was_changed_survives_a_kill(own_broker: BrokerProcess) -> None:
             answers[size_bytes] = type(future.exception) if future.failed() else future.value.offset
     assert answers == {5000: MessageSizeTooLargeError, 500: 0}
     again = AdminClient({"bootstrap.servers": own_broker.bootstrap})
-    told = described(again, ResourceType.TOPIC, "t")
-    assert (told["max.message.bytes"].value, told["segment.bytes"].value) == ("2000", "3000000")
+    reported = described(again, ResourceType.TOPIC, "t")
+    assert (reported["max.message.bytes"].value, reported["segment.bytes"].value) == ("2000", "3000000")

@@ -71,7 +71,7 @@ def commit(broker: BrokerProcess, group: str, *offsets: TopicPartition) -> None:
     client.close()
 
 
-def told(broker: BrokerProcess, group: str) -> dict[tuple[str, int], int]:
+def reported(broker: BrokerProcess, group: str) -> dict[tuple[str, int], int]:
     """All offsets of a group, as an administrator is told."""
     client = admin(broker)
     (future,) = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
@@ -135,7 +135,7 @@ def test_aiokafka_commits_and_reads_offsets_with_their_text(broker: BrokerProces
             await client.stop()
 
     assert asyncio.run(commit_and_read()) == (13, None, 13)
-    assert told(broker, filled) == {(filled, 1): 13}
+    assert reported(broker, filled) == {(filled, 1): 13}
 
 
 def test_kafka_python_commits_and_reads_offsets_with_their_text(broker: BrokerProcess, filled: str) -> None:
@@ -150,7 +150,7 @@ def test_kafka_python_commits_and_reads_offsets_with_their_text(broker: BrokerPr
 def test_commits_of_several_partitions_in_any_order_keep_the_newest(broker: BrokerProcess, filled: str) -> None:
     for offset in (5, 19, 3):
         commit(broker, filled, TopicPartition(filled, 0, offset), TopicPartition(filled, 1, offset + 1))
-    assert told(broker, filled) == {(filled, 0): 3, (filled, 1): 4}
+    assert reported(broker, filled) == {(filled, 0): 3, (filled, 1): 4}
 
 
 def test_commits_live_through_a_restart_and_a_kill(own_broker: BrokerProcess, topic: str) -> None:
@@ -158,11 +158,11 @@ def test_commits_live_through_a_restart_and_a_kill(own_broker: BrokerProcess, to
     commit(own_broker, "g", TopicPartition(topic, 0, 5), TopicPartition(topic, 1, 6))
     own_broker.stop()
     own_broker.start()
-    assert told(own_broker, "g") == {(topic, 0): 5, (topic, 1): 6}
+    assert reported(own_broker, "g") == {(topic, 0): 5, (topic, 1): 6}
     commit(own_broker, "g", TopicPartition(topic, 1, 9))
     own_broker.kill()
     own_broker.start()
-    assert told(own_broker, "g") == {(topic, 0): 5, (topic, 1): 9}
+    assert reported(own_broker, "g") == {(topic, 0): 5, (topic, 1): 9}
 
 
 # Administrators ------------------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def test_librdkafkas_admin_lists_describes_and_deletes_groups(broker: BrokerProc
         client.delete_consumer_groups([filled])[filled].result(WAIT_S)
     with pytest.raises(KafkaException, match="GROUP_ID_NOT_FOUND"):
         client.delete_consumer_groups([simple])[simple].result(WAIT_S)
-    assert told(broker, simple) == {}
+    assert reported(broker, simple) == {}
 
 
 def test_librdkafkas_admin_alters_offsets_of_an_empty_group(broker: BrokerProcess, filled: str) -> None:
@@ -222,7 +222,7 @@ def test_librdkafkas_admin_alters_offsets_of_an_empty_group(broker: BrokerProces
     client = admin(broker)
     (future,) = client.alter_consumer_group_offsets([wanted]).values()
     assert [each.error for each in future.result(WAIT_S).topic_partitions] == [None]
-    assert told(broker, filled) == {(filled, 0): 17, (filled, 1): 4}
+    assert reported(broker, filled) == {(filled, 0): 17, (filled, 1): 4}
 
 
 @pytest.mark.usefixtures("member")
@@ -233,14 +233,14 @@ def test_offsets_of_a_group_with_members_are_not_altered_from_outside(broker: Br
     (outcome,) = future.result(WAIT_S).topic_partitions
     assert outcome.error is not None
     assert outcome.error.name() == "UNKNOWN_MEMBER_ID"
-    assert told(broker, filled) == {(filled, 0): 20, (filled, 1): 20}
+    assert reported(broker, filled) == {(filled, 0): 20, (filled, 1): 20}
 
 
 @pytest.mark.usefixtures("member")
 def test_the_lag_of_a_group_is_what_an_administrator_computes(broker: BrokerProcess, filled: str) -> None:
     client = admin(broker)
     ends = client.list_offsets({TopicPartition(filled, index): OffsetSpec.latest() for index in (0, 1)})
-    offsets = told(broker, filled)
+    offsets = reported(broker, filled)
     assert [future.result(WAIT_S).offset - offsets[each.topic, each.partition] for each, future in ends.items()] == [
         0,
         0,

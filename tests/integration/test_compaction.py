@@ -167,12 +167,14 @@ def test_committed_offsets_outlive_their_compaction(cleaning: Cleaning, topic: s
     place = confluent_kafka.TopicPartition(topic, 0)
     with closing(confluent_kafka.Consumer(settings)) as consumer:
         for offset in range(400):
-            (told,) = consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, offset)], asynchronous=False)
-            assert told.error is None
+            (reported,) = consumer.commit(
+                offsets=[confluent_kafka.TopicPartition(topic, 0, offset)], asynchronous=False
+            )
+            assert reported.error is None
     said = run("log", "clean", "__consumer_offsets", "--json", "--http", cleaning.http)
     assert said.status == 0, said.err
-    told = run("log", "explain", "__consumer_offsets-0", "--compaction", "--json", "--http", cleaning.http)
-    offsets = json.loads(told.out)
+    reported = run("log", "explain", "__consumer_offsets-0", "--compaction", "--json", "--http", cleaning.http)
+    offsets = json.loads(reported.out)
     assert offsets["first_dirty_offset"] > 200
     assert sum(segment["size_bytes"] for segment in offsets["segments"]) < 3 * 8192
     for _ in range(2):

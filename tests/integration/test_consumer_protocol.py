@@ -235,11 +235,11 @@ def test_a_static_member_comes_back_to_its_partitions_unnoticed(
     make_topic(admin, topic)
     one, two = (Reader(quick_broker, topic, [topic], **{"group.instance.id": name}) for name in ("one", "two"))
     until(lambda: shares(topic, one, two), one, two)
-    before, told = one.owned, list(two.events)
+    before, reported = one.owned, list(two.events)
     one.close()
     again = Reader(quick_broker, topic, [topic], **{"group.instance.id": "one"})
     until(lambda: again.owned == before, again, two)
-    assert two.events == told
+    assert two.events == reported
     again.close()
     two.close()
 
@@ -287,7 +287,7 @@ def test_members_and_offsets_survive_a_restart_of_the_broker(tmp_path: Path, top
         until(lambda: shares(topic, one, two) and len(one.records + two.records) >= RECORDS, one, two)
         for reader in (one, two):
             reader.client.commit(asynchronous=False)
-        told = [list(reader.events) for reader in (one, two)]
+        reported = [list(reader.events) for reader in (one, two)]
         if how == "kill":
             own.kill()
         else:
@@ -296,6 +296,6 @@ def test_members_and_offsets_survive_a_restart_of_the_broker(tmp_path: Path, top
         fill(own, topic)
         seen = len(one.records + two.records)
         until(lambda: len(one.records + two.records) >= seen + RECORDS, one, two)
-        assert [reader.events for reader in (one, two)] == told, "they went on at their epochs"
+        assert [reader.events for reader in (one, two)] == reported, "they went on at their epochs"
         for reader in (one, two):
             reader.close()

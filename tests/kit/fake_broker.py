@@ -94,7 +94,7 @@ class FakeCluster:
     def __init__(self, brokers: int = 1) -> None:
         self.topics: dict[str, list[FakePartition]] = {}
         self.topic_ids: dict[str, UUID] = {}
-        """Those that are not made of the topic's name; see `make_anew`."""
+        """Those that are not made of the topic's name; see `create_again`."""
         self.handlers: dict[type[Request], Handler] = {}
         self.requests: list[tuple[int, Request, int]] = []
         self.write_bytes = 0
@@ -116,7 +116,7 @@ class FakeCluster:
         self.topics[name] = [FakePartition(leader) for leader in leaders or (0,)]
         return self.topics[name]
 
-    def make_anew(self, name: str, *leaders: int) -> list[FakePartition]:
+    def create_again(self, name: str, *leaders: int) -> list[FakePartition]:
         """Delete a topic and make one of the same name: another id, empty partitions that know no producer."""
         self.topic_ids[name] = UUID(int=self.id_of(name).int + 1)
         return self.add_topic(name, *leaders)
@@ -193,11 +193,11 @@ class FakeCluster:
 
     def _default(self, node: int, request: Request) -> object:
         if isinstance(request, ApiVersionsRequest):
-            told = [
+            reported = [
                 ApiVersionsResponse.ApiVersion(api_key=key, min_version=lowest, max_version=highest)
                 for key, (lowest, highest) in self.versions.items()
             ]
-            return ApiVersionsResponse(api_keys=told)
+            return ApiVersionsResponse(api_keys=reported)
         if isinstance(request, MetadataRequest):
             return self.metadata(request)
         if isinstance(request, InitProducerIdRequest):
@@ -250,7 +250,7 @@ class FakeCluster:
         return name, []
 
     def _produce(self, node: int, request: ProduceRequest) -> object:
-        told = defaultdict(list)
+        reported = defaultdict(list)
         hangs_up = False
         for topic in request.topic_data:
             _, partitions = self._find(topic.name, topic.topic_id)
@@ -259,7 +259,7 @@ class FakeCluster:
                 if data.index >= len(partitions):
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic.name else ErrorCode.UNKNOWN_TOPIC_ID
                     answer = ProduceResponse.PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
-                    told[topic.name, topic.topic_id].append(answer)
+                    reported[topic.name, topic.topic_id].append(answer)
                     continue
                 partition = partitions[data.index]
                 fault = partition.faults.popleft() if partition.faults else None
@@ -272,7 +272,7 @@ class FakeCluster:
                 answer = ProduceResponse.PartitionProduceResponse(
                     index=data.index, error_code=code, base_offset=-1 if code else offset
                 )
-                told[topic.name, topic.topic_id].append(answer)
+                reported[topic.name, topic.topic_id].append(answer)
         if hangs_up:
             return HANG_UP
         if request.acks == 0:
@@ -280,7 +280,7 @@ class FakeCluster:
         return ProduceResponse(
             responses=[
                 ProduceResponse.TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=answers)
-                for (name, topic_id), answers in told.items()
+                for (name, topic_id), answers in reported.items()
             ]
         )
 

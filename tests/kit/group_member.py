@@ -20,12 +20,12 @@ from typing import Any
 HEARTBEAT_MS = 300  # rebalances are noticed by heartbeats
 
 
-def tell(**event: object) -> None:
+def report(**event: object) -> None:
     sys.stdout.write(json.dumps(event) + "\n")
     sys.stdout.flush()
 
 
-class Teller:
+class Reporter:
     """Says what changed."""
 
     def __init__(self) -> None:
@@ -41,14 +41,14 @@ class Teller:
         now = places(partitions)
         if now != self.known:
             self.known = now
-            tell(assignment=now)
+            report(assignment=now)
 
 
 def places(partitions: Any) -> list[list[object]]:
     return sorted([each.topic, each.partition] for each in partitions)
 
 
-def confluent(options: dict[str, Any], teller: Teller) -> None:
+def confluent(options: dict[str, Any], reporter: Reporter) -> None:
     from confluent_kafka import Consumer, KafkaException
 
     config = {
@@ -64,12 +64,12 @@ def confluent(options: dict[str, Any], teller: Teller) -> None:
     if options.get("instance"):
         config["group.instance.id"] = options["instance"]
     consumer = Consumer(config)
-    consumer.subscribe(options["topics"], on_revoke=lambda _, gone: tell(revoked=places(gone)))
-    while not teller.must_leave.is_set():
+    consumer.subscribe(options["topics"], on_revoke=lambda _, gone: report(revoked=places(gone)))
+    while not reporter.must_leave.is_set():
         message = consumer.poll(0.05)
-        teller.assignment(consumer.assignment())
+        reporter.assignment(consumer.assignment())
         if message is not None and message.error() is None:
-            tell(record=[message.topic(), message.partition(), message.offset(), message.value().decode()])
+            report(record=[message.topic(), message.partition(), message.offset(), message.value().decode()])
             try:
                 consumer.commit(message, asynchronous=False)
             except KafkaException:
@@ -77,7 +77,7 @@ def confluent(options: dict[str, Any], teller: Teller) -> None:
     consumer.close()
 
 
-def kafka_python(options: dict[str, Any], teller: Teller) -> None:
+def kafka_python(options: dict[str, Any], reporter: Reporter) -> None:
     from kafka import ConsumerRebalanceListener, KafkaConsumer
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -85,7 +85,7 @@ def kafka_python(options: dict[str, Any], teller: Teller) -> None:
 
     class Listener(ConsumerRebalanceListener):
         def on_partitions_revoked(self, revoked: Any) -> None:
-            tell(revoked=places(revoked))
+            report(revoked=places(revoked))
 
         def on_partitions_assigned(self, assigned: Any) -> None:
             return
@@ -103,13 +103,13 @@ def kafka_python(options: dict[str, Any], teller: Teller) -> None:
         metadata_max_age_ms=1_000,
     )
     consumer.subscribe(options["topics"], listener=Listener())
-    while not teller.must_leave.is_set():
+    while not reporter.must_leave.is_set():
         # Long: kafka-python 3.0 loses an assignment that arrives in the very moment in which a poll's time is over.
         batches = consumer.poll(1_000)
-        teller.assignment(consumer.assignment())
+        reporter.assignment(consumer.assignment())
         for records in batches.values():
             for record in records:
-                tell(record=[record.topic, record.partition, record.offset, record.value.decode()])
+                report(record=[record.topic, record.partition, record.offset, record.value.decode()])
         if batches:
             try:
                 consumer.commit()
@@ -118,14 +118,14 @@ def kafka_python(options: dict[str, Any], teller: Teller) -> None:
     consumer.close()
 
 
-async def aiokafka(options: dict[str, Any], teller: Teller) -> None:
+async def aiokafka(options: dict[str, Any], reporter: Reporter) -> None:
     from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
     from aiokafka.errors import KafkaError
 
     class Listener(ConsumerRebalanceListener):
         async def on_partitions_revoked(self, revoked: Any) -> None:
-            tell(revoked=places(revoked))
+            report(revoked=places(revoked))
 
         async def on_partitions_assigned(self, assigned: Any) -> None:
             return
@@ -143,12 +143,12 @@ async def aiokafka(options: dict[str, Any], teller: Teller) -> None:
     )
     consumer.subscribe(options["topics"], listener=Listener())
     await consumer.start()
-    while not teller.must_leave.is_set():
+    while not reporter.must_leave.is_set():
         batches = await consumer.getmany(timeout_ms=50)
-        teller.assignment(consumer.assignment())
+        reporter.assignment(consumer.assignment())
         for records in batches.values():
             for record in records:
-                tell(record=[record.topic, record.partition, record.offset, record.value.decode()])
+                report(record=[record.topic, record.partition, record.offset, record.value.decode()])
         if batches:
             try:
                 await consumer.commit()
@@ -159,14 +159,14 @@ async def aiokafka(options: dict[str, Any], teller: Teller) -> None:
 
 def main() -> None:
     library, options = sys.argv[1], json.loads(sys.argv[2])
-    teller = Teller()
+    reporter = Reporter()
     if library == "confluent":
-        confluent(options, teller)
+        confluent(options, reporter)
     elif library == "kafka-python":
-        kafka_python(options, teller)
+        kafka_python(options, reporter)
     else:
-        asyncio.run(aiokafka(options, teller))
-    tell(left=True)
+        asyncio.run(aiokafka(options, reporter))
+    report(left=True)
 
 
 if __name__ == "__main__":

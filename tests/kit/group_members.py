@@ -36,7 +36,7 @@ class Member:
         self.revoked: list[frozenset[Place]] = []
         self.records: list[tuple[str, int, int, str]] = []
         self.has_left = False
-        self._told = threading.Condition()
+        self._reported = threading.Condition()
         self._errors: list[str] = []
         command = [sys.executable, str(PROGRAM), library, json.dumps(settings | options)]
         self.process = subprocess.Popen(
@@ -55,7 +55,7 @@ class Member:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             event = json.loads(line)
-            with self._told:
+            with self._reported:
                 if "assignment" in event:
                     self.assignment = frozenset((topic, partition) for topic, partition in event["assignment"])
                 elif "revoked" in event:
@@ -65,7 +65,7 @@ class Member:
                     self.records.append((topic, partition, offset, value))
                 else:
                     self.has_left = True
-                self._told.notify_all()
+                self._reported.notify_all()
 
     def _read_errors(self) -> None:
         assert self.process.stderr is not None
@@ -74,10 +74,10 @@ class Member:
     def wait(self, what: Callable[[Member], bool]) -> None:
         """Return once `what` is true of this member; it is checked whenever the member tells something."""
         give_up = monotonic() + PATIENCE_S
-        with self._told:
+        with self._reported:
             while not what(self):
                 left_s = give_up - monotonic()
-                if left_s <= 0 or not self._told.wait(left_s):
+                if left_s <= 0 or not self._reported.wait(left_s):
                     raise AssertionError(
                         f"assignment {self.assignment}, {len(self.records)} records, revoked {self.revoked}\n"
                         + "".join(self._errors[-20:])

@@ -400,13 +400,13 @@ def plain(
 ) -> Any:
     """Answers and records without what differs from run to run; labels stay, so that a difference says where."""
     names: dict[Any, str] = {topic_id: name for name, topic_id in topic_ids.items()}
-    told: list[Any] = []
+    reported: list[Any] = []
     for step in steps:
         given = getattr(step.response, "member_id", "")
         if len(given or "") > 2:
             names.setdefault(given, "<a given id>")
         records = [decode_group_record(key, value) for key, value in step.records]
-        told.append(
+        reported.append(
             (
                 step.label,
                 _plain(step.response, names),
@@ -420,7 +420,7 @@ def plain(
                 ),
             )
         )
-    return told
+    return reported
 
 
 SKIPPED = {

@@ -109,16 +109,16 @@ def test_the_line_that_matters_is_taken_from_sparks_error(demo: Any) -> None:
         "Job aborted\nTraceback:\n ottla.spark.errors.DataLoss: t-0: gone\n\tat org.apache.X\nSQLSTATE: 38000"
     )
     assert demo.last_line(error) == "ottla.spark.errors.DataLoss: t-0: gone"
-    for told in (
+    for reported in (
         "WriteFailed: t-0: too large",
         "DataLoss: t-0: gone",
         "CorruptBatch: t-0",
         "OptionError: unknown topic t",
     ):
         error = RuntimeError(
-            f"Traceback\n  File x\nottla.spark.errors.{told}\n SQLSTATE: 38000\n=== Streaming Query ===\nid"
+            f"Traceback\n  File x\nottla.spark.errors.{reported}\n SQLSTATE: 38000\n=== Streaming Query ===\nid"
         )
-        assert demo.last_line(error) == f"ottla.spark.errors.{told}"
+        assert demo.last_line(error) == f"ottla.spark.errors.{reported}"
     assert demo.last_line(RuntimeError("")) == "RuntimeError('')"
 
 

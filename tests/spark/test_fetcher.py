@@ -296,9 +296,9 @@ def test_records_deleted_since_planning_are_data_loss(broker: ScriptedBroker, ca
 def test_what_ends_a_task_comes_without_the_frames_that_led_to_it(broker: ScriptedBroker) -> None:
     """Spark shows people the whole trace."""
     broker.topics["t"].logs[0] = ScriptedLog([batch(20, 10)], 20, 30)
-    with pytest.raises(DataLoss) as told:
+    with pytest.raises(DataLoss) as raised:
         read(broker, part_of(broker, 0, 30))
-    ours = [entry.path.name for entry in told.traceback if "ottla" in entry.path.parts]
+    ours = [entry.path.name for entry in raised.traceback if "ottla" in entry.path.parts]
     assert "reading.py" in ours
     assert "fetcher.py" not in ours
 

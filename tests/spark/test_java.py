@@ -44,8 +44,8 @@ def test_the_launcher_drops_just_the_module_that_is_missing(tmp_path: Path) -> N
         DROPPED_ARGUMENT,
         "end",
     ]
-    told = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
-    assert told.stdout.split("\n")[:-1] == [argument for argument in arguments if argument != DROPPED_ARGUMENT]
+    reported = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    assert reported.stdout.split("\n")[:-1] == [argument for argument in arguments if argument != DROPPED_ARGUMENT]
 
 
 def test_the_launcher_passes_on_no_arguments_and_the_exit_status(tmp_path: Path) -> None:
@@ -63,9 +63,9 @@ def test_writing_the_launcher_again_replaces_it(tmp_path: Path) -> None:
     assert (home / "bin" / "java").stat().st_mode & stat.S_IXUSR
 
 
-@pytest.mark.parametrize(("told", "version"), [("17.0.15", 17), ("21", 21), ("1.8.0_402", 8), ("25-ea", 25)])
-def test_versions_of_java_are_understood(told: str, version: int, tmp_path: Path) -> None:
-    assert java_version(fake_java(tmp_path, told) / "bin" / "java") == version
+@pytest.mark.parametrize(("reported", "version"), [("17.0.15", 17), ("21", 21), ("1.8.0_402", 8), ("25-ea", 25)])
+def test_versions_of_java_are_understood(reported: str, version: int, tmp_path: Path) -> None:
+    assert java_version(fake_java(tmp_path, reported) / "bin" / "java") == version
 
 
 def test_a_program_that_prints_no_version_has_none(tmp_path: Path) -> None:

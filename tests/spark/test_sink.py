@@ -384,9 +384,9 @@ def test_a_broker_that_restarts_while_it_is_written_to_is_waited_for(
 def test_what_is_wrong_with_options_and_columns_is_reported_on_the_driver(
     select: str, given: dict[str, str], says: str, spark: SparkSession, broker: BrokerProcess
 ) -> None:
-    with pytest.raises(Exception) as told:  # noqa: PT011  # whatever Spark wraps it in
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # whatever Spark wraps it in
         save(spark.range(1).selectExpr(*[part.strip() for part in select.split(",")]), broker, **given)
-    assert says in str(told.value)
+    assert says in str(raised.value)
 
 
 def test_a_topic_is_not_overwritten(spark: SparkSession, broker: BrokerProcess, target: str) -> None:

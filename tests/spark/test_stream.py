@@ -255,8 +255,8 @@ def test_a_topic_that_was_deleted_is_an_error_and_skipped_only_when_configured(a
     expected = fill(archive.broker, archive.topic, range(5))
     archive.run()
     delete(archive.broker, archive.topic)
-    told = failure_of(archive.start())
-    assert f"DataLoss: {archive.topic}-0 does not exist any more; the stream stood at offset 5" in told
+    reported = failure_of(archive.start())
+    assert f"DataLoss: {archive.topic}-0 does not exist any more; the stream stood at offset 5" in reported
     archive.run(failOnDataLoss="false")
     assert archive.records() == sorted(expected)
 
@@ -291,8 +291,8 @@ def test_records_that_retention_took_before_they_were_read_are_an_error(archive:
     admin = AdminClient({"bootstrap.servers": archive.broker.bootstrap})
     (done,) = admin.delete_records(gone).values()
     done.result()
-    told = failure_of(archive.start())
-    assert f"DataLoss: {archive.topic}-1: offset 10 is gone, the log starts at 15" in told
+    reported = failure_of(archive.start())
+    assert f"DataLoss: {archive.topic}-1: offset 10 is gone, the log starts at 15" in reported
     archive.run(failOnDataLoss="false")
     left = [row for row in later if row[0] != 1 or row[1] >= 15]
     assert [row for row in archive.records() if row[1] >= 10] == sorted(left)
@@ -315,9 +315,9 @@ def test_a_damaged_batch_ends_the_stream_and_is_never_skipped(own_archive: Archi
     log.write_bytes(data)
     own_archive.broker.start()
     for loss in ("true", "false"):
-        told = failure_of(own_archive.start(failOnDataLoss=loss))
-        assert "ProtocolFailure: own-1, at offset " in told
-        assert "the broker answered CORRUPT_MESSAGE" in told
+        reported = failure_of(own_archive.start(failOnDataLoss=loss))
+        assert "ProtocolFailure: own-1, at offset " in reported
+        assert "the broker answered CORRUPT_MESSAGE" in reported
 
 
 @pytest.mark.parametrize(
@@ -333,6 +333,8 @@ def test_a_damaged_batch_ends_the_stream_and_is_never_skipped(own_archive: Archi
     ],
 )
 def test_what_is_wrong_with_options_is_reported(given: dict[str, str], says: str, archive: Archive) -> None:
-    with pytest.raises(Exception, match=says) as told:  # an AnalysisException at load(), or the stream's at its start
+    with pytest.raises(
+        Exception, match=says
+    ) as reported:  # an AnalysisException at load(), or the stream's at its start
         archive.run(**given)
-    assert "UnboundLocalError" not in str(told.value)
+    assert "UnboundLocalError" not in str(reported.value)

@@ -67,8 +67,8 @@ def test_a_wrong_schema_is_reported_too() -> None:
 
 
 def test_the_trace_of_what_is_wrong_ends_where_spark_called() -> None:
-    with pytest.raises(OptionError) as told:
+    with pytest.raises(OptionError) as raised:
         OttlaDataSource({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "x": "y"}).schema()
-    ours = [entry.path.name for entry in told.traceback if "ottla" in entry.path.parts]
+    ours = [entry.path.name for entry in raised.traceback if "ottla" in entry.path.parts]
     assert "source.py" in ours
     assert "options.py" not in ours

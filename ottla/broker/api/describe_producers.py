@@ -76,7 +76,7 @@ def _is_through(steps: Iterator[None]) -> bool:
 
 def _describe(request: DescribeProducersRequest, context: Context, answer: Answer) -> Iterator[None]:
     """Fill the answer, and stop whenever so many producers have been described."""
-    told = 0
+    reported = 0
     for topic in request.topics:
         partitions: list[PartitionResponse] = []
         answer.topics.append(Answer.TopicResponse(name=topic.name, partitions=partitions))
@@ -92,11 +92,11 @@ def _describe(request: DescribeProducersRequest, context: Context, answer: Answe
                 continue
             states: list[ProducerState] = []
             partitions.append(PartitionResponse(partition_index=index, active_producers=states))
-            while more := [_state(entry) for entry in islice(producers, PRODUCERS_PER_STEP - told)]:
+            while more := [_state(entry) for entry in islice(producers, PRODUCERS_PER_STEP - reported)]:
                 states += more
-                told += len(more)
-                if told >= PRODUCERS_PER_STEP:
-                    told = 0
+                reported += len(more)
+                if reported >= PRODUCERS_PER_STEP:
+                    reported = 0
                     yield
 
 

@@ -49,24 +49,24 @@ def handle(request: DescribeTopicPartitionsRequest, context: Context) -> Describ
     room = max(1, min(request.response_partition_limit, MAX_PARTITIONS_PER_PAGE))
     topics = context.services.catalog.topics
     names = sorted(asked or topics)
-    told = []
+    reported = []
     next_cursor = None
     for name in names:
         if cursor is not None and name < cursor.topic_name:
             continue
         topic = topics.get(name)
         if topic is None:
-            told.append(_refuse(name))
+            reported.append(_refuse(name))
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         last = min(len(topic.partitions), first + room)
         if first < last or first >= len(topic.partitions):
-            told.append(_describe(topic, first, last, context))
+            reported.append(_describe(topic, first, last, context))
             room -= max(0, last - first)
         if last < len(topic.partitions):
             next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=max(first, last))
             break
-    return DescribeTopicPartitionsResponse(topics=told, next_cursor=next_cursor)
+    return DescribeTopicPartitionsResponse(topics=reported, next_cursor=next_cursor)
 
 
 def _describe(topic: Topic, first: int, last: int, context: Context) -> ResponseTopic:

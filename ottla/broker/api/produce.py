@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.catalog.topic import find_partition
 from ottla.broker.declarations import Need
 from ottla.broker.formats.conversion import FIRST_PRODUCE_VERSION_WITH_BATCHES
-from ottla.broker.formats.produce_conversion import OldRecords, convert_aside, convert_now, is_little
+from ottla.broker.formats.produce_conversion import OldRecords, convert_in_worker, convert_now, is_little
 from ottla.broker.partitions.visibility import promise_failure
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.acls import AclOperation, ResourceType
@@ -94,7 +94,7 @@ def _convert(old: list[OldRecords], produce: _Produce, context: Context) -> None
         convert_now(old, context.api_version, converted)
     else:
         produce.pending.parks = True
-        convert_aside(context.services.conversions, context.connection, old, context.api_version, converted)
+        convert_in_worker(context.services.conversions, context.connection, old, context.api_version, converted)
 
 
 def _find_topic(data: ProduceRequest.TopicProduceData, context: Context) -> tuple[Topic | None, ErrorCode]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NAMES_TOLD = 5
+NAMES_SHOWN = 5
 """The number of topics that a warning names; for more it has only the count."""
 
 
@@ -98,6 +98,6 @@ class TopicIndex:
         """Log a warning for those of `topics` whose policy needs a cleaner that this broker does not run."""
         names = sorted(topic.name for topic in topics if "compact" in topic.config.cleanup_policy)
         if names and not self._config.log_cleaner_enable:
-            more = len(names) - NAMES_TOLD
-            shown = ", ".join(names[:NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")
+            more = len(names) - NAMES_SHOWN
+            shown = ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
             logger.warning("cleanup.policy=compact of %s: log.cleaner.enable is false, every record is kept", shown)

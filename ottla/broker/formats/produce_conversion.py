@@ -38,7 +38,7 @@ Converted = Callable[[OldRecords, AppendEntry | Refused], None]
 
 
 def is_little(parts: Sequence[OldRecords]) -> bool:
-    """Whether `convert_now` may be called, rather than `convert_aside`."""
+    """Whether `convert_now` may be called, rather than `convert_in_worker`."""
     return sum(len(part.records) for part in parts) <= MOST_BYTES_AT_ONCE and not any(map(_may_expand, parts))
 
 
@@ -48,7 +48,7 @@ def convert_now(parts: Sequence[OldRecords], version: int, converted: Converted)
         converted(part, _entry(part, part.records, version))
 
 
-def convert_aside(
+def convert_in_worker(
     conversions: OneAtATime, peer: Peer, parts: Sequence[OldRecords], version: int, converted: Converted
 ) -> None:
     """Convert in a worker thread, and tell when that is done. The records are copied first: their buffer is the

@@ -98,14 +98,14 @@ class _Retaining:
         self.answer: Pending[Page] = Pending()
         self._services = services
         self._rest = iter(partitions)
-        self._told: list[dict[str, object]] = []
+        self._explained: list[dict[str, object]] = []
         self._go_on()
 
     def _go_on(self) -> None:
         for _ in range(PARTITIONS_PER_STEP):
             partition = next(self._rest, None)
             if partition is None:
-                self.answer.complete(_answer({"partitions": self._told}))
+                self.answer.complete(_answer({"partitions": self._explained}))
                 return
             if partition.log.error is None and not self._retain(partition):
                 return
@@ -118,7 +118,7 @@ class _Retaining:
         def through(deleted: Sequence[Segment]) -> None:
             nonlocal is_through
             is_through = True
-            self._told.append(
+            self._explained.append(
                 {
                     "partition": f"{partition.topic}-{partition.index}",
                     "deleted_segments": [segment.base_offset for segment in deleted],

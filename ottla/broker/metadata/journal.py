@@ -134,7 +134,7 @@ class Journal:
         try:
             self._found()
             self.log = self._open_log()
-            if reading.torn is not None and not self.log.recovery.truncated_bytes and not self.log.recovery.kept_aside:
+            if reading.torn is not None and not self.log.recovery.truncated_bytes and not self.log.recovery.quarantined:
                 raise refused(self.directory, unfinished_after_a_clean_stop(reading.torn))
         except StorageError as error:
             raise MetadataError(

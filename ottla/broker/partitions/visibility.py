@@ -73,11 +73,11 @@ class VisibilityWaits:
         if not waits:
             return
         if waits[-1].end_offset <= offset:
-            told, self.waiting = waits, []
+            reported, self.waiting = waits, []
         else:
             count = sum(wait.end_offset <= offset for wait in waits)
-            told, self.waiting = waits[:count], waits[count:]
-        for wait in told:
+            reported, self.waiting = waits[:count], waits[count:]
+        for wait in reported:
             wait.callback(None)
 
     def fail(self, error: BaseException) -> None:

@@ -203,12 +203,12 @@ class NodeCollector(Collector):
     def _recovery(self) -> Iterator[Metric]:
         """What this start found in the logs, most of all after a crash."""
         found = [log.recovery for log in self._services.log_manager.logs.values()]
-        kept_aside = sum(len(report.kept_aside) for report in found)
+        quarantined = sum(len(report.quarantined) for report in found)
         lost = sum(report.lost_below_high_watermark for report in found)
         scanned, torn = sum(one.scanned_bytes for one in found), sum(one.truncated_bytes for one in found)
         yield _gauge("ottla_recovery_scanned_bytes", "Bytes of logs that the start looked at.", scanned)
         yield _gauge("ottla_recovery_truncated_bytes", "Bytes of torn tails that it cut.", torn)
-        yield _gauge("ottla_recovery_kept_aside_files", "Files that it quarantined: unsynced or damaged.", kept_aside)
+        yield _gauge("ottla_recovery_kept_aside_files", "Files that it quarantined: unsynced or damaged.", quarantined)
         yield _gauge("ottla_recovery_lost_logs", "Logs that ended below what was promised.", lost)
 
     def _replicas(self, offline: int) -> Iterator[Metric]:

@@ -150,7 +150,7 @@ class BatchCleaning:
         sets_horizon = not header.has_delete_horizon and not all(record.has_value for record in kept)
         if len(kept) == header.record_count and not sets_horizon:
             return batch
-        return _packed_anew(data, kept, header, self._horizon_ms if sets_horizon else None)
+        return _repacked(data, kept, header, self._horizon_ms if sets_horizon else None)
 
     def _kept(self, data: bytes, header: BatchHeader) -> list[RawRecord]:
         offsets, base_offset = self._offsets, header.base_offset
@@ -196,7 +196,7 @@ class BatchCleaning:
         return header.producer_id >= 0 and header.last_offset == self._last_offset_of(header.producer_id)
 
 
-def _packed_anew(data: bytes, kept: list[RawRecord], header: BatchHeader, horizon_ms: int | None) -> bytearray:
+def _repacked(data: bytes, kept: list[RawRecord], header: BatchHeader, horizon_ms: int | None) -> bytearray:
     """The batch with the records that stay; `horizon_ms`: the delete horizon that it gets, None where it gets none."""
     stamp_ms = header.max_timestamp if header.is_log_append_time else None
     attributes = header.attributes

@@ -265,14 +265,14 @@ class DirectoryCheckpoints:
     def _put(self, name: str, data: bytes) -> None:
         path = self._path / name
         temporary = path.with_name(name + TEMPORARY_SUFFIX)
-        self._write_aside(temporary, data)
+        self._write_temporary(temporary, data)
         with self._status.guard:
             if self._status.is_offline:
                 raise OSError(errno.EIO, "the log directory is offline", str(self._path))
             self._files.rename(temporary, path)
         self._files.sync_directory(self._path)
 
-    def _write_aside(self, temporary: Path, data: bytes) -> None:
+    def _write_temporary(self, temporary: Path, data: bytes) -> None:
         file = self._files.open(temporary, create=True)
         try:
             file.truncate(0)

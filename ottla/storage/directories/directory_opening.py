@@ -80,7 +80,7 @@ def take_directories(
             try:
                 found[directory.path] = directory.open()
             except OSError as error:
-                directory.mark_offline(error, is_told=False)
+                directory.mark_offline(error, is_logged=False)
         _demand_one(directories)
         identities = {path: properties for path, properties in found.items() if properties is not None}
         agreed = _check_identities(identities, config.node_id, cluster_id)
@@ -96,11 +96,11 @@ def take_directories(
                 remove_leftovers(files, directory)
                 directory.look_at_room()
             except OSError as error:
-                directory.mark_offline(error, is_told=False)
+                directory.mark_offline(error, is_logged=False)
         _demand_one(directories)
         for directory in directories:
             if directory.is_offline:
-                directory.tell_offline()
+                directory.log_offline()
     except BaseException:
         release_directories(directories)
         raise

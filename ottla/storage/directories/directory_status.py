@@ -98,12 +98,12 @@ class DirectoryStatus:
             self._no_room_error = error
         self._settle()
 
-    def mark_offline(self, error: OSError, *, is_told: bool = True) -> None:
-        """A write, sync or truncate failed: OFFLINE until restart. `is_told` False: the caller says so."""
+    def mark_offline(self, error: OSError, *, is_logged: bool = True) -> None:
+        """A write, sync or truncate failed: OFFLINE until restart. `is_logged` False: the caller says so."""
         with self.guard:
             has_changed = self._change(DirectoryState.OFFLINE, error)
         if has_changed:
-            self._tell(DirectoryState.OFFLINE, is_told=is_told)
+            self._log_change(DirectoryState.OFFLINE, is_logged=is_logged)
 
     def mark_failed(self, error: OSError) -> None:
         """The one or the other, by what the error says, or neither: a process that lacks descriptors or memory has a
@@ -181,14 +181,14 @@ class DirectoryStatus:
             state = DirectoryState.ONLINE if error is None else DirectoryState.FULL
             has_changed = self._change(state, error)
         if has_changed:
-            self._tell(state)
+            self._log_change(state)
 
-    def tell_offline(self) -> None:
+    def log_offline(self) -> None:
         """Say in the log that it is offline, and why."""
         logger.error("log directory %s is %s: %s", self.path, self.state.value, self.error)
 
     def _change(self, state: DirectoryState, error: OSError | None) -> bool:
-        """To be called under the guard; returns whether that is news for `_tell`, which is called without it."""
+        """To be called under the guard; returns whether that is news for `_log_change`, which is called without it."""
         if self.state is state or self.is_offline:
             return False
         self.state = state
@@ -196,7 +196,7 @@ class DirectoryStatus:
         self.error = error
         return True
 
-    def _tell(self, state: DirectoryState, *, is_told: bool = True) -> None:
+    def _log_change(self, state: DirectoryState, *, is_logged: bool = True) -> None:
         if state is DirectoryState.ONLINE:
             logger.warning("log directory %s has room again and takes writes", self.path)
         elif state is DirectoryState.FULL and self._no_room_error is None:
@@ -206,5 +206,5 @@ class DirectoryStatus:
                 self.path,
                 self.room,
             )
-        elif is_told:
-            self.tell_offline()
+        elif is_logged:
+            self.log_offline()

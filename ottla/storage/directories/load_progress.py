@@ -37,7 +37,7 @@ class LoadProgress:
         self.done_bytes = 0
         self.is_stopped = False
         self._clock = clock
-        self._began_ms = self._told_ms = self._kept_ms = clock.monotonic_ms()
+        self._began_ms = self._logged_ms = self._kept_ms = clock.monotonic_ms()
         self._of_log: dict[TopicPartition, tuple[int, int]] = {}
         self._guard = threading.Lock()
 
@@ -47,7 +47,7 @@ class LoadProgress:
             self.logs += logs
             self._of_log |= {one: (0, size_bytes) for one, size_bytes in unsure_bytes.items()}
             self.all_bytes += sum(unsure_bytes.values())
-            self._began_ms = self._told_ms = self._clock.monotonic_ms()
+            self._began_ms = self._logged_ms = self._clock.monotonic_ms()
         unsure = sum(unsure_bytes.values())
         if unsure:
             size = f"{unsure / _GB:.1f} GB" if unsure * 10 >= _GB else f"{unsure / _MB:.1f} MB"
@@ -63,8 +63,8 @@ class LoadProgress:
             self.done_bytes += done_bytes - before_done
             self.all_bytes += all_bytes - before_all
             now_ms = self._clock.monotonic_ms()
-            if now_ms - self._told_ms >= LINE_EVERY_MS:
-                self._told_ms = now_ms
+            if now_ms - self._logged_ms >= LINE_EVERY_MS:
+                self._logged_ms = now_ms
                 line = self.words()
         if line:
             logger.info("recovery: %s", line)

@@ -40,7 +40,7 @@ class CloseProgress:
         self.logs_done = 0
         self.is_stopped = False
         self._clock = clock
-        self._began_ms = self._told_ms = clock.monotonic_ms()
+        self._began_ms = self._logged_ms = clock.monotonic_ms()
         self._timeout_ms = FOR_EVER_MS
         self._guard = threading.Lock()
 
@@ -48,7 +48,7 @@ class CloseProgress:
         """So many logs are closed now, and that may take so long."""
         self.logs = logs
         self._timeout_ms = timeout_ms
-        self._began_ms = self._told_ms = self._clock.monotonic_ms()
+        self._began_ms = self._logged_ms = self._clock.monotonic_ms()
 
     def log_done(self) -> None:
         """One more log is closed, and on disk."""
@@ -56,8 +56,8 @@ class CloseProgress:
         with self._guard:
             self.logs_done += 1
             now_ms = self._clock.monotonic_ms()
-            if now_ms - self._told_ms >= LINE_EVERY_MS:
-                self._told_ms = now_ms
+            if now_ms - self._logged_ms >= LINE_EVERY_MS:
+                self._logged_ms = now_ms
                 line = self.words()
         if line:
             logger.info("stopping: %s", line)

@@ -127,7 +127,7 @@ def clear_name(files: Files, home: LogDirectory, topic_partition: TopicPartition
     if topic_partition.topic == CLUSTER_METADATA_TOPIC or not files.is_directory(path):
         return
     if holds_records(files, path):
-        set_aside(files, home, topic_partition, "its topic was deleted")
+        rename_to_stray(files, home, topic_partition, "its topic was deleted")
     else:
         remove_tree(files, path)
 
@@ -177,7 +177,7 @@ def _emptiest(
     return min(usable, key=counts.__getitem__)
 
 
-def set_aside(files: Files, home: LogDirectory, topic_partition: TopicPartition, reason: str) -> Path:
+def rename_to_stray(files: Files, home: LogDirectory, topic_partition: TopicPartition, reason: str) -> Path:
     """Rename a partition's directory to `-stray`, durably; returns its new path. Nobody ever deletes it. Raises
     OSError.
     """

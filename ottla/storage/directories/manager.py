@@ -247,7 +247,7 @@ class LogManager:
                 self._take(one.topic_partition, log, its_home)
         self._clear_unwanted(present, waiting, removed, loaded)
         for one in missing:
-            self._tell_missing(one.topic_partition)
+            self._log_missing(one.topic_partition)
             try:
                 its_home = home_for_missing(one, self.directories, self._homes.values())
                 loaded.logs[one.topic_partition] = self._make(one, its_home)
@@ -326,7 +326,7 @@ class LogManager:
         home = next((one.path for one in self.directories if one.path in reason.path.parents), reason.path.parent)
         return f"; stop the broker and run `ottla log verify --repair {home}`, which says and does what can be done"
 
-    def _tell_missing(self, one: TopicPartition) -> None:
+    def _log_missing(self, one: TopicPartition) -> None:
         """A partition that is made again may have held records."""
         for directory in self._not_offline():
             names = (RECOVERY_POINT_CHECKPOINT_FILE, REPLICATION_OFFSET_CHECKPOINT_FILE)

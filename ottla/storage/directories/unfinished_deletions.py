@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import UUID
 
-from ottla.storage.directories.log_homes import holds_records, set_aside
+from ottla.storage.directories.log_homes import holds_records, rename_to_stray
 from ottla.storage.formats.checkpoint import BlankFile, BrokenFile
 from ottla.storage.formats.layout import TopicPartition, delete_directory_name
 from ottla.storage.formats.partition_metadata import read_partition_metadata
@@ -91,7 +91,7 @@ class UnfinishedDeletions:
                         deleted.setdefault(one.home, []).append(one)
                         continue
                     reason = PUT_BACK
-                strays.append(set_aside(self._files, one.home, one.partition, reason))
+                strays.append(rename_to_stray(self._files, one.home, one.partition, reason))
                 if not one.is_taken:
                     one.home.checkpoints.forget([one.partition])
             except OSError as error:

@@ -13,7 +13,7 @@ from typing import Final
 
 logger = logging.getLogger(__name__)
 
-TOLD_EVERY_NS: Final = 60_000_000_000
+LINE_EVERY_NS: Final = 60_000_000_000
 _ADVICE: Final = {
     errno.EMFILE: "this process may have {limit} open (RLIMIT_NOFILE); `ulimit -n` before it starts, LimitNOFILE= in a"
     " unit of systemd or --ulimit nofile= of a container raises that",
@@ -26,18 +26,18 @@ class DescriptorShortage:
     """See the module."""
 
     def __init__(self) -> None:
-        self._told_ns: int | None = None
+        self._logged_ns: int | None = None
 
     def is_one(self, error: OSError) -> bool:
         """Whether an open failed for want of a descriptor."""
         return error.errno in _ADVICE
 
-    def tell(self, error: OSError) -> None:
+    def log(self, error: OSError) -> None:
         """Say so, unless that was said lately."""
         now_ns = monotonic_ns()
-        if self._told_ns is not None and now_ns - self._told_ns < TOLD_EVERY_NS:
+        if self._logged_ns is not None and now_ns - self._logged_ns < LINE_EVERY_NS:
             return
-        self._told_ns = now_ns
+        self._logged_ns = now_ns
         import resource  # POSIX only, as files with this trouble are; modules that clients use import this one
 
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

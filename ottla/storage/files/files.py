@@ -210,7 +210,7 @@ class OsFiles(Files):
         except OSError as error:
             if not self._shortage.is_one(error):
                 raise
-            self._shortage.tell(error)
+            self._shortage.log(error)
             raise NotOpened(error.errno, error.strerror, str(path)) from None
 
     def open_by_path(self, file: OsFile, flags: int) -> int:

@@ -25,7 +25,7 @@ class RecoveryReport:
     scanned_segments: int = 0
     rebuilt_indexes: int = 0
     truncated_bytes: int = 0
-    kept_aside: list[str] = field(default_factory=list)
+    quarantined: list[str] = field(default_factory=list)
     has_unsynced_names: bool = False
     lost_below_high_watermark: bool = False
     gap: tuple[int, int] | None = None

@@ -215,7 +215,7 @@ class RecoveryScan:
             self._report.truncated_bytes += torn_bytes
             self._remove_from(slot + 1)
         else:
-            self._keep_aside(segment, found)
+            self._quarantine(segment, found)
             self._end_log(slot + 1, found.next_offset, found.problem or "")
         segment.truncate(found.end, found.next_offset)
         self._write_again(segment, found)
@@ -233,7 +233,7 @@ class RecoveryScan:
             self._has_changed_names = True
         del self._segments[slot:]
 
-    def _keep_aside(self, segment: Segment, found: Soundness) -> None:
+    def _quarantine(self, segment: Segment, found: Soundness) -> None:
         """Copy what follows the last sound batch, synced before the segment is cut."""
         name = f"{segment.path.name}.corrupt-{self._now_ms}"
         copy = self._files.open(segment.path.with_name(name), create=True)
@@ -246,7 +246,7 @@ class RecoveryScan:
         finally:
             copy.close()
         self._files.sync_directory(self._directory)
-        self._report.kept_aside.append(name)
+        self._report.quarantined.append(name)
 
     def _end_log(self, slot: int, end_offset: int, problem: str) -> None:
         """Quarantine all segments from `slot` on."""
@@ -259,7 +259,7 @@ class RecoveryScan:
                 self._files.unlink(path)
             self._files.rename(paths[0], paths[0].with_name(name))
             self._has_changed_names = True
-            self._report.kept_aside.append(name)
+            self._report.quarantined.append(name)
         del self._segments[slot:]
         is_promised = self._config.ottla_acks_all == "sync" and end_offset < self._high_watermark
         logger.log(
@@ -270,7 +270,7 @@ class RecoveryScan:
             end_offset,
             last_known,
             self._high_watermark,
-            ", ".join(self._report.kept_aside),
+            ", ".join(self._report.quarantined),
             problem,
         )
 

@@ -54,11 +54,11 @@ def segment_status(
         now_ms=now_ms,
         stamped_ms=stamped_ms,
     )
-    told = []
+    reported = []
     for slot, (segment, end_offset) in enumerate(zip(segments, ends, strict=True)):
         newest_ms = segment.retention_timestamp_ms()
         words, until_ms = _retention(log, slot, leaving, end_offset, high_watermark, stamped_ms(newest_ms), now_ms)
-        told.append(
+        reported.append(
             SegmentFate(
                 base_offset=segment.base_offset,
                 end_offset=end_offset,
@@ -70,7 +70,7 @@ def segment_status(
                 compaction=_compaction(log, found, segment, end_offset),
             )
         )
-    return told
+    return reported
 
 
 def _retention(

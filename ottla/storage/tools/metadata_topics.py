@@ -84,24 +84,26 @@ def _read(files: Files, path: Path, found: MetadataTopics) -> None:
         file.close()
 
 
-def _note(found: MetadataTopics, told: object) -> None:
-    if isinstance(told, TopicRecord):
-        found.ids[told.name] = told.topic_id
-    elif isinstance(told, RemoveTopicRecord):
-        found.ids = {name: one for name, one in found.ids.items() if one != told.topic_id}
-        found.partitions.pop(told.topic_id, None)
-        found.removed.add(told.topic_id)
-    elif isinstance(told, PartitionRecord):
-        place = PartitionPlace(tuple(told.replicas), dict(zip(told.replicas, told.directories, strict=False)))
-        found.partitions.setdefault(told.topic_id, {})[told.partition_id] = place
-    elif isinstance(told, PartitionChangeRecord):
-        before = found.partitions.get(told.topic_id, {}).get(told.partition_id)
-        if before is not None and (told.replicas is not None or told.directories is not None):
-            replicas = before.replicas if told.replicas is None else tuple(told.replicas)
-            directories = dict(zip(replicas, told.directories or (), strict=False))
-            found.partitions[told.topic_id][told.partition_id] = PartitionPlace(replicas, directories)
-    elif isinstance(told, ConfigRecord) and told.resource_type == _TOPIC and told.name == "cleanup.policy":
-        if "compact" in (told.value or ""):
-            found.compacted.add(told.resource_name)
+def _note(found: MetadataTopics, reported: object) -> None:
+    if isinstance(reported, TopicRecord):
+        found.ids[reported.name] = reported.topic_id
+    elif isinstance(reported, RemoveTopicRecord):
+        found.ids = {name: one for name, one in found.ids.items() if one != reported.topic_id}
+        found.partitions.pop(reported.topic_id, None)
+        found.removed.add(reported.topic_id)
+    elif isinstance(reported, PartitionRecord):
+        place = PartitionPlace(
+            tuple(reported.replicas), dict(zip(reported.replicas, reported.directories, strict=False))
+        )
+        found.partitions.setdefault(reported.topic_id, {})[reported.partition_id] = place
+    elif isinstance(reported, PartitionChangeRecord):
+        before = found.partitions.get(reported.topic_id, {}).get(reported.partition_id)
+        if before is not None and (reported.replicas is not None or reported.directories is not None):
+            replicas = before.replicas if reported.replicas is None else tuple(reported.replicas)
+            directories = dict(zip(replicas, reported.directories or (), strict=False))
+            found.partitions[reported.topic_id][reported.partition_id] = PartitionPlace(replicas, directories)
+    elif isinstance(reported, ConfigRecord) and reported.resource_type == _TOPIC and reported.name == "cleanup.policy":
+        if "compact" in (reported.value or ""):
+            found.compacted.add(reported.resource_name)
         else:
-            found.compacted.discard(told.resource_name)
+            found.compacted.discard(reported.resource_name)

@@ -262,9 +262,9 @@ class Repair:
     def _older_metadata_snapshots(self, found: _Found) -> Iterator[Mend]:
         for path in sorted(found.metadata_snapshots):
             aside = path.with_name(f"{path.name}.corrupt-{self._now_ms}")
-            yield Mend(path, f"quarantined as {aside.name}", partial(self._set_aside, path, aside))
+            yield Mend(path, f"quarantined as {aside.name}", partial(self._rename, path, aside))
 
-    def _set_aside(self, path: Path, aside: Path) -> list[str]:
+    def _rename(self, path: Path, aside: Path) -> list[str]:
         if not self._files.exists(path):
             return []
         self._files.rename(path, aside)
@@ -300,7 +300,7 @@ class Repair:
         elif topic_id is not None and said != topic_id:
             stray = self._directory / layout.stray_directory_name(*one)
             plan = "set aside as -stray: it belongs to another topic id than the metadata's"
-            yield Mend(path, plan, partial(self._set_aside, path, stray))
+            yield Mend(path, plan, partial(self._rename, path, stray))
 
     def _log(self, path: Path, one: TopicPartition, found: _Found, checkpoints: CheckpointMending) -> Iterator[Mend]:
         if checkpoints.has_lost_recovery_points and self.verification.has_segments(one):

@@ -36,7 +36,7 @@ NONE = -1
 """The epoch of a batch that was written by a broker that knew none."""
 _EPOCH_AT = 12
 BatchVisit = Callable[[File, int, BatchHeader], None]
-MAX_RANGES_TOLD = 5
+MAX_RANGES_SHOWN = 5
 """Stretches of offsets in a file that was quarantined that are listed one by one."""
 
 
@@ -86,7 +86,7 @@ def mend_log(files: Files, mending: LogMending, checkpoints: CheckpointMending, 
         first, following = report.gap
         lines.append(f"offsets {first} to {following - 1} are not in the log any more")
         lines.append(f"the next record gets offset {following}: none is given out twice")
-    lines.extend(f"quarantined as {name}: {_ranges_in(files, path / name)}" for name in report.kept_aside)
+    lines.extend(f"quarantined as {name}: {_ranges_in(files, path / name)}" for name in report.quarantined)
     return lines
 
 
@@ -142,9 +142,9 @@ def _from_the_first_on(entries: list[EpochEntry], first_offset: int, known: Sequ
     """
     if not entries or entries[0].start_offset <= first_offset:
         return entries
-    told = [one.epoch for one in known if one.start_offset <= first_offset and one.epoch < entries[0].epoch]
-    if told:
-        return [EpochEntry(told[-1], first_offset), *entries]
+    reported = [one.epoch for one in known if one.start_offset <= first_offset and one.epoch < entries[0].epoch]
+    if reported:
+        return [EpochEntry(reported[-1], first_offset), *entries]
     return [EpochEntry(entries[0].epoch, first_offset), *entries[1:]]
 
 
@@ -193,9 +193,9 @@ def _ranges_in(files: Files, path: Path) -> str:
         file.close()
     if not ranges:
         return "no sound batch in it"
-    told = ", ".join(f"{first} to {last}" for first, last in ranges[:MAX_RANGES_TOLD])
-    more = f" and {len(ranges) - MAX_RANGES_TOLD} more stretches" if len(ranges) > MAX_RANGES_TOLD else ""
-    return f"sound batches of offsets {told}{more} are in it"
+    reported = ", ".join(f"{first} to {last}" for first, last in ranges[:MAX_RANGES_SHOWN])
+    more = f" and {len(ranges) - MAX_RANGES_SHOWN} more stretches" if len(ranges) > MAX_RANGES_SHOWN else ""
+    return f"sound batches of offsets {reported}{more} are in it"
 
 
 def sound_ranges(file: File) -> list[tuple[int, int]]:

@@ -196,7 +196,7 @@ def small_file_mends(
         if properties is None:
             aside = path.with_name(f"{path.name}.corrupt-{now_ms}")
             words = f"quarantined as {aside.name}: the next start writes one, with the node.id of its configuration"
-            yield path, words, partial(_set_aside, files, path, aside, words)
+            yield path, words, partial(_rename, files, path, aside, words)
         else:
             words = f"rewritten: cluster.id {properties.cluster_id}, node.id {properties.node_id}"
             yield path, words, partial(_write_properties, files, directory, properties, words)
@@ -219,7 +219,7 @@ def _readable_properties(files: Files, path: Path) -> MetaProperties | None:
     return MetaProperties(values["cluster.id"], int(node_id), directory_id)
 
 
-def _set_aside(files: Files, path: Path, aside: Path, words: str) -> list[str]:
+def _rename(files: Files, path: Path, aside: Path, words: str) -> list[str]:
     files.rename(path, aside)
     files.sync_directory(path.parent)
     return [words]

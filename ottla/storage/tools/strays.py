@@ -59,7 +59,7 @@ class Stray:
 
 def find_strays(files: Files, directory: Path, others: Sequence[Path] = ()) -> Iterator[Stray]:
     """The stray directories in a log directory, by name. `others`: where the metadata log may be. Raises OSError."""
-    told = next((one for place in (directory, *others) if (one := metadata_topics(files, place)) is not None), None)
+    reported = next((one for place in (directory, *others) if (one := metadata_topics(files, place)) is not None), None)
     for name in sorted(files.list_subdirectories(directory)):
         parsed = parse_partition_directory(name)
         if parsed is None or parsed.kind is not DirectoryKind.STRAY:
@@ -76,22 +76,22 @@ def find_strays(files: Files, directory: Path, others: Sequence[Path] = ()) -> I
             topic_id,
             sum(files.size(path / one) for one in names),
             max((files.modified_ms(path / one) for one in names), default=None),
-            _reason(told, parsed.topic_partition.topic, topic_id),
+            _reason(reported, parsed.topic_partition.topic, topic_id),
         )
 
 
-def _reason(told: MetadataTopics | None, topic: str, topic_id: UUID | None) -> StrayReason:
+def _reason(reported: MetadataTopics | None, topic: str, topic_id: UUID | None) -> StrayReason:
     if topic == CLUSTER_METADATA_TOPIC:
         return StrayReason.METADATA_LOG
-    if told is None:
+    if reported is None:
         return StrayReason.NO_METADATA
     if topic_id is None:
-        return StrayReason.NAME_ONLY if topic in told.ids else StrayReason.UNKNOWN
-    if topic_id in told.removed:
+        return StrayReason.NAME_ONLY if topic in reported.ids else StrayReason.UNKNOWN
+    if topic_id in reported.removed:
         return StrayReason.DELETED
-    if topic_id in told.ids.values():
+    if topic_id in reported.ids.values():
         return StrayReason.SAME_TOPIC
-    return StrayReason.OTHER_TOPIC if topic in told.ids else StrayReason.UNKNOWN
+    return StrayReason.OTHER_TOPIC if topic in reported.ids else StrayReason.UNKNOWN
 
 
 def remove_stray(files: Files, stray: Stray) -> None:

@@ -148,11 +148,11 @@ class Verification:
         was_clean = read_clean_shutdown(self._files, self._directory) is not None
         if self._is_whole:
             yield from self._small_files()
-        told = metadata_topics(self._files, self._directory)
-        if self._is_whole and told is not None:
-            yield from self._owner(told)
+        reported = metadata_topics(self._files, self._directory)
+        if self._is_whole and reported is not None:
+            yield from self._owner(reported)
         metadata = self._directory / METADATA_DIRECTORY
-        ids = {} if told is None else {topic: (one, metadata) for topic, one in told.ids.items()}
+        ids = {} if reported is None else {topic: (one, metadata) for topic, one in reported.ids.items()}
         for topic_partition, directory in sorted(self._partitions.items()):
             try:
                 yield from self._partition(
@@ -160,7 +160,7 @@ class Verification:
                     directory,
                     checkpoints,
                     ids,
-                    None if told is None else told.compacted,
+                    None if reported is None else reported.compacted,
                     progress,
                     was_clean=was_clean,
                     has_lost_cleaned=has_lost_cleaned,
@@ -170,12 +170,14 @@ class Verification:
                     raise
                 words = "a running broker has deleted it meanwhile: not looked at to its end"
                 yield Finding(Severity.NOTE, directory, words)
-        if told is not None:
-            yield from strays(self._files, told, self._directory, self._partitions.keys(), was_clean=was_clean)
+        if reported is not None:
+            yield from strays(self._files, reported, self._directory, self._partitions.keys(), was_clean=was_clean)
         if self._is_whole:
             absent: set[TopicPartition] = set()
-            if told is not None:
-                for one, finding in missing(self._files, told, self._directory, self._partitions.keys(), checkpoints):
+            if reported is not None:
+                for one, finding in missing(
+                    self._files, reported, self._directory, self._partitions.keys(), checkpoints
+                ):
                     absent.add(one)
                     yield finding
             yield from self._leftovers(checkpoints, absent)
@@ -316,13 +318,13 @@ class Verification:
             found = _broken(error.path, error, Severity.NOTE)
             yield found._replace(problem=f"{found.problem}: the next start rewrites it (docs/clock.md)")
 
-    def _owner(self, told: MetadataTopics) -> Iterator[Finding]:
+    def _owner(self, reported: MetadataTopics) -> Iterator[Finding]:
         """A `node.id` with a flipped bit: a start would be refused, and the metadata knows whose the partitions are."""
         try:
             owner = read_meta_properties(self._files, self._directory)
         except BrokenFile:
             return
-        nodes = {node for its in told.partitions.values() for place in its.values() for node in place.replicas}
+        nodes = {node for its in reported.partitions.values() for place in its.values() for node in place.replicas}
         if owner is None or len(nodes) != 1 or owner.node_id in nodes:
             return
         (known,) = nodes

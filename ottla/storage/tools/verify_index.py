@@ -20,7 +20,7 @@ from ottla.storage.files.files import Files
 from ottla.storage.index.index_reading import OFFSET_ENTRY, TIME_ENTRY, read_index
 from ottla.storage.index.time_index import NO_TIMESTAMP
 
-MAX_TOLD: Final = 5
+MAX_REPORTED: Final = 5
 """Findings of one index that are reported one by one."""
 
 
@@ -36,20 +36,20 @@ class _IndexCheck:
     def __init__(self, path: Path, entry_bytes: int, problem: str) -> None:
         self.path = path
         self._entry_bytes = entry_bytes
-        self._told: list[IndexProblem] = []
+        self._problems: list[IndexProblem] = []
         self._more = 0
         if problem:
-            self._told.append(IndexProblem(path, None, problem))
+            self._problems.append(IndexProblem(path, None, problem))
 
     def problems(self) -> Iterator[IndexProblem]:
         """All that was found; after `end`."""
-        yield from self._told
+        yield from self._problems
         if self._more:
             yield IndexProblem(self.path, None, f"{self._more} more entries are wrong")
 
     def _wrong(self, number: int, problem: str) -> None:
-        if len(self._told) < MAX_TOLD:
-            self._told.append(IndexProblem(self.path, number * self._entry_bytes, f"entry {number} {problem}"))
+        if len(self._problems) < MAX_REPORTED:
+            self._problems.append(IndexProblem(self.path, number * self._entry_bytes, f"entry {number} {problem}"))
         else:
             self._more += 1
 

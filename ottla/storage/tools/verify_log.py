@@ -31,7 +31,7 @@ from ottla.storage.tools.verify_transactions import TransactionCheck
 PROGRESS_BYTES: Final = 1024 * 1024
 """Progress is reported after at least this many bytes."""
 _METADATA_SNAPSHOT_SUFFIX: Final = ".checkpoint"
-_KEPT_ASIDE: Final = ".log.corrupt-"
+_QUARANTINED: Final = ".log.corrupt-"
 
 
 NO_LEADER_EPOCH = -1
@@ -61,7 +61,7 @@ class PartitionVerification:
         indexes = [found.offset for found in parsed if found.suffix == layout.TXN_INDEX_SUFFIX]
         self._transactions = TransactionCheck(files, directory, promises, self._bases, indexes)
         self._gaps = 0
-        self._has_kept_aside = any(_KEPT_ASIDE in name for name in self._names)
+        self._has_quarantined = any(_QUARANTINED in name for name in self._names)
         self.first_offset = self._bases[0] if self._bases else 0
         self.has_gaps = False
 
@@ -138,7 +138,7 @@ class PartitionVerification:
         offsets: OffsetIndexCheck,
         times: TimeIndexCheck,
     ) -> Iterator[Finding]:
-        position = told = 0
+        position = described = 0
         while position < limit:
             try:
                 for at, outer in walk(file.pread, position, limit, SEQUENTIAL_CHUNK_BYTES):
@@ -150,7 +150,7 @@ class PartitionVerification:
                         self._transactions.hole()
                     self._counts.batches += 1
                     yield from self._order(path, at, header, following)
-                    if not self._has_kept_aside and is_gap(header):  # else the note of those files says it
+                    if not self._has_quarantined and is_gap(header):  # else the note of those files says it
                         words = (
                             f"offsets {header.base_offset} to {header.last_offset} are gone: a start or a repair found"
                             " the log shorter than it had been, and went on behind them"
@@ -164,9 +164,9 @@ class PartitionVerification:
                         self._transactions.batch(header, partial(file.pread, header.size_bytes, at))
                     self.log_end_offset = max(self.log_end_offset, header.next_offset)
                     position = at + header.size_bytes
-                    if position - told >= PROGRESS_BYTES:
-                        self._progress(position - told)
-                        told = position
+                    if position - described >= PROGRESS_BYTES:
+                        self._progress(position - described)
+                        described = position
             except CorruptBatch as error:
                 self._transactions.hole()
                 resumed = sound_batch_behind(file, position, limit, least_offset=self.log_end_offset)
@@ -180,7 +180,7 @@ class PartitionVerification:
                     times.hole()
                     position = resumed
         offsets.end(limit)
-        self._progress(limit - told)
+        self._progress(limit - described)
 
     def _wrong_checksum(
         self, file: File, path: Path, position: int, header: BatchHeader, limit: int
@@ -269,7 +269,7 @@ class PartitionVerification:
         for name in self._names:
             path = self._directory / name
             found = layout.parse_offset_file(name)
-            if _KEPT_ASIDE in name:
+            if _QUARANTINED in name:
                 yield Finding(Severity.NOTE, path, "quarantined by an earlier start: damaged or unsynced batches")
             elif name.endswith(_METADATA_SNAPSHOT_SUFFIX):
                 yield from self._metadata_snapshot(path)
@@ -321,10 +321,10 @@ class _Epochs:
         entries = self._entries
         while self._slot + 1 < len(entries) and entries[self._slot + 1].start_offset <= offset:
             self._slot += 1
-        told = entries[self._slot] if entries and entries[self._slot].start_offset <= offset else None
-        if told is None or told.epoch != epoch:
+        described = entries[self._slot] if entries and entries[self._slot].start_offset <= offset else None
+        if described is None or described.epoch != epoch:
             self._is_done = True
-            says = "no epoch" if told is None else f"epoch {told.epoch}"
+            says = "no epoch" if described is None else f"epoch {described.epoch}"
             problem = f"offset {offset} was written in epoch {epoch}, the file says {says}"
             yield Finding(self._promises.severity_at(offset), self._path, problem, offset=offset)
 

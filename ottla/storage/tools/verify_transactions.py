@@ -22,7 +22,7 @@ from ottla.storage.producers.transactions import (
 )
 from ottla.storage.tools.verify_findings import Finding, Promises
 
-MAX_TOLD: Final = 5
+MAX_REPORTED: Final = 5
 """Transactions of one index that are indexed one by one."""
 
 
@@ -80,10 +80,10 @@ class TransactionCheck:
         if self._is_blind:
             return
         problems = [*self._not_indexed(expected, indexed), *self._not_there(expected, indexed)]
-        for offset, problem in problems[:MAX_TOLD]:
+        for offset, problem in problems[:MAX_REPORTED]:
             yield Finding(severity, path, problem, offset=offset)
-        if len(problems) > MAX_TOLD:
-            yield Finding(severity, path, f"{len(problems) - MAX_TOLD} more transactions are wrong")
+        if len(problems) > MAX_REPORTED:
+            yield Finding(severity, path, f"{len(problems) - MAX_REPORTED} more transactions are wrong")
 
     def _not_indexed(
         self,

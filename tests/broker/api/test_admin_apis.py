@@ -66,7 +66,7 @@ def log_dirs(
     return response
 
 
-def partitions_told(response: DescribeLogDirsResponse) -> list[tuple[str, str, int]]:
+def partitions_described(response: DescribeLogDirsResponse) -> list[tuple[str, str, int]]:
     return sorted(
         (result.log_dir, topic.name, partition.partition_index)
         for result in response.results
@@ -80,21 +80,23 @@ def test_each_log_directory_is_described_with_what_is_in_it(node: Node, version:
     Exchange(node).ask(produce_request("t", batch(1, value=b"v" * 500)), 9)
     response = log_dirs(node, version=version)
     assert [(result.log_dir, result.error_code) for result in response.results] == [("/data", NONE), ("/more", NONE)]
-    assert [name for _, name, _ in partitions_told(response)] == ["t", "t"]
-    assert {directory for directory, _, _ in partitions_told(response)} == {"/data", "/more"}
+    assert [name for _, name, _ in partitions_described(response)] == ["t", "t"]
+    assert {directory for directory, _, _ in partitions_described(response)} == {"/data", "/more"}
     everything = [one for result in response.results for topic in result.topics for one in topic.partitions]
     assert sorted(one.partition_size > 500 for one in everything) == [False, True]
     assert {(one.offset_lag, one.is_future_key) for one in everything} == {(0, False)}
 
 
 def test_only_the_partitions_that_were_asked_for_and_exist_are_described(node: Node) -> None:
-    assert [told[1:] for told in partitions_told(log_dirs(node, [("t", [1, 5]), ("nope", [0])]))] == [("t", 1)]
-    assert partitions_told(log_dirs(node, [])) == []
-    assert [told[1:] for told in partitions_told(log_dirs(node, [("t", [1]), ("t", [0]), ("t", [])]))] == [
+    assert [reported[1:] for reported in partitions_described(log_dirs(node, [("t", [1, 5]), ("nope", [0])]))] == [
+        ("t", 1)
+    ]
+    assert partitions_described(log_dirs(node, [])) == []
+    assert [reported[1:] for reported in partitions_described(log_dirs(node, [("t", [1]), ("t", [0]), ("t", [])]))] == [
         ("t", 0),
         ("t", 1),
     ]
-    assert partitions_told(log_dirs(node, [("__cluster_metadata", [0])])) == []
+    assert partitions_described(log_dirs(node, [("__cluster_metadata", [0])])) == []
 
 
 def test_a_directory_that_has_failed_says_so(node: Node) -> None:
@@ -137,11 +139,11 @@ def test_a_leader_need_not_be_elected(node: Node, version: int) -> None:
     response = ask(node, request, version)
     assert isinstance(response, ElectLeadersResponse)
     assert response.error_code == NONE
-    told = [
+    reported = [
         (one.topic, [part.error_code for part in one.partition_result]) for one in response.replica_election_results
     ]
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert told == [("t", [ErrorCode.ELECTION_NOT_NEEDED, unknown]), ("nope", [unknown])]
+    assert reported == [("t", [ErrorCode.ELECTION_NOT_NEEDED, unknown]), ("nope", [unknown])]
 
 
 def test_elections_of_all_and_of_no_known_type(node: Node) -> None:
@@ -418,11 +420,11 @@ def test_quotas_survive_the_loss_of_power() -> None:
 
 
 def update(
-    node: Node, *wishes: tuple[str, int, int], version: int = 1, validate_only: bool = False
+    node: Node, *requested: tuple[str, int, int], version: int = 1, validate_only: bool = False
 ) -> UpdateFeaturesResponse:
     updates = [
         UpdateFeaturesRequest.FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=how)
-        for name, level, how in wishes
+        for name, level, how in requested
     ]
     response = ask(node, UpdateFeaturesRequest(feature_updates=updates, validate_only=validate_only), version)
     assert isinstance(response, UpdateFeaturesResponse)
@@ -431,7 +433,7 @@ def update(
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(
-    ("wish", "reason"),
+    ("wanted", "reason"),
     [
         (
             ("metadata.version", 99, 1),
@@ -452,9 +454,9 @@ def update(
         ),
     ],
 )
-def test_a_level_that_cannot_be_fails_all(node: Node, version: int, wish: tuple[str, int, int], reason: str) -> None:
+def test_a_level_that_cannot_be_fails_all(node: Node, version: int, wanted: tuple[str, int, int], reason: str) -> None:
     before = node.services.catalog.finalized_features()
-    response = update(node, ("group.version", 0, 2), wish, version=version)
+    response = update(node, ("group.version", 0, 2), wanted, version=version)
     assert (response.error_code, response.results) == (ErrorCode.INVALID_UPDATE_VERSION, [])
     failed = "The update failed for all features since the following feature had an error: "
     assert (response.error_message or "").startswith(failed + reason)

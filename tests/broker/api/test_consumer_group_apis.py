@@ -156,8 +156,8 @@ def test_a_deleted_topic_leaves_the_assignment_at_the_next_heartbeat(
     beat(node, join_request("a", ["t"]))
     state = DeleteTopicsRequest.DeleteTopicState(name="t", topic_id=node.services.catalog.topics["t"].id)
     ask(node, DeleteTopicsRequest(topics=[state.replace(name=None)], timeout_ms=1_000), 6)
-    told = beat(node, heartbeat("a", 1))
-    assert told.assignment.topic_partitions == []
+    reported = beat(node, heartbeat("a", 1))
+    assert reported.assignment.topic_partitions == []
     assert describe(node, GROUP)[0].members[0].assignment.topic_partitions == []
 
 

@@ -171,7 +171,7 @@ def test_records_are_deleted_up_to_an_offset_and_never_beyond_the_high_watermark
     assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def told_and_not_synced(node: Node) -> Exchange:
+def sent_and_not_synced(node: Node) -> Exchange:
     """A client whose five records with acks=1 are answered, and on no disk yet."""
     make_topic(node, "t")
     client = Exchange(node)
@@ -184,7 +184,7 @@ def told_and_not_synced(node: Node) -> Exchange:
 @pytest.mark.parametrize("offset", [5, -1])
 def test_records_that_were_just_taken_with_acks_1_can_be_deleted_the_answer_waits_for_their_sync(offset: int) -> None:
     node, _, _ = start_node(ottla_acks_all="sync")
-    client = told_and_not_synced(node)
+    client = sent_and_not_synced(node)
     partition = node.services.catalog.topics["t"].partitions[0]
     assert partition.high_watermark == 0  # nothing is synced so far
 
@@ -197,7 +197,7 @@ def test_records_that_were_just_taken_with_acks_1_can_be_deleted_the_answer_wait
 
 def test_an_offset_beyond_the_log_end_is_refused_without_waiting_for_a_sync() -> None:
     node, _, _ = start_node(ottla_acks_all="sync")
-    client = told_and_not_synced(node)
+    client = sent_and_not_synced(node)
     client.send(delete_request(6), 2)
     client.end_turn()
     assert deleted(client.reply()) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
@@ -205,7 +205,7 @@ def test_an_offset_beyond_the_log_end_is_refused_without_waiting_for_a_sync() ->
 
 def test_a_deletion_waits_for_a_sync_no_longer_than_the_client_wants() -> None:
     node, _, clock = start_node(ottla_acks_all="sync")
-    client = told_and_not_synced(node)
+    client = sent_and_not_synced(node)
     client.send(delete_request(5), 2)
     client.end_turn()
     clock.advance(1_001)
@@ -217,7 +217,7 @@ def test_a_deletion_waits_for_a_sync_no_longer_than_the_client_wants() -> None:
 
 def test_a_deletion_that_waits_for_a_failing_disk_gets_an_error() -> None:
     node, files, _ = start_node(ottla_acks_all="sync")
-    client = told_and_not_synced(node)
+    client = sent_and_not_synced(node)
     client.send(delete_request(5), 2)
     files.fail("fdatasync", "*.log", errno.EIO)
     node.settle()

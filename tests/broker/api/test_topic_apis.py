@@ -316,8 +316,8 @@ def test_delete_topics_by_both_name_and_id_or_neither_is_refused_and_the_others_
     ]
     response = ask(node, DeleteTopicsRequest(topics=states, timeout_ms=1), 6)
     assert isinstance(response, DeleteTopicsResponse)
-    told = [(one.name, one.error_code) for one in response.responses]
-    assert told == [(name, ErrorCode.INVALID_REQUEST), ("b", ErrorCode.NONE)]
+    reported = [(one.name, one.error_code) for one in response.responses]
+    assert reported == [(name, ErrorCode.INVALID_REQUEST), ("b", ErrorCode.NONE)]
     assert list(node.services.catalog.topics) == ["a"]
 
 
@@ -392,7 +392,7 @@ def describe(
     return response
 
 
-def told(response: DescribeTopicPartitionsResponse) -> list[tuple[str | None, list[int]]]:
+def reported(response: DescribeTopicPartitionsResponse) -> list[tuple[str | None, list[int]]]:
     return [(topic.name, [each.partition_index for each in topic.partitions]) for topic in response.topics]
 
 
@@ -400,8 +400,8 @@ def test_topics_are_described_in_the_order_of_their_names() -> None:
     node, _, _ = start_node()
     for name in ("c", "a", "b"):
         create(node, name)
-    assert told(describe(node)) == [("a", [0]), ("b", [0]), ("c", [0])]
-    assert told(describe(node, "c", "a", "c")) == [("a", [0]), ("c", [0])]
+    assert reported(describe(node)) == [("a", [0]), ("b", [0]), ("c", [0])]
+    assert reported(describe(node, "c", "a", "c")) == [("a", [0]), ("c", [0])]
 
 
 def test_pages_put_together_are_everything_once() -> None:
@@ -414,7 +414,7 @@ def test_pages_put_together_are_everything_once() -> None:
         cursor: tuple[str, int] | None = None
         while True:
             page = describe(node, limit=limit, cursor=cursor)
-            rows = [(name, index) for name, indexes in told(page) for index in indexes]
+            rows = [(name, index) for name, indexes in reported(page) for index in indexes]
             assert len(rows) <= limit
             seen += rows
             if page.next_cursor is None:
@@ -427,7 +427,7 @@ def test_a_cursor_at_a_topic_that_is_gone_begins_at_the_next_one() -> None:
     node, _, _ = start_node()
     create(node, "a")
     create(node, "c")
-    assert told(describe(node, cursor=("b", 3))) == [("c", [0])]
+    assert reported(describe(node, cursor=("b", 3))) == [("c", [0])]
 
 
 def test_unknown_topics_are_answered_with_their_error() -> None:
@@ -451,7 +451,7 @@ def test_a_page_holds_at_least_one_partition(limit: int) -> None:
     node, _, _ = start_node()
     create(node, "a", 3)
     page = describe(node, "a", limit=limit)
-    assert told(page) == [("a", [0])]
+    assert reported(page) == [("a", [0])]
     assert page.next_cursor is not None
     assert (page.next_cursor.topic_name, page.next_cursor.partition_index) == ("a", 1)
 
@@ -461,7 +461,7 @@ def test_a_topic_that_the_cursor_is_past_is_described_without_partitions(index: 
     node, _, _ = start_node()
     create(node, "a", 2)
     create(node, "b")
-    assert told(describe(node, "a", "b", limit=1, cursor=("a", index))) == [("a", []), ("b", [0])]
+    assert reported(describe(node, "a", "b", limit=1, cursor=("a", index))) == [("a", []), ("b", [0])]
 
 
 @pytest.mark.parametrize(

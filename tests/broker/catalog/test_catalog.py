@@ -75,7 +75,7 @@ def test_validate_only_checks_and_creates_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "code"),
+    ("wanted", "code"),
     [
         (NewTopic(""), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (NewTopic("."), ErrorCode.INVALID_TOPIC_EXCEPTION),
@@ -102,11 +102,11 @@ def test_validate_only_checks_and_creates_nothing() -> None:
         (NewTopic("t", assignments=[(0, [1]), (2, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_a_topic_that_cannot_be_created_is_refused_with_kafkas_code(wish: NewTopic, code: ErrorCode) -> None:
+def test_a_topic_that_cannot_be_created_is_refused_with_kafkas_code(wanted: NewTopic, code: ErrorCode) -> None:
     node, files, _ = start_node(ottla_max_partitions=100)
     create(node, NewTopic("there"), NewTopic("with.underscore"))
     before = record_names(files)
-    (outcome,) = create(node, wish)
+    (outcome,) = create(node, wanted)
     assert outcome.error_code is code
     assert outcome.error_message
     assert record_names(files) == before
@@ -177,7 +177,7 @@ def test_a_topic_grows_and_its_new_partitions_are_there_after_a_restart() -> Non
 
 
 @pytest.mark.parametrize(
-    ("wish", "code"),
+    ("wanted", "code"),
     [
         (NewPartitions("t", 2), ErrorCode.INVALID_PARTITIONS),
         (NewPartitions("t", 1), ErrorCode.INVALID_PARTITIONS),
@@ -188,10 +188,10 @@ def test_a_topic_grows_and_its_new_partitions_are_there_after_a_restart() -> Non
         (NewPartitions("t", 2_000_000_000), ErrorCode.POLICY_VIOLATION),
     ],
 )
-def test_growing_that_cannot_be_is_refused(wish: NewPartitions, code: ErrorCode) -> None:
+def test_growing_that_cannot_be_is_refused(wanted: NewPartitions, code: ErrorCode) -> None:
     node, _, _ = start_node()
     create(node, NewTopic("t", partitions=2))
-    assert codes(grow(node, wish)) == [code]
+    assert codes(grow(node, wanted)) == [code]
     assert len(node.services.catalog.topics["t"].partitions) == 2
 
 

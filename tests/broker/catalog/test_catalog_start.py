@@ -169,8 +169,8 @@ def test_a_directory_of_an_earlier_version_gets_the_features_that_this_one_has(m
 
 def test_a_feature_that_was_taken_back_stays_so() -> None:
     node, files, clock = start_node()
-    wish = UpdateFeaturesRequest.FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=2)
-    answer = ask(node, UpdateFeaturesRequest(feature_updates=[wish]), 1)
+    wanted = UpdateFeaturesRequest.FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=2)
+    answer = ask(node, UpdateFeaturesRequest(feature_updates=[wanted]), 1)
     assert isinstance(answer, UpdateFeaturesResponse)
     assert answer.error_code == ErrorCode.NONE
     node.stop()

@@ -81,35 +81,37 @@ def test_the_metadata_say_where_a_partition_is_that_was_made_elsewhere_than_was_
 def test_partitions_are_made_and_removed_some_at_a_time_and_a_name_is_free_once_all_are_gone() -> None:
     later = HeldSteps()
     node, files, _ = start_node_with(None, later)
-    told: list[str] = []
+    reported: list[str] = []
 
     def begin(name: str, partitions: int) -> None:
-        node.services.catalog.create_topics([NewTopic(name, partitions)], lambda outcomes: told.append(f"made {name}"))
+        node.services.catalog.create_topics(
+            [NewTopic(name, partitions)], lambda outcomes: reported.append(f"made {name}")
+        )
         node.settle()
 
     def directories() -> int:
         return sum(name.startswith("t-") for name in files.list_directory(DATA) if not name.endswith("-delete"))
 
     begin("t", 10)
-    assert (directories(), told, len(later)) == (PARTITIONS_PER_STEP, [], 1)
+    assert (directories(), reported, len(later)) == (PARTITIONS_PER_STEP, [], 1)
     while later:
         before = directories()
         later.pop()()
         assert directories() <= before + PARTITIONS_PER_STEP
-    assert (directories(), told) == (10, ["made t"])
+    assert (directories(), reported) == (10, ["made t"])
 
     first = node.services.catalog.topics["t"].id
-    node.services.catalog.delete_topics(["t"], lambda outcomes: told.append("deleted t"))
+    node.services.catalog.delete_topics(["t"], lambda outcomes: reported.append("deleted t"))
     node.settle()
     assert "t" not in node.services.catalog.topics
     later.pop()()
     assert directories() == 9
     begin("t", 2)  # it waits: directories of that name are there
-    assert told == ["made t"]
+    assert reported == ["made t"]
     while later:
         later.pop()()
         node.settle()
-    assert told == ["made t", "deleted t", "made t"]
+    assert reported == ["made t", "deleted t", "made t"]
     assert node.services.catalog.topics["t"].id != first
     assert directories() == 2
     assert all(partition is not None for partition in node.services.catalog.topics["t"].partitions)
@@ -118,15 +120,15 @@ def test_partitions_are_made_and_removed_some_at_a_time_and_a_name_is_free_once_
 def test_a_topic_that_is_deleted_while_it_is_made_is_gone() -> None:
     later = HeldSteps()
     node, files, _ = start_node_with(None, later)
-    told: list[str] = []
-    node.services.catalog.create_topics([NewTopic("t", 10)], lambda outcomes: told.append("made"))
+    reported: list[str] = []
+    node.services.catalog.create_topics([NewTopic("t", 10)], lambda outcomes: reported.append("made"))
     node.settle()
-    node.services.catalog.delete_topics(["t"], lambda outcomes: told.append("deleted"))
+    node.services.catalog.delete_topics(["t"], lambda outcomes: reported.append("deleted"))
     node.settle()
     while later:
         later.popleft()()
         node.settle()
-    assert sorted(told) == ["deleted", "made"]
+    assert sorted(reported) == ["deleted", "made"]
     names = [name for name in files.list_directory(DATA) if name.startswith("t-")]
     assert all(name.endswith("-delete") for name in names)
 
@@ -138,19 +140,19 @@ def served(node: Node, topic: str) -> int:
 def test_growing_a_topic_that_is_still_being_made_is_answered_when_the_new_partitions_accept_requests() -> None:
     later = HeldSteps()
     node, _, _ = start_node_with(None, later)
-    told: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
     node.services.catalog.create_topics(
-        [NewTopic("a", 4), NewTopic("b", 2)], lambda _: told.append(("made", served(node, "b")))
+        [NewTopic("a", 4), NewTopic("b", 2)], lambda _: reported.append(("made", served(node, "b")))
     )
     node.settle()
     node.services.catalog.create_partitions(
-        [NewPartitions("b", 5)], lambda _: told.append(("grown", served(node, "b")))
+        [NewPartitions("b", 5)], lambda _: reported.append(("grown", served(node, "b")))
     )
     node.settle()
     while later:
         later.popleft()()
         node.settle()
-    assert told == [("made", 2), ("grown", 5)]
+    assert reported == [("made", 2), ("grown", 5)]
 
 
 def test_growing_a_topic_that_waits_for_a_deleted_one_is_answered_when_the_new_partitions_accept_requests() -> None:
@@ -158,17 +160,17 @@ def test_growing_a_topic_that_waits_for_a_deleted_one_is_answered_when_the_new_p
     node, _, _ = start_node_with(None, later)
     create(node, NewTopic("t", 3))
     later.holds = True
-    told: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
     node.services.catalog.delete_topics(["t"], lambda _: None)
-    node.services.catalog.create_topics([NewTopic("t", 2)], lambda _: told.append(("made", served(node, "t"))))
+    node.services.catalog.create_topics([NewTopic("t", 2)], lambda _: reported.append(("made", served(node, "t"))))
     node.services.catalog.create_partitions(
-        [NewPartitions("t", 4)], lambda _: told.append(("grown", served(node, "t")))
+        [NewPartitions("t", 4)], lambda _: reported.append(("grown", served(node, "t")))
     )
     node.settle()
     while later:
         later.popleft()()
         node.settle()
-    assert told == [("made", 2), ("grown", 4)]
+    assert reported == [("made", 2), ("grown", 4)]
 
 
 def test_a_topic_that_waits_is_deleted_and_made_again() -> None:
@@ -176,16 +178,16 @@ def test_a_topic_that_waits_is_deleted_and_made_again() -> None:
     node, _, _ = start_node_with(None, later)
     create(node, NewTopic("t", 3))
     later.holds = True
-    told: list[str] = []
-    node.services.catalog.delete_topics(["t"], lambda _: told.append("deleted"))
-    node.services.catalog.create_topics([NewTopic("t", 1)], lambda _: told.append("made"))
-    node.services.catalog.delete_topics(["t"], lambda _: told.append("deleted before it was made"))
-    node.services.catalog.create_topics([NewTopic("t", 2)], lambda _: told.append(f"made with {served(node, 't')}"))
+    reported: list[str] = []
+    node.services.catalog.delete_topics(["t"], lambda _: reported.append("deleted"))
+    node.services.catalog.create_topics([NewTopic("t", 1)], lambda _: reported.append("made"))
+    node.services.catalog.delete_topics(["t"], lambda _: reported.append("deleted before it was made"))
+    node.services.catalog.create_topics([NewTopic("t", 2)], lambda _: reported.append(f"made with {served(node, 't')}"))
     node.settle()
     while later:
         later.popleft()()
         node.settle()
-    assert told == ["deleted before it was made", "deleted", "made", "made with 2"]
+    assert reported == ["deleted before it was made", "deleted", "made", "made with 2"]
     assert node.services.catalog.topics["t"].id == node.services.catalog.image.topics["t"].id
 
 
@@ -193,32 +195,32 @@ def test_a_partition_that_the_disk_refuses_is_reported_to_the_request() -> None:
     later = HeldSteps()
     node, files, _ = start_node_with(None, later)
     files.fail("make_directory", "*b-3", errno.ENOSPC, times=None)
-    told: list[list[ErrorCode]] = []
+    reported: list[list[ErrorCode]] = []
     node.services.catalog.create_topics(
-        [NewTopic("a", 4), NewTopic("b", 2)], lambda outcomes: told.append(codes(outcomes))
+        [NewTopic("a", 4), NewTopic("b", 2)], lambda outcomes: reported.append(codes(outcomes))
     )
     node.settle()
-    node.services.catalog.create_partitions([NewPartitions("b", 5)], lambda outcomes: told.append(codes(outcomes)))
+    node.services.catalog.create_partitions([NewPartitions("b", 5)], lambda outcomes: reported.append(codes(outcomes)))
     node.settle()
     while later:
         later.popleft()()
         node.settle()
-    assert told == [[ErrorCode.NONE, ErrorCode.NONE], [ErrorCode.KAFKA_STORAGE_ERROR]]
+    assert reported == [[ErrorCode.NONE, ErrorCode.NONE], [ErrorCode.KAFKA_STORAGE_ERROR]]
 
 
 def test_a_topic_that_is_deleted_while_it_is_made_can_be_made_again() -> None:
     later = HeldSteps()
     node, files, _ = start_node_with(None, later)
-    told: list[str] = []
-    node.services.catalog.create_topics([NewTopic("t", 10)], lambda _: told.append("made"))
-    node.services.catalog.delete_topics(["t"], lambda _: told.append("deleted"))
-    node.services.catalog.create_topics([NewTopic("t", 2)], lambda _: told.append(f"made with {served(node, 't')}"))
+    reported: list[str] = []
+    node.services.catalog.create_topics([NewTopic("t", 10)], lambda _: reported.append("made"))
+    node.services.catalog.delete_topics(["t"], lambda _: reported.append("deleted"))
+    node.services.catalog.create_topics([NewTopic("t", 2)], lambda _: reported.append(f"made with {served(node, 't')}"))
     node.settle()
     while later:
         later.popleft()()
         node.settle()
-    assert told[-1] == "made with 2"
-    assert sorted(told) == ["deleted", "made", "made with 2"]
+    assert reported[-1] == "made with 2"
+    assert sorted(reported) == ["deleted", "made", "made with 2"]
     assert {name for name in files.list_directory(DATA) if name.startswith("t-") and "-delete" not in name} == {
         "t-0",
         "t-1",

@@ -95,12 +95,12 @@ def test_requests_that_wait_for_a_sync_of_a_deleted_log_are_answered() -> None:
     client = Exchange(node)
     client.send(produce_request("t", batch(1)), 9)
     node.services.turn.flush()  # the append has asked for a sync, which waits for the end of the turn
-    told: list[BaseException | None] = []
-    node.services.syncer.request(partition.log, told.append)
+    reported: list[BaseException | None] = []
+    node.services.syncer.request(partition.log, reported.append)
     quiet: list[str] = []
     node.services.syncer.retire(partition.log, lambda: quiet.append("quiet"))
     assert quiet == ["quiet"]
-    assert isinstance(told[0], OSError)
+    assert isinstance(reported[0], OSError)
 
 
 def test_a_failed_sync_of_names_takes_the_directory_offline_and_is_not_tried_again(
@@ -212,7 +212,7 @@ def test_a_name_is_free_when_retention_that_was_under_way_has_let_go_of_the_dire
     with pytest.raises(StopIteration):
         next(steps)
     node.settle()
-    assert [outcome.error_code for told in answers for outcome in told] == [ErrorCode.NONE] * 2
+    assert [outcome.error_code for reported in answers for outcome in reported] == [ErrorCode.NONE] * 2
     assert node.services.catalog.topics["t"].partitions[0] is not None
     assert not [name for name in files.list_directory(DATA / "t-0") if name.endswith(".snapshot")]
 
@@ -236,6 +236,6 @@ def test_a_name_is_free_when_no_worker_writes_a_snapshot_for_the_log_that_had_it
     write.run()
     log.end_snapshot(write)
     node.settle()
-    assert [outcome.error_code for told in answers for outcome in told] == [ErrorCode.NONE] * 2
+    assert [outcome.error_code for reported in answers for outcome in reported] == [ErrorCode.NONE] * 2
     assert not [name for name in files.list_directory(DATA / "t-0") if "snapshot" in name]
     assert not node.services.log_manager.directories[0].is_offline

@@ -154,10 +154,10 @@ def test_a_cleaner_that_is_off_cleans_what_is_asked_for_only() -> None:
     produce(node, partition, [1] * 30)
     pass_backoff(node, clock)
     assert len(records_of(partition.log)) == 30
-    told = node.cleaner.ask("t")[ONE]
+    reported = node.cleaner.ask("t")[ONE]
     pass_backoff(node, clock)
-    assert (told.state, told.rounds) == ("done", 1)
-    assert told.records_removed == 30 - len(records_of(partition.log)) > 20
+    assert (reported.state, reported.rounds) == ("done", 1)
+    assert reported.records_removed == 30 - len(records_of(partition.log)) > 20
     node.stop()
 
 
@@ -173,9 +173,9 @@ def test_asking_for_a_clean_log_removes_tombstones_whose_time_is_over() -> None:
     produce(node, partition, [2] * 20)
     pass_backoff(node, clock)
     assert keys_of(partition)[:2] == [b"1", b"2"]
-    told = node.cleaner.ask("t")[ONE]
+    reported = node.cleaner.ask("t")[ONE]
     pass_backoff(node, clock)
-    assert told.state == "done"
+    assert reported.state == "done"
     assert b"1" not in keys_of(partition)
     node.stop()
 
@@ -184,10 +184,10 @@ def test_what_there_is_nothing_to_clean_of_is_done_at_once() -> None:
     node, _, clock = start_node()
     partition = topic(node)
     produce(node, partition, [1])
-    told = node.cleaner.ask("t")[ONE]
+    reported = node.cleaner.ask("t")[ONE]
     pass_backoff(node, clock)
-    assert (told.state, told.rounds) == ("done", 0)
-    assert "no sealed segment" in told.message
+    assert (reported.state, reported.rounds) == ("done", 0)
+    assert "no sealed segment" in reported.message
     node.stop()
 
 

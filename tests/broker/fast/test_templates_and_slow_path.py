@@ -151,7 +151,7 @@ class History:
         partition = self.partition()
         partition.log.delete_records(self.random.randint(0, partition.high_watermark))
 
-    def do_make_topic_anew(self) -> None:
+    def do_create_topic_again(self) -> None:
         results: list[TopicResult] = []
         self.node.services.catalog.delete_topics([TOPIC], results.extend)
         self.node.settle()

@@ -20,26 +20,26 @@ def test_the_answer_of_every_version_survives_its_own_bytes(version: int) -> Non
         assert table.code(waiter) == ErrorCode.MEMBER_ID_REQUIRED
         waiter = table.join(table.answers[waiter].member_id, version=version)
     answer = table.joined(waiter)
-    told = decode(JoinGroupResponse, encode(answer, version), version)
-    assert (told.generation_id, told.protocol_name, told.leader, told.member_id) == (
+    reported = decode(JoinGroupResponse, encode(answer, version), version)
+    assert (reported.generation_id, reported.protocol_name, reported.leader, reported.member_id) == (
         1,
         "range",
         answer.leader,
-        told.leader,
+        reported.leader,
     )
-    assert told.protocol_type == ("consumer" if version >= 7 else None)
-    assert [(m.member_id, m.metadata) for m in told.members] == [(told.leader, b"m")]
-    assert [m.group_instance_id for m in told.members] == [instance]
+    assert reported.protocol_type == ("consumer" if version >= 7 else None)
+    assert [(m.member_id, m.metadata) for m in reported.members] == [(reported.leader, b"m")]
+    assert [m.group_instance_id for m in reported.members] == [instance]
 
 
 @pytest.mark.parametrize("version", range(10))
 def test_a_refusal_of_every_version_survives_its_own_bytes(version: int) -> None:
     table = ClassicTable()
     waiter = table.join(version=version, protocols=())
-    told = decode(JoinGroupResponse, encode(table.answers[waiter], version), version)
-    assert told.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert told.protocol_name == (None if version >= 7 else "")
-    assert (told.generation_id, told.leader, told.members) == (-1, "", [])
+    reported = decode(JoinGroupResponse, encode(table.answers[waiter], version), version)
+    assert reported.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert reported.protocol_name == (None if version >= 7 else "")
+    assert (reported.generation_id, reported.leader, reported.members) == (-1, "", [])
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])

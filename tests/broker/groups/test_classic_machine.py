@@ -409,7 +409,7 @@ class ClassicGroupLife(RuleBasedStateMachine):
         assert bool(roster.members) <= (not is_empty)
 
     @invariant()
-    def whoever_is_late_will_be_noticed(self) -> None:
+    def a_late_member_will_be_noticed(self) -> None:
         group, deadlines = self.table.group, self.table.group._deadlines
         assert ((Awaited.JOINS, "") in deadlines) == (group.state == "PreparingRebalance")
         assert ((Awaited.SYNCS, "") in deadlines) == bool(group.roster.pending_syncs)

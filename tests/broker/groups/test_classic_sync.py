@@ -29,9 +29,9 @@ def test_each_member_gets_what_the_leader_gave_it(version: int) -> None:
     assert table.is_waiting(waiting)
     own = table.sync(leader, assignments={leader: b"L", follower: b"F"}, version=version)
     assert (table.synced(own).assignment, table.synced(waiting).assignment) == (b"L", b"F")
-    told = decode(SyncGroupResponse, encode(table.answers[own], version), version)
-    assert told.assignment == b"L"
-    assert (told.protocol_type, told.protocol_name) == (("consumer", "range") if version >= 5 else (None, None))
+    reported = decode(SyncGroupResponse, encode(table.answers[own], version), version)
+    assert reported.assignment == b"L"
+    assert (reported.protocol_type, reported.protocol_name) == (("consumer", "range") if version >= 5 else (None, None))
     assert table.state == "Stable"
 
 

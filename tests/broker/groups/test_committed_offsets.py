@@ -193,12 +193,12 @@ def test_all_offsets_of_a_group_are_sent_when_no_topic_is_named(node: Node) -> N
     commit(node, "g", {0: 1, 2: 3})
     commit(node, "g", {1: 4}, topic="u")
     response = settled(node, begin(node, fetch_request("g", None), FETCH_VERSION), OffsetFetchResponse)
-    told = {
+    reported = {
         (topic.name, each.partition_index): each.committed_offset
         for topic in response.groups[0].topics
         for each in topic.partitions
     }
-    assert told == {("t", 0): 1, ("t", 2): 3, ("u", 1): 4}
+    assert reported == {("t", 0): 1, ("t", 2): 3, ("u", 1): 4}
 
 
 def test_several_groups_are_answered_each_for_itself(node: Node) -> None:

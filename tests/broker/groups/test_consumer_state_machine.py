@@ -113,7 +113,7 @@ class Client(Member):
 class ClassicClient(Client):
     """A cooperative member of the classic protocol, in a group that is on its way to the other one."""
 
-    is_told_to_join = True
+    has_to_join = True
 
     def join(self) -> ClassicClient:
         self._join()
@@ -124,7 +124,7 @@ class ClassicClient(Client):
         request = HeartbeatRequest(group_id=GROUP, generation_id=self.epoch, member_id=self.member_id)
         code = self._ask(self.group.group.heartbeat, request, 4).error_code
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self.is_told_to_join = True
+            self.has_to_join = True
         elif code != ErrorCode.NONE:
             assert code in CLASSIC_GONE, code
             self.die()
@@ -132,7 +132,7 @@ class ClassicClient(Client):
     def report(self) -> None:
         """Join again if it was told to, telling what it owns, and fetch the assignment."""
         self.say()
-        if self.is_alive and self.is_told_to_join:
+        if self.is_alive and self.has_to_join:
             self._join()
         if self.is_alive:
             self._sync()
@@ -154,13 +154,13 @@ class ClassicClient(Client):
         answer = self._ask(self.group.group.join, self._join_request(), 9)
         assert answer.error_code == ErrorCode.NONE
         self.epoch = answer.generation_id
-        self.is_told_to_join = False
+        self.has_to_join = False
 
     def _sync(self) -> None:
         request = SyncGroupRequest(group_id=GROUP, generation_id=self.epoch, member_id=self.member_id, assignments=[])
         answer = self._ask(self.group.group.sync, request, 3)
         if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self.is_told_to_join = True
+            self.has_to_join = True
             return
         assert answer.error_code == ErrorCode.NONE
         listed = decode_assignment(answer.assignment).assigned_partitions
@@ -168,7 +168,7 @@ class ClassicClient(Client):
         found = {topics.id_of(entry.topic): frozenset(entry.partitions) for entry in listed}
         self.assigned = {topic: partitions for topic, partitions in found.items() if topic is not None}
         if any(self.owned[topic] - self.assigned.get(topic, frozenset()) for topic in self.owned):
-            self.is_told_to_join = True
+            self.has_to_join = True
 
     def _join_request(self) -> JoinGroupRequest:
         owned = [

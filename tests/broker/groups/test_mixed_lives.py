@@ -76,12 +76,12 @@ class ConsumerMember:
         if code_of(pending) != ErrorCode.NONE or request.member_epoch < 0:
             self.forget()
             return
-        told = cast("ConsumerGroupHeartbeatResponse", pending.response)
-        self.epoch = told.member_epoch
-        if told.assignment is not None:
+        reported = cast("ConsumerGroupHeartbeatResponse", pending.response)
+        self.epoch = reported.member_epoch
+        if reported.assignment is not None:
             self.owned = [
                 ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=one.topic_id, partitions=one.partitions)
-                for one in told.assignment.topic_partitions
+                for one in reported.assignment.topic_partitions
             ]
 
 

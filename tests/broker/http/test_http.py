@@ -331,9 +331,9 @@ def test_the_broker_is_not_ready_when_no_directory_takes_writes() -> None:
     directory.mark_offline(OSError(5, "the disk is gone"))
     answer = page(node, "/readyz")
     assert answer.status is HTTPStatus.SERVICE_UNAVAILABLE
-    (told,) = json.loads(answer.body)["log_directories"]
-    assert told["state"] == "offline"
-    assert "the disk is gone" in told["error"]
+    (reported,) = json.loads(answer.body)["log_directories"]
+    assert reported["state"] == "offline"
+    assert "the disk is gone" in reported["error"]
 
 
 def test_a_scrape_of_many_partitions_comes_in_steps_and_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def fill(node: Node, clock: ManualClock, topic: str, batches: int) -> None:
     log.end_sync(ticket)
 
 
-def told(page: Page) -> tuple[int, dict[str, Any]]:
+def reported(page: Page) -> tuple[int, dict[str, Any]]:
     return page.status.value, json.loads(page.body)
 
 
@@ -42,21 +42,21 @@ def retained(node: Node, asked: Mapping[str, str]) -> tuple[int, dict[str, Any]]
     """What `retain` answers, at once or after its steps."""
     answer = retain(node.services, asked)
     if isinstance(answer, Page):
-        return told(answer)
+        return reported(answer)
     while not answer.done:
         node.run_due()
     assert answer.response is not None
-    return told(answer.response)
+    return reported(answer.response)
 
 
 def test_roll_begins_a_segment_at_the_log_end_once() -> None:
     node, _, clock = start_node()
     fill(node, clock, "orders", 3)
-    assert told(roll(node.services, {"partition": "orders-0"})) == (
+    assert reported(roll(node.services, {"partition": "orders-0"})) == (
         200,
         {"partition": "orders-0", "is_rolled": True, "base_offset": 3},
     )
-    assert told(roll(node.services, {"partition": "orders-0"}))[1]["is_rolled"] is False
+    assert reported(roll(node.services, {"partition": "orders-0"}))[1]["is_rolled"] is False
     partition = node.services.catalog.partition("orders", 0)
     assert partition is not None
     assert [segment.base_offset for segment in partition.log.segments] == [0, 3]
@@ -85,12 +85,12 @@ def compacted(node: Node, clock: ManualClock, topic: str, **configs: str) -> Non
 def test_clean_compacts_a_topic_now_and_cleaning_shows_the_result() -> None:
     node, _, clock = start_node()
     compacted(node, clock, "orders")
-    (row,) = told(clean(node.services, node.cleaner, {"topic": "orders"}))[1]["partitions"]
+    (row,) = reported(clean(node.services, node.cleaner, {"topic": "orders"}))[1]["partitions"]
     assert (row["partition"], row["state"]) == ("orders-0", "waiting")
     for _ in range(50):
         node.run_due()
         node.settle()
-    (row,) = told(cleaning(node.services, node.cleaner, {"topic": "orders"}))[1]["partitions"]
+    (row,) = reported(cleaning(node.services, node.cleaner, {"topic": "orders"}))[1]["partitions"]
     assert (row["state"], row["records_removed"], row["end_offset"]) == ("done", 9, 10)
     assert row["bytes_after"] < row["bytes_before"]
 
@@ -107,13 +107,13 @@ def test_clean_compacts_a_topic_now_and_cleaning_shows_the_result() -> None:
 def test_clean_refuses_what_cannot_be_cleaned(asked: dict[str, str], status: int, words: str) -> None:
     node, _, clock = start_node()
     fill(node, clock, "plain", 1)
-    assert told(clean(node.services, node.cleaner, asked)) == (status, {"error": words})
+    assert reported(clean(node.services, node.cleaner, asked)) == (status, {"error": words})
 
 
 def test_explain_shows_of_each_segment_why_it_is_there() -> None:
     node, _, clock = start_node()
     compacted(node, clock, "orders", cleanup_policy="compact,delete", retention_ms="60000")
-    status, body = told(explain(node.services, node.cleaner, {"partition": "orders-0"}))
+    status, body = reported(explain(node.services, node.cleaner, {"partition": "orders-0"}))
     assert (status, body["dirty_ratio"], body["first_dirty_offset"]) == (200, 1.0, 0)
     first, second, active = body["segments"]
     assert first["compaction"] == "dirty: the cleaner takes it as soon as it is its turn"
@@ -127,11 +127,11 @@ def test_explain_shows_of_each_segment_why_it_is_there() -> None:
         node.run_due()
         node.settle()
     clock.advance(60_001)
-    body = told(explain(node.services, node.cleaner, {"partition": "orders-0"}))[1]
+    body = reported(explain(node.services, node.cleaner, {"partition": "orders-0"}))[1]
     assert [one["compaction"] for one in body["segments"][:-1]] == ["clean: an earlier cleaning has gone through it"]
     assert body["segments"][0]["retention"].startswith("goes at the next check: its newest record is older")
     assert retained(node, {"topic": "orders"})[0] == 200
-    assert len(told(explain(node.services, node.cleaner, {"partition": "orders-0"}))[1]["segments"]) == 1
+    assert len(reported(explain(node.services, node.cleaner, {"partition": "orders-0"}))[1]["segments"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -145,10 +145,10 @@ def test_explain_shows_of_each_segment_why_it_is_there() -> None:
 def test_explain_says_why_a_segment_is_not_cleaned(configs: dict[str, str], words: str) -> None:
     node, _, clock = start_node()
     compacted(node, clock, "orders", **configs)
-    body = told(explain(node.services, node.cleaner, {"partition": "orders-0"}))[1]
+    body = reported(explain(node.services, node.cleaner, {"partition": "orders-0"}))[1]
     assert body["segments"][0]["compaction"].startswith(words)
-    assert told(explain(node.services, node.cleaner, {"partition": "nothing-0"}))[0] == 404
-    assert told(explain(node.services, node.cleaner, {"partition": "orders"}))[0] == 400
+    assert reported(explain(node.services, node.cleaner, {"partition": "nothing-0"}))[0] == 404
+    assert reported(explain(node.services, node.cleaner, {"partition": "orders"}))[0] == 400
 
 
 def test_retain_deletes_what_is_due_and_nothing_else() -> None:
@@ -185,7 +185,7 @@ def test_retain_deletes_what_is_due_and_nothing_else() -> None:
 def test_what_is_asked_wrongly_is_refused(operation: Any, asked: Mapping[str, str], status: int, words: str) -> None:
     node, _, clock = start_node()
     fill(node, clock, "orders", 1)
-    code, body = told(operation(node.services, asked))
+    code, body = reported(operation(node.services, asked))
     assert code == status
     assert words in body["error"]
 
@@ -195,7 +195,7 @@ def test_a_log_that_takes_no_writes_is_not_rolled() -> None:
     fill(node, clock, "orders", 1)
     (directory,) = node.services.log_manager.directories
     directory.mark_offline(OSError(5, "the disk is gone"))
-    status, body = told(roll(node.services, {"partition": "orders-0"}))
+    status, body = reported(roll(node.services, {"partition": "orders-0"}))
     assert status == 503
     assert body["error"].startswith("orders-0: ")
 

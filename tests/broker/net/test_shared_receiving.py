@@ -78,7 +78,7 @@ class Clients:
         for topic, acks_all in TOPICS.items():
             make_topic(self.node, topic, ottla_acks_all=acks_all)
         make_topic(self.node, "empty")
-        self.told: dict[tuple[str, int], bytes] = {}
+        self.reported: dict[tuple[str, int], bytes] = {}
         self.unanswered: list[Sent] = []
         """With acks=0: must be stored all the same."""
         self.requests = 0
@@ -210,7 +210,7 @@ class Clients:
                 answer = response.responses[0].partition_responses[0]
                 assert (answer.error_code == 0) == bool(sent.value), (sent.kind, answer)
                 if sent.value:
-                    assert self.told.setdefault((sent.topic, answer.base_offset), sent.value) == sent.value
+                    assert self.reported.setdefault((sent.topic, answer.base_offset), sent.value) == sent.value
 
     def finish(self) -> None:
         """Let everything arrive and all be answered."""
@@ -236,7 +236,7 @@ class Clients:
     def check_what_is_stored(self) -> None:
         logs = {topic: partition_of(self.node, topic).log for topic in TOPICS}
         stored = {topic: [record.value for record in records_of(log)] for topic, log in logs.items()}
-        for (topic, offset), value in self.told.items():
+        for (topic, offset), value in self.reported.items():
             assert stored[topic][offset] == value
         for sent in self.unanswered:
             assert sent.value in stored[sent.topic]

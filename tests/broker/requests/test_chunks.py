@@ -50,11 +50,11 @@ def life() -> Iterator[Life]:
 
 def ask(life: Life, request: Request, version: int) -> Any:
     body = encode_request_header(request.message_key, version, 7, "wide") + encode(request, version)
-    told = life.step({"line": 0, "send": struct.pack(">i", len(body)) + body})
+    reported = life.step({"line": 0, "send": struct.pack(">i", len(body)) + body})
     for _ in range(200):
-        if told:
-            return told[0]
-        told = life.step({"wait_ms": 1})
+        if reported:
+            return reported[0]
+        reported = life.step({"wait_ms": 1})
     raise AssertionError("no answer")
 
 

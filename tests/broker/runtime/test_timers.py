@@ -48,12 +48,12 @@ def test_a_timer_that_adds_another_one_that_is_due_does_not_run_it_in_the_same_c
 
 def test_an_earlier_deadline_is_announced_and_a_later_one_is_not() -> None:
     timers = Timers()
-    told: list[float] = []
-    timers.on_earlier = told.append
+    reported: list[float] = []
+    timers.on_earlier = reported.append
     timers.at(50, lambda: None)
     timers.at(60, lambda: None)
     timers.at(40, lambda: None)
-    assert told == [50, 40]
+    assert reported == [50, 40]
 
 
 def test_many_cancelled_timers_do_not_pile_up() -> None:

@@ -56,41 +56,41 @@ class Held:
 
 
 def test_one_piece_is_under_way_and_the_others_follow_in_order() -> None:
-    held, told = Held(), []
+    held, reported = Held(), []
     lane = OneAtATime(held)
     for number in range(3):
-        lane.run(lambda number=number: number, lambda result, error: told.append((result, error)))  # type: ignore[misc]
+        lane.run(lambda number=number: number, lambda result, error: reported.append((result, error)))  # type: ignore[misc]
     assert len(held.jobs) == 1
     held.finish()
     assert len(held.jobs) == 1
     error = OSError("bad sector")
     held.finish(error)
     held.finish()
-    assert told == [(0, None), (None, error), (2, None)]
+    assert reported == [(0, None), (None, error), (2, None)]
     assert not held.jobs
 
 
 def test_a_listener_that_fails_does_not_stop_the_others() -> None:
-    held, told = Held(), []
+    held, reported = Held(), []
     lane = OneAtATime(held)
 
     def fail(result: object, error: BaseException | None) -> None:
         raise ValueError("a bug")
 
     lane.run(lambda: 1, fail)
-    lane.run(lambda: 2, lambda result, error: told.append(result))
+    lane.run(lambda: 2, lambda result, error: reported.append(result))
     with pytest.raises(ValueError, match="a bug"):
         held.finish()
     held.finish()
-    assert told == [2]
+    assert reported == [2]
 
 
 def test_work_that_could_not_be_given_to_a_thread_is_answered_and_does_not_stop_what_comes_later() -> None:
-    held, told = Held(), []
+    held, reported = Held(), []
     lane = OneAtATime(held)
     held.fails = True
-    lane.run(lambda: 1, lambda result, error: told.append((result, str(error))))
+    lane.run(lambda: 1, lambda result, error: reported.append((result, str(error))))
     held.fails = False
-    lane.run(lambda: 2, lambda result, error: told.append((result, error)))
+    lane.run(lambda: 2, lambda result, error: reported.append((result, error)))
     held.finish()
-    assert told == [(None, "can't start new thread"), (2, None)]
+    assert reported == [(None, "can't start new thread"), (2, None)]

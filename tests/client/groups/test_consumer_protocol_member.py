@@ -231,7 +231,7 @@ async def test_a_topic_that_was_created_anew_is_another_one(group, make):
     heard = Heard()
     async with make(auto_offset_reset="earliest", metadata_max_age_ms=5) as consumer, reading(consumer):
         await joined(consumer, heard)
-        group.cluster.make_anew("t", 0, 0, 0, 0)
+        group.cluster.create_again("t", 0, 0, 0, 0)
         await until(lambda: consumer._cluster.topics["t"].topic_id == group.cluster.id_of("t"))
         group._sent_target = None
         await until(lambda: len(heard.events) == 3)

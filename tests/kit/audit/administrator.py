@@ -91,11 +91,11 @@ class Administrator:
     def _send(self, topic: str, partition: int) -> None:
         mark = self._ledger.next_mark(self._number)
 
-        def told(error: object, message: confluent_kafka.Message) -> None:
+        def reported(error: object, message: confluent_kafka.Message) -> None:
             if error is None:
                 self._ledger.acknowledged((topic, partition), message.offset(), mark)
 
-        self._producer.produce(topic, value_of(mark, topic, partition), partition=partition, on_delivery=told)
+        self._producer.produce(topic, value_of(mark, topic, partition), partition=partition, on_delivery=reported)
 
     def _delete(self) -> None:
         name = self._free(exists=True)

@@ -37,7 +37,7 @@ from kit.broker import BrokerDidNotStart, BrokerProcess
 from kit.command import run
 
 HTTP = re.compile(r"metrics at (http://\S+)")
-KEPT_ASIDE = "ottla_recovery_kept_aside_files"
+QUARANTINED = "ottla_recovery_kept_aside_files"
 MOST_BREACHES = 10
 MAY_BE_UNNOTICED = ("epochs", "small", "metadata", "identity", "epoch")
 """Kinds of files of text, where another digit may make sense, and epochs that the checkpoint has no word on."""
@@ -149,7 +149,7 @@ class FlipAudit:
                 self._ends_before(flip, rows.rows, output)
             else:
                 self._refused_to_clients(flip, rows.rows, rows.error, self._broker.output[said:])
-        self._count_kept_aside(self._broker.output[said:])
+        self._count_quarantined(self._broker.output[said:])
         self._read_from_anywhere(spoilt)
         self._broker.stop()
 
@@ -238,18 +238,18 @@ class FlipAudit:
             self._breach(flip, "no line says that a read was answered CORRUPT_MESSAGE")
         self._note(flip, "refused by the broker")
         if self._chance.random() < 0.3:
-            told = handed_to_aiokafka(self._broker.bootstrap, flip.place, batch.base_offset, self._asyncio.loop)
-            if told is not None:
-                self._breach(flip, f"aiokafka: {told}")
+            reported = handed_to_aiokafka(self._broker.bootstrap, flip.place, batch.base_offset, self._asyncio.loop)
+            if reported is not None:
+                self._breach(flip, f"aiokafka: {reported}")
 
-    def _count_kept_aside(self, output: str) -> None:
+    def _count_quarantined(self, output: str) -> None:
         kept = len(list(self._directory.glob("*/*.corrupt-*")))
         found = HTTP.search(output)
         if found is None:
             return self._breach(None, f"no line tells where the metrics are: {output}")
         with urllib.request.urlopen(f"{found[1]}/metrics", timeout=30) as answer:
             text = answer.read().decode()
-        (line,) = (line for line in text.splitlines() if line.startswith(KEPT_ASIDE))
+        (line,) = (line for line in text.splitlines() if line.startswith(QUARANTINED))
         if float(line.split()[1]) != kept:
             self._breach(None, f"the metric says {line}, and {kept} files were kept aside")
         return None
@@ -340,18 +340,18 @@ def _damage(output: str) -> str:
     return "; ".join(line for line in output.splitlines() if line.startswith(("damage", "left")))
 
 
-def audit_flips(flips: int, seed: int, root: Path, tell: Callable[[str], None]) -> FlipTally:
+def audit_flips(flips: int, seed: int, root: Path, report: Callable[[str], None]) -> FlipTally:
     """Flip at least so many bits in copies of one directory, all below `root`; what was found."""
     shutil.rmtree(root / "specimen", ignore_errors=True)
     specimen = make_specimen(root / "specimen")
     audit = FlipAudit(specimen, root / "flipped", seed)
-    tally, told = audit.tally, 0
+    tally, reported = audit.tally, 0
     try:
         while tally.flips.total() < flips and len(tally.breaches) < MOST_BREACHES:
             audit.group()
-            for breach in tally.breaches[told:]:
-                tell(f"  BROKEN: {breach}")
-            told = len(tally.breaches)
+            for breach in tally.breaches[reported:]:
+                report(f"  BROKEN: {breach}")
+            reported = len(tally.breaches)
     finally:
         audit.end()
     return tally

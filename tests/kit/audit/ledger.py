@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from kit.audit.values import Mark, key_of
 
 Place = tuple[str, int]
-MOST_TOLD = 5
+MOST_SHOWN = 5
 
 
 @dataclass(slots=True)
@@ -218,7 +218,7 @@ class Ledger:
         with self.lock:
             topic = self.topics[place[0]]
             known = topic.partitions[place[1]]
-            for what in shown.wrong[:MOST_TOLD]:
+            for what in shown.wrong[:MOST_SHOWN]:
                 self.breach(f"{place}: {what}")
             self._audit_bounds(topic, known, shown, place)
             self._audit_contents(topic, known, shown, place)
@@ -237,10 +237,11 @@ class Ledger:
             self.breach(f"{place} starts at {shown.start}; nobody deleted beyond {known.start_asked}")
         lost = {offset for gap in known.gaps for offset in gap}
         if again := sorted(lost & shown.records.keys()):
-            self.breach(f"{place}: {len(again)} offsets were given out twice: {again[:MOST_TOLD]}")
+            self.breach(f"{place}: {len(again)} offsets were given out twice: {again[:MOST_SHOWN]}")
         missing = sorted(set(range(shown.start, shown.end)) - shown.records.keys() - lost)
         if missing and not topic.is_compacted:
-            self.breach(f"{place} has {len(missing)} gaps between {shown.start} and {shown.end}: {missing[:MOST_TOLD]}")
+            gaps = missing[:MOST_SHOWN]
+            self.breach(f"{place} has {len(missing)} gaps between {shown.start} and {shown.end}: {gaps}")
 
     def _audit_contents(self, topic: TopicLedger, known: PartitionLedger, shown: Shown, place: Place) -> None:
         must = dict(known.kept)
@@ -262,7 +263,7 @@ class Ledger:
             lost += [f"? {mark}" for mark in known.homeless - set(shown.records.values())]
         if lost:
             self.counts["lost"] += len(lost)
-            self.breach(f"{place}: {len(lost)} acknowledged records lost: {'; '.join(sorted(lost)[:MOST_TOLD])}")
+            self.breach(f"{place}: {len(lost)} acknowledged records lost: {'; '.join(sorted(lost)[:MOST_SHOWN])}")
 
     def _audit_order(self, shown: Shown, place: Place) -> None:
         last: dict[int, int] = {}

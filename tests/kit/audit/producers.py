@@ -90,7 +90,7 @@ class ConfluentProducing:
         mark = self._ledger.next_mark(self._number)
         self._unanswered += 1
 
-        def told(error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
+        def reported(error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
             self._unanswered -= 1
             if error is None:
                 self._ledger.acknowledged((topic, partition), message.offset(), mark, is_all=self._is_all)
@@ -98,7 +98,7 @@ class ConfluentProducing:
                 self._ledger.breach(f"{self.name}: {mark} was refused: {error}")
 
         key = key_of(mark) if self._is_keyed else None
-        self._producer.produce(topic, value_of(mark, topic, partition), key, partition, told)
+        self._producer.produce(topic, value_of(mark, topic, partition), key, partition, reported)
 
     def end(self) -> None:
         self._ended.set()
@@ -154,7 +154,7 @@ class KafkaPythonProducing:
         with self._guard:
             self._unanswered += 1
 
-        def told(metadata: Any) -> None:
+        def reported(metadata: Any) -> None:
             self._ledger.acknowledged((topic, partition), metadata.offset, mark, is_all=self._is_all)
             with self._guard:
                 self._unanswered -= 1
@@ -166,7 +166,7 @@ class KafkaPythonProducing:
                 self._unanswered -= 1
 
         future = self._producer.send(topic, value_of(mark, topic, partition), partition=partition)
-        future.add_callback(told)
+        future.add_callback(reported)
         future.add_errback(refused)
 
     def end(self) -> None:
@@ -221,7 +221,7 @@ class AioKafkaProducing:
         self._unanswered += 1
         future = await producer.send(topic, value_of(mark, topic, partition), partition=partition)
 
-        def told(done: asyncio.Future[Any]) -> None:
+        def reported(done: asyncio.Future[Any]) -> None:
             self._unanswered -= 1
             error = None if done.cancelled() else done.exception()
             if error is None and not done.cancelled():
@@ -229,7 +229,7 @@ class AioKafkaProducing:
             elif not self._ended:
                 self._ledger.breach(f"{self.name}: {mark} was refused: {error!r}")
 
-        future.add_done_callback(told)
+        future.add_done_callback(reported)
 
     def end(self) -> None:
         self._ended = True

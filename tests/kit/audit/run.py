@@ -14,12 +14,12 @@ KILLS_PER_DIRECTORY = 25
 """Then a new directory and new clients: what is read back stays small, and a seed that fails is short to run again."""
 MOST_BROKEN = 3
 """Directories in which something was broken, and then it is enough."""
-MOST_TOLD = 10
+MOST_SHOWN = 10
 REPLAY = "scripts/crash-audit --seed {seed} --kills {kills}"
 
 
 def audit_kills(
-    kills: int, seed: int, root: Path, tell: Callable[[str], None], *, minutes: float = float("inf")
+    kills: int, seed: int, root: Path, report: Callable[[str], None], *, minutes: float = float("inf")
 ) -> tuple[Tally, list[str]]:
     """Make so many kills, in directories below `root`; what was found, and a line to run each failed seed again.
 
@@ -36,7 +36,7 @@ def audit_kills(
         audit = Audit(seed, home / "data", wanted, deadline)
         tally = audit.run()
         total.add(tally)
-        tell(
+        report(
             f"seed {seed}: {tally.kills.total()} kills in {tally.seconds:.0f} s,"
             f" {tally.counts['acknowledged']:,} acknowledged,"
             f" {tally.counts['lost']} lost, {tally.counts['doubled']} doubled"
@@ -44,8 +44,8 @@ def audit_kills(
         if tally.breaches:
             (home / "broker.log").write_text(audit.output)
             replays.append(f"{REPLAY.format(seed=seed, kills=wanted)}    # kept: {home}")
-            for breach in tally.breaches[:MOST_TOLD]:
-                tell(f"  BROKEN: {breach}")
+            for breach in tally.breaches[:MOST_SHOWN]:
+                report(f"  BROKEN: {breach}")
         else:
             shutil.rmtree(home)
         seed += 1

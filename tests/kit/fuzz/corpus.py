@@ -45,16 +45,16 @@ def replay(path: Path) -> Cost:
 
 def steps_to_json(reason: str, steps: list[Step]) -> str:
     """A case of steps as the text of its file."""
-    told: list[dict[str, Any]] = [
+    reported: list[dict[str, Any]] = [
         {**step, "send": _packed(step["send"])} if "send" in step else {**step} for step in steps
     ]
-    return json.dumps({"reason": reason, "steps": told}, indent=1) + "\n"
+    return json.dumps({"reason": reason, "steps": reported}, indent=1) + "\n"
 
 
 def edits_to_json(reason: str, ending: str, edits: files.Edits) -> str:
     """A case of files as the text of its file."""
-    told = {name: None if data is None else _packed(data) for name, data in edits.items()}
-    return json.dumps({"reason": reason, "ending": ending, "edits": told}, indent=1) + "\n"
+    reported = {name: None if data is None else _packed(data) for name, data in edits.items()}
+    return json.dumps({"reason": reason, "ending": ending, "edits": reported}, indent=1) + "\n"
 
 
 def _packed(data: bytes) -> str:

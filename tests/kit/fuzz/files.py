@@ -153,7 +153,7 @@ def _repair(ending: str, edits: Edits) -> None:
         list(going.look())
         going.plan()
 
-    _told("repair", mend)
+    _reported("repair", mend)
 
 
 def template(ending: str) -> dict[str, bytes]:
@@ -318,18 +318,18 @@ def _bend_text(chance: random.Random, data: bytes) -> bytes:
 
 def _use_tools(files: SimulatedFiles) -> None:
     for with_records in (False, True):
-        _told("dump", partial(_dumped, files, with_records))
-        _told("dump as text", lambda: list(lines_of(rows_of(files, DATA, with_records=True))))
-    _told("verify", lambda: list(Verification(files, DATA).run()))
+        _reported("dump", partial(_dumped, files, with_records))
+        _reported("dump as text", lambda: list(lines_of(rows_of(files, DATA, with_records=True))))
+    _reported("verify", lambda: list(Verification(files, DATA).run()))
     partitions = [
         known for name in files.list_directory(DATA) if (known := parse_partition_directory(name)) is not None
     ]
     for topic, number in partitions:
         where = (files, DATA, topic, number)
         for offset in OFFSETS:
-            _told(f"explain --offset {offset}", partial(_explained, explain_offset, *where, offset))
+            _reported(f"explain --offset {offset}", partial(_explained, explain_offset, *where, offset))
         for stamp in TIMES:
-            _told(f"explain --timestamp {stamp}", partial(_explained, explain_timestamp, *where, stamp))
+            _reported(f"explain --timestamp {stamp}", partial(_explained, explain_timestamp, *where, stamp))
 
 
 def _dumped(files: SimulatedFiles, with_records: bool) -> None:
@@ -338,12 +338,12 @@ def _dumped(files: SimulatedFiles, with_records: bool) -> None:
 
 
 def _explained(explain: Callable[..., Explanation], *where: object) -> None:
-    told = explain(*where)
-    list(explanation_lines(told))
-    json.dumps(explanation_to_json(told))
+    reported = explain(*where)
+    list(explanation_lines(reported))
+    json.dumps(explanation_to_json(reported))
 
 
-def _told(what: str, look: Callable[[], object]) -> None:
+def _reported(what: str, look: Callable[[], object]) -> None:
     try:
         look()
     except (OSError, NothingToVerify, NoSuchPartition, DirectoryInUse):

@@ -9,7 +9,7 @@ from itertools import pairwise
 from kit.fuzz.life import Life
 from kit.fuzz.requests import one_request
 from kit.fuzz.values import MessageMaker, mutate
-from kit.fuzz.vocabulary import Told
+from kit.fuzz.vocabulary import Vocabulary
 
 from ottla.protocol.api import ApiKey
 
@@ -39,7 +39,7 @@ GARBAGE = (
 
 def live(chance: random.Random, life: Life) -> int:
     """One life of frames in pieces; how many reads there were. Raises Finding."""
-    maker = MessageMaker(chance, Told())
+    maker = MessageMaker(chance, Vocabulary())
     reads = 0
     for number in range(SENDINGS):
         line = chance.randrange(LINES)

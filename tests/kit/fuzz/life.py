@@ -186,9 +186,9 @@ class Life:
         if not weighs and "restart" not in step and seconds > self.cost.seconds:
             self.cost.seconds, self.cost.seconds_for_bytes = seconds, size
         self.watch.check()
-        told = self._collect()
-        self.check_refusals(told, before)
-        return [response for _, response in told]
+        reported = self._collect()
+        self.check_refusals(reported, before)
+        return [response for _, response in reported]
 
     def _do(self, step: Step) -> None:
         if "send" in step:
@@ -229,9 +229,9 @@ class Life:
             raise Finding(f"the witness lost its record: error {data.error_code}")
         wanted = OffsetFetchRequest.OffsetFetchRequestTopic(name=WITNESS, partition_indexes=[0])
         offsets = self.ask(OffsetFetchRequest(group_id=WITNESS, topics=[wanted]), 5)
-        told = offsets.topics[0].partitions[0]
-        if (told.error_code, told.committed_offset) != (0, 1):
-            raise Finding(f"the witness lost its committed offset: {told}")
+        reported = offsets.topics[0].partitions[0]
+        if (reported.error_code, reported.committed_offset) != (0, 1):
+            raise Finding(f"the witness lost its committed offset: {reported}")
         self.watch.check()
 
     # -- lines
@@ -274,7 +274,7 @@ class Life:
             del stream[: 4 + length]
 
     def _collect(self) -> list[tuple[int, Response]]:
-        told = []
+        reported = []
         ended, self._ended = self._ended, []
         for line in (*self._lines.values(), *ended):
             written = memoryview(bytes(line.transport.written))
@@ -283,10 +283,10 @@ class Life:
                 (length,) = struct.unpack_from(">i", written)
                 if len(written) < 4 + length:
                     raise Finding("an answer was sent in part")
-                told.append(self._decode(line, bytes(written[4 : 4 + length])))
+                reported.append(self._decode(line, bytes(written[4 : 4 + length])))
                 written = written[4 + length :]
-        self.answers += len(told)
-        return told
+        self.answers += len(reported)
+        return reported
 
     def _decode(self, line: Line, body: bytes) -> tuple[int, Response]:
         (correlation_id,) = struct.unpack_from(">i", body)
@@ -312,12 +312,12 @@ class Life:
             raise Finding(f"{api.name} v{version}: UNKNOWN_SERVER_ERROR")
         return key, response
 
-    def check_refusals(self, told: list[tuple[int, Response]], before: tuple[object, ...]) -> None:
+    def check_refusals(self, reported: list[tuple[int, Response]], before: tuple[object, ...]) -> None:
         """One request was sent and every part of it refused: then nothing may have changed."""
         frames, self.frames = self.frames, 0
-        if len(told) != 1 or frames != 1 or not before:
+        if len(reported) != 1 or frames != 1 or not before:
             return
-        key, response = told[0]
+        key, response = reported[0]
         codes = error_codes(response)
         if key in CHANGING and codes and all(codes) and self.stored() != before:
             raise Finding(f"{ApiKey(key).name} refused everything ({codes[:5]}) and changed something")
@@ -375,10 +375,10 @@ class Life:
         self._note_asked(line, data)
         feed(line.connection, data)
         self.node.settle()
-        told = self._collect()
-        if not told:
+        reported = self._collect()
+        if not reported:
             raise Finding(f"the witness got no answer to {type(request).__name__}")
-        return told[-1][1]
+        return reported[-1][1]
 
 
 def _wants_no_answer(frame: bytes) -> bool:

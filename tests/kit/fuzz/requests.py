@@ -9,7 +9,7 @@ import struct
 from kit.fuzz.life import Life
 from kit.fuzz.members import Members
 from kit.fuzz.values import MessageMaker, mutate
-from kit.fuzz.vocabulary import WITNESS, Told
+from kit.fuzz.vocabulary import WITNESS, Vocabulary
 
 from ottla.broker.api import HANDLERS
 from ottla.protocol.api import REGISTRY, ApiKey
@@ -35,7 +35,7 @@ VERSIONS = {key: (REGISTRY[key].min_version, REGISTRY[key].max_version) for key 
 
 def live(chance: random.Random, life: Life, apis: tuple[ApiKey, ...] = SERVED) -> int:
     """One life of requests; how many were sent. Raises Finding."""
-    maker = MessageMaker(chance, Told())
+    maker = MessageMaker(chance, Vocabulary())
     is_about_groups = chance.random() < 0.5
     members = Members(chance)
     sent = 0
@@ -60,7 +60,7 @@ def live(chance: random.Random, life: Life, apis: tuple[ApiKey, ...] = SERVED) -
             sent += 1
             weighs = chance.random() < 0.03 or len(frame) > 20_000
             for answer in life.step({"line": line, "send": frame}, weighs=weighs):
-                maker.told.learn(answer)
+                maker.reported.learn(answer)
                 members.learn(answer)
     life.end()
     return sent

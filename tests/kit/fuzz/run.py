@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Told:
+class Outcome:
     """What became of a case."""
 
     executions: int = 0
@@ -47,25 +47,25 @@ class Told:
     has_started: bool = False
 
 
-def execute(kind: str, chance: random.Random, *, name: str, is_timed: bool = False, shrinks: bool = True) -> Told:
+def execute(kind: str, chance: random.Random, *, name: str, is_timed: bool = False, shrinks: bool = True) -> Outcome:
     """Live one case."""
     if kind == "files":
         return _execute_files(chance, name, shrinks)
-    told = Told()
+    reported = Outcome()
     life = Life(with_kio=chance.random() < 0.5)
     try:
         with life:
-            told.executions = LIVES[kind](chance, life)
+            reported.executions = LIVES[kind](chance, life)
         problem = bound_problem(life.cost, is_timed=is_timed)
     except Finding as error:
         problem = str(error)
-        told.executions = len(life.steps)
-    told.cost = life.cost
+        reported.executions = len(life.steps)
+    reported.cost = life.cost
     if problem:
-        told.problem = problem
+        reported.problem = problem
         steps = _smaller(life.steps, problem, _problem_of_steps) if shrinks else life.steps
-        told.case = steps_to_json(f"{name}: {problem[:300]}", steps)
-    return told
+        reported.case = steps_to_json(f"{name}: {problem[:300]}", steps)
+    return reported
 
 
 def bound_problem(cost: Cost, *, is_timed: bool) -> str:
@@ -79,19 +79,19 @@ def bound_problem(cost: Cost, *, is_timed: bool) -> str:
     return ""
 
 
-def _execute_files(chance: random.Random, name: str, shrinks: bool) -> Told:
+def _execute_files(chance: random.Random, name: str, shrinks: bool) -> Outcome:
     ending, edits = files.live(chance)
-    told = Told(executions=1)
+    reported = Outcome(executions=1)
     problem, looked = _problem_of_files(ending, edits)
-    told.has_started = looked.has_started
-    told.cost.seconds = looked.seconds
+    reported.has_started = looked.has_started
+    reported.cost.seconds = looked.seconds
     if problem:
-        told.problem = problem
+        reported.problem = problem
         items = list(edits.items())
         if shrinks:
             items = _smaller(items, problem, lambda kept: _problem_of_files(ending, dict(kept))[0])
-        told.case = edits_to_json(f"{name}: {problem[:300]}", ending, dict(items))
-    return told
+        reported.case = edits_to_json(f"{name}: {problem[:300]}", ending, dict(items))
+    return reported
 
 
 def _problem_of_files(ending: str, edits: files.Edits) -> tuple[str, files.Looked]:

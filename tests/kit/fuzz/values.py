@@ -19,7 +19,7 @@ from kit.fuzz.vocabulary import (
     REGEXES,
     SANE,
     STRINGS,
-    Told,
+    Vocabulary,
 )
 
 from ottla.protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
@@ -34,9 +34,9 @@ BITS = {"Int8": 8, "Int16": 16, "Int32": 32, "Int64": 64, "Uint16": 16, "Uint32"
 class MessageMaker:
     """Makes requests. `hostility` is the share of fields that are hostile; `records` are topics' batches."""
 
-    def __init__(self, chance: random.Random, told: Told) -> None:
+    def __init__(self, chance: random.Random, reported: Vocabulary) -> None:
         self.chance = chance
-        self.told = told
+        self.reported = reported
         self._hostility = 0.0
         self.elements = 0
         """So many more may be made for the message at hand."""
@@ -97,9 +97,9 @@ class MessageMaker:
         if type_name == "Float64":
             return chance.choice(FLOATS)
         if type_name == "Uuid":
-            told = self.told.one(name, chance)
-            if told is not None and not is_hostile:
-                return told
+            reported = self.reported.one(name, chance)
+            if reported is not None and not is_hostile:
+                return reported
             return UUID(int=chance.choice((0, 1, 99, 100, (1 << 128) - 1, chance.getrandbits(128))))
         if type_name == "Records":
             return hostile_records(chance)
@@ -113,9 +113,9 @@ class MessageMaker:
             (0, (1 << bits) - 1) if type_name.startswith("Uint") else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
         )
         if not is_hostile:
-            told = self.told.one(name, chance) if chance.random() < 0.7 else None
+            reported = self.reported.one(name, chance) if chance.random() < 0.7 else None
             sane = SANE.get(name, (0, 1, 2))
-            value = told if isinstance(told, int) else chance.choice(sane)
+            value = reported if isinstance(reported, int) else chance.choice(sane)
             if isinstance(value, int) and low <= value <= high:
                 return int(value)
         fitting = [each for each in INTEGERS if low <= each <= high]
@@ -126,9 +126,9 @@ class MessageMaker:
         if is_hostile:
             pools = [STRINGS, CONFIG_VALUES, REGEXES] if "regex" in name else [STRINGS, STRINGS, CONFIG_VALUES]
             return str(chance.choice(chance.choice(pools)))
-        told = self.told.one(name, chance) if chance.random() < (0.8 if name == "member_id" else 0.3) else None
+        reported = self.reported.one(name, chance) if chance.random() < (0.8 if name == "member_id" else 0.3) else None
         pool = NAMES_BY_FIELD.get(name) or SANE.get(name) or ("", "x", "plain")
-        value = told if isinstance(told, str) else chance.choice(pool)
+        value = reported if isinstance(reported, str) else chance.choice(pool)
         if value is None and type_name == "String":
             return ""
         return str(value) if value is not None else None

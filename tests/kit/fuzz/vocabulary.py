@@ -1,8 +1,9 @@
-"""What a hostile client says: for each field what a well-behaved one would say, what a node has told, and what nobody
-should.
+"""What a hostile client says: for each field what a well-behaved one would say, what a node has answered, and what no
+client should say.
 
-`SANE` lets most of a request pass the first checks, so that the hostile part of it gets as far as it can. `Told` keeps
-what answers held (member ids, generations, topic ids, sessions, ...): requests built from it meet state that is there.
+`SANE` lets most of a request pass the first checks, so that the hostile part of it gets as far as it can. `Vocabulary`
+keeps what answers held (member ids, generations, topic ids, sessions, ...): requests built from it meet state that is
+there.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ _MEANINGS = {
 """Under which fields of requests the value of a response's field may be used."""
 
 
-class Told:
+class Vocabulary:
     """What answers held, by the name of the field."""
 
     def __init__(self) -> None:

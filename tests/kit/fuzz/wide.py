@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kit.fuzz.values import MessageMaker
-from kit.fuzz.vocabulary import Told
+from kit.fuzz.vocabulary import Vocabulary
 
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.errors import UnencodableMessage
@@ -47,7 +47,7 @@ def all_lists(keys: tuple[ApiKey, ...]) -> Iterator[Wide]:
 
 def frame_of(wide: Wide, chance: random.Random, count: int, number: int = 0) -> bytes | None:
     """The request with `count` elements in that list, sane otherwise; None where it would be too large to be sent."""
-    maker = MessageMaker(chance, Told())
+    maker = MessageMaker(chance, Vocabulary())
     maker.elements = 10**9
     plan = plan_message(REGISTRY[wide.key].request, wide.version)
     message = maker.struct(plan)

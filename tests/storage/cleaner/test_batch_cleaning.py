@@ -31,11 +31,11 @@ def batch_of(*records: tuple[bytes | None, bytes | None], stamp_ms: int = NOW_MS
 
 
 def newest(**offsets: int) -> OffsetMap:
-    told = OffsetMap(1 << 16, 0.9, 100)
+    reported = OffsetMap(1 << 16, 0.9, 100)
     for key, offset in offsets.items():
-        told.put(key.encode(), offset)
-    told.latest_offset = 1000
-    return told
+        reported.put(key.encode(), offset)
+    reported.latest_offset = 1000
+    return reported
 
 
 def apply(

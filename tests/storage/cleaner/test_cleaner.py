@@ -332,4 +332,4 @@ def test_gaps_are_no_damage_where_the_topic_is_not_compacted_any_more() -> None:
         gaps_before=ANYWHERE,
     )
     assert held(again) == expected
-    assert not again.recovery.kept_aside
+    assert not again.recovery.quarantined

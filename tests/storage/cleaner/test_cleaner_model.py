@@ -143,13 +143,13 @@ def test_cleaning_keeps_the_newest_record_of_each_key_and_nothing_else(batches, 
     assert log_bytes(log) == held
 
     # the producers' sequences are still known after a start that has to read them off the batches
-    told = {entry.producer_id: entry.last_sequence for entry in log.producers}
+    reported = {entry.producer_id: entry.last_sequence for entry in log.producers}
     for name in files.list_directory(log.directory):
         if name.endswith(".snapshot"):
             files.unlink(log.directory / name)
     log.abandon()
     log = open_test_log(files, COMPACT, was_clean=False, recovery_point=log.log_end_offset)
-    assert {entry.producer_id: entry.last_sequence for entry in log.producers} == told
+    assert {entry.producer_id: entry.last_sequence for entry in log.producers} == reported
     assert records_of(log) == expected
 
     # more of the same keys, from where it was clean; tombstones that were met are due, new ones are not
@@ -177,8 +177,8 @@ def test_cleaning_keeps_the_newest_record_of_each_key_and_nothing_else(batches, 
     assert looked.log_end_offset == end_offset
     held = [one for one in newest_of(before) if one.value is not None]
     for offset in range(end_offset):
-        told = explain_offset(files, log.directory.parent, "orders", 0, offset)
-        assert (told.record and told.record.record) == next((one for one in held if one.offset >= offset), None)
+        reported = explain_offset(files, log.directory.parent, "orders", 0, offset)
+        assert (reported.record and reported.record.record) == next((one for one in held if one.offset >= offset), None)
 
 
 @settings(max_examples=examples(30))

@@ -320,13 +320,13 @@ def test_a_row_that_was_on_its_way_when_a_log_was_deleted_is_none_of_a_later_lif
     world.append(world.create(manager))
     one = TopicPartition("orders", 0)
 
-    def make_anew() -> None:
+    def create_again() -> None:
         manager.delete_log("orders", 0)()
         if manager.remembers(one):
             manager.forget([one])
         world.create(manager, topic_id=OTHER_ID)
 
-    files.meanwhile = make_anew
+    files.meanwhile = create_again
     manager.checkpoints.write_recovery_points()
     assert files.has_waited, "the name is not free before the row is written, and can be seen"
     assert files.thread is not None

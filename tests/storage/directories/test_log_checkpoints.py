@@ -183,12 +183,12 @@ def test_a_clean_offset_that_is_written_while_a_topic_is_created_again_leaves_th
         world.append(log)
     manager.checkpoints.write_clean_offset(logs[1], 3)
 
-    def make_anew() -> None:
+    def create_again() -> None:
         manager.delete_log("orders", 1)()
         world.create(manager, 1, OTHER_ID)
 
     checkpoints = manager.directories[0].checkpoints
-    checkpoints.guard = barged = Barged(checkpoints.guard, make_anew)
+    checkpoints.guard = barged = Barged(checkpoints.guard, create_again)
     manager.checkpoints.write_clean_offset(logs[cleaned], 2)
     assert barged.has_happened
     rows = read_offsets(world.files, ONE / "cleaner-offset-checkpoint")
@@ -211,13 +211,13 @@ def test_index_files_that_were_synced_while_their_topic_was_created_again_are_no
     manager, log = with_due_indexes(world, monkeypatch)
     sync = log.segment_list.active.sync_written_indexes
 
-    def sync_and_make_anew(_: Segment) -> int:
+    def sync_and_create_again(_: Segment) -> int:
         offset = sync()
         manager.delete_log("orders", 0)()
         world.create(manager, topic_id=OTHER_ID)
         return offset
 
-    monkeypatch.setattr(Segment, "sync_written_indexes", sync_and_make_anew)
+    monkeypatch.setattr(Segment, "sync_written_indexes", sync_and_create_again)
     manager.checkpoints.sync_indexes()
     assert read_offsets(world.files, ONE / "ottla-index-offset-checkpoint") == {}
 

@@ -319,7 +319,7 @@ def test_what_was_dropped_from_the_page_cache_is_not_resident(tmp_path: Path, me
     path = tmp_path / "a"
     path.write_bytes(b"x" * (1 << 20))
 
-    def told() -> tuple[bool, bool, bool]:
+    def reported() -> tuple[bool, bool, bool]:
         """Of all of the dropped file, of the page that was read since, and of all of it again."""
         drop_from_page_cache(path)
         fd = os.open(path, os.O_RDONLY)
@@ -336,7 +336,7 @@ def test_what_was_dropped_from_the_page_cache_is_not_resident(tmp_path: Path, me
     # Each of them in some drop: where the disk is quick and the processors are busy, reads ahead come true at once.
     missing = {0, 1, 2}
     for _ in range(DROPS):
-        missing -= {number for number, answer in enumerate(told()) if answer == (number == 1)}
+        missing -= {number for number, answer in enumerate(reported()) if answer == (number == 1)}
         if not missing:
             break
     assert not missing

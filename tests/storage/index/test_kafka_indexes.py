@@ -12,7 +12,7 @@ from ottla.storage.formats import layout
 from ottla.storage.log.log import Log
 from ottla.storage.tools.verify import Verification
 
-ANEW = {"after a crash": False, "after a clean stop": True}
+REBUILT_AFTER = {"after a crash": False, "after a clean stop": True}
 """Starts on a directory whose index files are missing, and whether a clean stop came before."""
 
 
@@ -80,14 +80,14 @@ def test_what_appends_leave_is_what_kafka_leaves(topic: str, at_once: int) -> No
     assert files_of(appended(topic, at_once)) == kept_segments(topic)
 
 
-@pytest.mark.parametrize("start", ANEW)
+@pytest.mark.parametrize("start", REBUILT_AFTER)
 @pytest.mark.parametrize("topic", TOPICS)
 def test_indexes_that_are_rebuilt_are_those_that_kafka_makes(topic: str, start: str) -> None:
     files = disk()
     for segment in kept_segments(topic):
         files.write_atomically(layout.log_file(DIRECTORY, segment.base_offset), segment.log)
-    recovery_point = end_offset(topic) if ANEW[start] else 0
-    log: Log = open_test_log(files, TOPICS[topic], was_clean=ANEW[start], recovery_point=recovery_point)
+    recovery_point = end_offset(topic) if REBUILT_AFTER[start] else 0
+    log: Log = open_test_log(files, TOPICS[topic], was_clean=REBUILT_AFTER[start], recovery_point=recovery_point)
     for sealed in log.segments:
         sealed.floor(log.log_end_offset)  # a sealed one's index is made when it is used
     sync(log)

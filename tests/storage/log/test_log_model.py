@@ -201,7 +201,7 @@ class LogAgainstDict(RuleBasedStateMachine):
             health=self.health,
         )
         assert self.log.log_end_offset >= synced
-        if not self.log.recovery.kept_aside:
+        if not self.log.recovery.quarantined:
             assert self.log.synced_offset == self.log.log_end_offset
         for offset in list(self.values):
             if offset >= self.log.log_end_offset:

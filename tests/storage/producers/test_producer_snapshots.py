@@ -40,7 +40,7 @@ def snapshots(files: SimulatedFiles) -> list[str]:
     return [name for name in files.list_directory(DIRECTORY) if "snapshot" in name]
 
 
-def told(files: SimulatedFiles, offset: int) -> dict[int, int]:
+def reported(files: SimulatedFiles, offset: int) -> dict[int, int]:
     """Last sequences by producer, as the snapshot at `offset` has them on the disk."""
     data = files.synced_state()[str(layout.snapshot_file(DIRECTORY, offset))]
     return {producer.producer_id: producer.last_sequence for producer in parse_snapshot(data)}
@@ -72,7 +72,7 @@ def test_a_snapshot_has_the_producers_at_the_roll_though_they_continued_before_i
     write(log, 9, 0)
     sync(log)
     begun(log).run()
-    assert told(files, 3) == {0: 0, 1: 0, 2: 0}
+    assert reported(files, 3) == {0: 0, 1: 0, 2: 0}
 
 
 def test_it_is_encoded_in_pieces_of_so_many_producers_and_pauses_between_them() -> None:
@@ -154,7 +154,7 @@ def test_one_is_written_at_a_time_and_a_roll_meanwhile_waits() -> None:
     first.run()
     log.end_snapshot(first)
     assert write_snapshot(log)
-    assert (told(files, 3)[0], told(files, 4)[0]) == (0, 1)
+    assert (reported(files, 3)[0], reported(files, 4)[0]) == (0, 1)
 
 
 def test_one_that_a_start_has_found_is_not_written_again() -> None:
@@ -185,7 +185,7 @@ def test_a_full_disk_leaves_nothing_behind_and_the_next_roll_writes_one() -> Non
     log.roll(NOW_MS)
     sync(log)
     assert write_snapshot(log)
-    assert told(files, 4)[0] == 1
+    assert reported(files, 4)[0] == 1
 
 
 @pytest.mark.parametrize("call", ["pwritev", "fdatasync", "rename", "sync_directory"])
@@ -270,7 +270,7 @@ def test_a_stop_writes_the_last_one_though_the_end_of_the_one_before_was_not_rep
     begun(log).run()
     write(log, 0, 1)
     log.close()
-    assert told(files, 4) == {0: 1, 1: 0, 2: 0}
+    assert reported(files, 4) == {0: 1, 1: 0, 2: 0}
 
 
 def test_a_stop_is_not_clean_when_the_one_before_had_failed() -> None:

@@ -47,8 +47,10 @@ def of_producers(choices: list[tuple[int, int, str, int]]) -> list[bytearray]:
 
 def outcome(files: SimulatedFiles, log: Log, results: list[AppendResult]) -> tuple[object, ...]:
     sync(log)
-    told = [(one.error_code, one.base_offset, one.last_offset, one.is_duplicate, one.error_message) for one in results]
-    return told, {entry.producer_id: entry for entry in log.producers}, files.synced_state()
+    reported = [
+        (one.error_code, one.base_offset, one.last_offset, one.is_duplicate, one.error_message) for one in results
+    ]
+    return reported, {entry.producer_id: entry for entry in log.producers}, files.synced_state()
 
 
 @given(st.lists(sent, min_size=1, max_size=5), st.lists(sent, min_size=2, max_size=14))

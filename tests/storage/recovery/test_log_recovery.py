@@ -237,7 +237,7 @@ def test_a_torn_tail_is_cut(cut: int) -> None:
     log = open_test_log(files, was_clean=False)
     assert log.log_end_offset == 11
     assert log.recovery.truncated_bytes > 0
-    assert log.recovery.kept_aside == []
+    assert log.recovery.quarantined == []
     assert append_values(log, b"next").base_offset == 11
 
 
@@ -250,7 +250,7 @@ def test_a_torn_tail_below_the_high_watermark_is_quarantined_because_it_was_prom
     files.open(LOG_0, writable=True).truncate(len(whole) - 30)
     log = open_test_log(files, was_clean=False, high_watermark=12)
     assert log.recovery.gap == (11, 12)
-    (aside,) = log.recovery.kept_aside
+    (aside,) = log.recovery.quarantined
     assert whole.endswith(content(files, aside) + whole[-30:])
     assert log.recovery.lost_below_high_watermark
     assert "records that were acknowledged are gone" in caplog.text
@@ -277,7 +277,7 @@ def test_a_bad_batch_with_sound_ones_after_it_is_quarantined_with_all_that_follo
         log = open_test_log(files, {"segment.bytes": "1024"}, was_clean=False, high_watermark=9)
     assert log.recovery.gap == (3, 9)
     assert stored(log) == {number: b"%d" % number * 50 for number in range(3)}
-    aside = log.recovery.kept_aside
+    aside = log.recovery.quarantined
     assert aside[0] == f"{LOG_0.name}.corrupt-{NOW_MS}"
     assert len(aside) > 1
     assert content(files, aside[0])[:61] == data[positions[3] : positions[3] + 61]

@@ -82,7 +82,7 @@ def test_the_lost_end_of_a_segment_is_not_taken_for_a_cleaned_one() -> None:
     assert again.log_end_offset == 2
     assert list(stored(again)) == [0, 1]
     assert again.producers.get(7) is None
-    assert again.recovery.kept_aside == [f"{layout.log_file(DIRECTORY, 3).name}.corrupt-{NOW_MS}"]
+    assert again.recovery.quarantined == [f"{layout.log_file(DIRECTORY, 3).name}.corrupt-{NOW_MS}"]
     append(again, batch(b"again", producer_id=7, producer_epoch=0, base_sequence=0))
     assert stored(again)[2] == b"again"
 
@@ -94,7 +94,7 @@ def test_an_empty_segment_behind_a_lost_end_is_nothing_to_keep() -> None:
         lose_the_end_of_the_first_segment(files, log), COMPACT, was_clean=False, recovery_point=2, high_watermark=2
     )
     assert again.log_end_offset == 2
-    assert not again.recovery.kept_aside
+    assert not again.recovery.quarantined
     assert layout.log_file(DIRECTORY, 3).name not in files.list_directory(DIRECTORY)
 
 
@@ -106,7 +106,7 @@ def test_a_lost_end_below_the_high_watermark_is_a_broken_promise_and_is_quaranti
     again = open_test_log(
         lose_the_end_of_the_first_segment(files, log), COMPACT, was_clean=False, recovery_point=2, high_watermark=3
     )
-    assert again.recovery.kept_aside
+    assert again.recovery.quarantined
     assert again.recovery.lost_below_high_watermark
     assert "no batch between offset 2 and 3" in caplog.text
 
@@ -125,7 +125,7 @@ def test_a_first_batch_that_says_a_later_offset_than_its_segment_is_damage_where
     spoilt = files.read_bytes(path)
     again = open_test_log(files.kill(), was_clean=False, high_watermark=2)
     assert again.recovery.gap == (0, 2)
-    (aside,) = again.recovery.kept_aside
+    (aside,) = again.recovery.quarantined
     assert again.files.read_bytes(DIRECTORY / aside) == spoilt
 
 
@@ -145,7 +145,7 @@ def test_what_the_cleaner_took_is_no_loss_at_any_recovery_point_that_it_leaves()
         sync(log)
         survivor = files.crash(random.Random(seed))
         again = open_test_log(survivor, COMPACT, was_clean=False, recovery_point=points[0])
-        assert not again.recovery.kept_aside
+        assert not again.recovery.quarantined
         assert stored(again).items() >= kept.items()
         files, log = survivor, again
 
@@ -173,7 +173,7 @@ def test_batches_show_themselves_that_the_cleaner_was_there_when_the_recovery_po
         again = open_test_log(
             files.kill(), COMPACT, was_clean=False, recovery_point=recovery_point, gaps_before=recovery_point
         )
-        assert not again.recovery.kept_aside, recovery_point
+        assert not again.recovery.quarantined, recovery_point
         assert (again.log_end_offset, stored(again)) == (end_offset, kept)
 
 
@@ -199,7 +199,7 @@ def test_an_offset_that_a_flipped_bit_made_larger_is_not_taken_for_the_cleaners_
     files.open(layout.log_file(DIRECTORY, 0), writable=True).pwritev([(1 | 1 << bit).to_bytes(8, "big")], second_at)
     again = open_test_log(files.kill(), COMPACT, was_clean=False)
     assert list(stored(again)) == [0]
-    assert again.recovery.kept_aside
+    assert again.recovery.quarantined
 
 
 def test_a_recovery_point_does_not_go_back_when_a_segment_is_rolled_while_a_sync_runs() -> None:

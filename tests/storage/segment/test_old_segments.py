@@ -249,18 +249,18 @@ def explained_files() -> SimulatedFiles:
 def test_a_look_up_is_explained_through_all_formats() -> None:
     files = explained_files()
     for record in mixed_segment().records:
-        told = explain_offset(files, DIRECTORY.parent, "orders", 0, record.offset)
-        assert told.ending is Ending.FOUND
-        assert told.record is not None
-        assert told.record.record == record
-        assert told.batch is not None
-        assert told.batch.is_crc_right
-        assert told.batch.header.base_offset <= record.offset <= told.batch.header.last_offset
-        assert len(told.batch.raw_header) == (18, 26, 61)[told.batch.header.magic]
+        reported = explain_offset(files, DIRECTORY.parent, "orders", 0, record.offset)
+        assert reported.ending is Ending.FOUND
+        assert reported.record is not None
+        assert reported.record.record == record
+        assert reported.batch is not None
+        assert reported.batch.is_crc_right
+        assert reported.batch.header.base_offset <= record.offset <= reported.batch.header.last_offset
+        assert len(reported.batch.raw_header) == (18, 26, 61)[reported.batch.header.magic]
 
 
 def test_a_look_up_by_time_is_explained_through_old_messages() -> None:
     files = explained_files()
-    told = explain_timestamp(files, DIRECTORY.parent, "orders", 0, STAMP_MS + 33)
-    assert told.record is not None
-    assert (told.record.record.offset, told.batch and told.batch.header.magic) == (33, 1)
+    reported = explain_timestamp(files, DIRECTORY.parent, "orders", 0, STAMP_MS + 33)
+    assert reported.record is not None
+    assert (reported.record.record.offset, reported.batch and reported.batch.header.magic) == (33, 1)

@@ -49,51 +49,51 @@ def write_segment(
 @pytest.mark.parametrize("example", SEED_EXAMPLES, ids=lambda example: example.name)
 def test_the_worked_examples_of_the_seeds(tmp_path: Path, example: SeedExample) -> None:
     make_seed_example(tmp_path, example)
-    told = explain_offset(FILES, tmp_path, "seed", 0, example.offset)
+    reported = explain_offset(FILES, tmp_path, "seed", 0, example.offset)
 
-    assert told.ending is Ending.FOUND
-    assert told.segment is not None
-    assert told.segment.base_offsets == example.base_offsets
-    assert told.segment.base_offset == example.segment
-    assert told.offset_index is not None
-    assert (told.offset_index.key, told.offset_index.value) == example.floor
-    assert told.offset_index.raw == struct.pack(">ii", *example.floor)
-    assert told.offset_index.slot is not None
-    assert told.offset_index.file_position == 8 * told.offset_index.slot
-    assert told.scan is not None
-    assert told.scan.start_position == example.floor[1]
-    assert [one.header.base_offset for one in told.scan.batches] == list(
+    assert reported.ending is Ending.FOUND
+    assert reported.segment is not None
+    assert reported.segment.base_offsets == example.base_offsets
+    assert reported.segment.base_offset == example.segment
+    assert reported.offset_index is not None
+    assert (reported.offset_index.key, reported.offset_index.value) == example.floor
+    assert reported.offset_index.raw == struct.pack(">ii", *example.floor)
+    assert reported.offset_index.slot is not None
+    assert reported.offset_index.file_position == 8 * reported.offset_index.slot
+    assert reported.scan is not None
+    assert reported.scan.start_position == example.floor[1]
+    assert [one.header.base_offset for one in reported.scan.batches] == list(
         range(example.segment + example.floor[0], example.offset + 1)
     )
-    assert told.batch is not None
-    assert told.batch.is_crc_right
-    assert told.record is not None
-    assert told.record.record.offset == example.offset
-    assert told.record.record.value is not None
-    assert told.record.record.value.startswith(b"v%d" % example.offset)
+    assert reported.batch is not None
+    assert reported.batch.is_crc_right
+    assert reported.record is not None
+    assert reported.record.record.offset == example.offset
+    assert reported.record.record.value is not None
+    assert reported.record.record.value.startswith(b"v%d" % example.offset)
 
 
 def test_the_binary_search_is_shown_comparison_by_comparison(tmp_path: Path) -> None:
     example = SEED_EXAMPLES[1]
     make_seed_example(tmp_path, example)
-    told = explain_offset(FILES, tmp_path, "seed", 0, 170415)
-    assert told.offset_index is not None
-    assert [(probe.slot, probe.key, probe.is_floor) for probe in told.offset_index.probes] == [
+    reported = explain_offset(FILES, tmp_path, "seed", 0, 170415)
+    assert reported.offset_index is not None
+    assert [(probe.slot, probe.key, probe.is_floor) for probe in reported.offset_index.probes] == [
         (2, 6, False),
         (1, 3, True),
     ]
-    assert told.offset_index.slot == 1
+    assert reported.offset_index.slot == 1
 
 
 def test_an_offset_inside_a_compressed_batch_is_the_batch_and_the_record(tmp_path: Path) -> None:
     log = batch(0, 1, 2) + batch(2, 3, 4, 5, compression=Compression.ZSTD)
     write_segment(tmp_path, 0, log)
-    told = explain_offset(FILES, tmp_path, "t", 0, 3)
-    assert told.batch is not None
-    assert told.batch.position == len(batch(0, 1, 2))
-    assert told.batch.header.compression is Compression.ZSTD
-    assert told.record is not None
-    assert (told.record.number, told.record.record.offset, told.record.record.timestamp) == (1, 3, 4)
+    reported = explain_offset(FILES, tmp_path, "t", 0, 3)
+    assert reported.batch is not None
+    assert reported.batch.position == len(batch(0, 1, 2))
+    assert reported.batch.header.compression is Compression.ZSTD
+    assert reported.record is not None
+    assert (reported.record.number, reported.record.record.offset, reported.record.record.timestamp) == (1, 3, 4)
 
 
 def test_the_log_end_is_distinguished_from_what_is_after_it(tmp_path: Path) -> None:
@@ -112,22 +112,22 @@ def test_what_was_deleted_is_out_of_range_with_the_reason(tmp_path: Path) -> Non
     write_segment(tmp_path, 5, batch(5, 1, 2, 3))
     assert "the first segment begins at 5" in explain_offset(FILES, tmp_path, "t", 0, 4).reason
     write_offsets(FILES, tmp_path / layout.LOG_START_OFFSET_CHECKPOINT_FILE, {TopicPartition("t", 0): 7})
-    told = explain_offset(FILES, tmp_path, "t", 0, 6)
-    assert told.ending is Ending.OUT_OF_RANGE
-    assert "the log starts at 7" in told.reason
+    reported = explain_offset(FILES, tmp_path, "t", 0, 6)
+    assert reported.ending is Ending.OUT_OF_RANGE
+    assert "the log starts at 7" in reported.reason
     assert explain_offset(FILES, tmp_path, "t", 0, 7).ending is Ending.FOUND
 
 
 def test_a_compacted_offset_is_answered_by_the_next_one(tmp_path: Path) -> None:
     write_segment(tmp_path, 0, batch(0, 1))
     write_segment(tmp_path, 10, batch(12, 2))
-    told = explain_offset(FILES, tmp_path, "t", 0, 11)
-    assert told.ending is Ending.FOUND_LATER
-    assert told.record is not None
-    assert told.record.record.offset == 12
-    told = explain_offset(FILES, tmp_path, "t", 0, 5)
-    assert told.segment is not None
-    assert (told.segment.base_offset, told.ending) == (10, Ending.FOUND_LATER)
+    reported = explain_offset(FILES, tmp_path, "t", 0, 11)
+    assert reported.ending is Ending.FOUND_LATER
+    assert reported.record is not None
+    assert reported.record.record.offset == 12
+    reported = explain_offset(FILES, tmp_path, "t", 0, 5)
+    assert reported.segment is not None
+    assert (reported.segment.base_offset, reported.ending) == (10, Ending.FOUND_LATER)
 
 
 def test_a_batch_whose_last_records_were_compacted_away_is_passed_by(tmp_path: Path) -> None:
@@ -135,20 +135,20 @@ def test_a_batch_whose_last_records_were_compacted_away_is_passed_by(tmp_path: P
     struct.pack_into(">i", shortened, 23, 5)  # last offset delta stays when the cleaner drops the last records
     struct.pack_into(">I", shortened, 17, compute_crc(shortened))
     write_segment(tmp_path, 0, bytes(shortened) + batch(6, 3))
-    told = explain_offset(FILES, tmp_path, "t", 0, 4)
-    assert told.ending is Ending.FOUND_LATER
-    assert told.record is not None
-    assert told.record.record.offset == 6
-    assert told.scan is not None
-    assert [one.is_wanted for one in told.scan.batches] == [False, True]
+    reported = explain_offset(FILES, tmp_path, "t", 0, 4)
+    assert reported.ending is Ending.FOUND_LATER
+    assert reported.record is not None
+    assert reported.record.record.offset == 6
+    assert reported.scan is not None
+    assert [one.is_wanted for one in reported.scan.batches] == [False, True]
 
 
 def test_garbage_and_torn_tails_are_reported_with_their_position(tmp_path: Path) -> None:
     sound = batch(0, 1)
     write_segment(tmp_path, 0, sound + batch(1, 2)[:-3])
-    told = explain_offset(FILES, tmp_path, "t", 0, 1)
-    assert told.ending is Ending.BROKEN
-    assert f"at position {len(sound)}" in told.reason
+    reported = explain_offset(FILES, tmp_path, "t", 0, 1)
+    assert reported.ending is Ending.BROKEN
+    assert f"at position {len(sound)}" in reported.reason
     assert explain_offset(FILES, tmp_path, "t", 0, 0).ending is Ending.FOUND
     write_segment(tmp_path, 0, sound + b"\xff" * 100)
     assert explain_offset(FILES, tmp_path, "t", 0, 1).ending is Ending.BROKEN
@@ -158,11 +158,11 @@ def test_a_wrong_checksum_is_reported_and_nothing_is_decoded(tmp_path: Path) -> 
     damaged = bytearray(batch(0, 1))
     damaged[-1] ^= 1
     write_segment(tmp_path, 0, bytes(damaged))
-    told = explain_offset(FILES, tmp_path, "t", 0, 0)
-    assert told.batch is not None
-    assert not told.batch.is_crc_right
-    assert told.record is None
-    assert told.ending is Ending.BROKEN
+    reported = explain_offset(FILES, tmp_path, "t", 0, 0)
+    assert reported.batch is not None
+    assert not reported.batch.is_crc_right
+    assert reported.record is None
+    assert reported.ending is Ending.BROKEN
 
 
 @pytest.mark.parametrize(
@@ -180,79 +180,81 @@ def test_a_broken_index_is_reported_and_the_scan_begins_at_the_start(
     write_segment(tmp_path, 0, batch(0, 1) + batch(1, 2) + batch(2, 3))
     path = layout.offset_index_file(tmp_path / "t-0", 0)
     path.unlink() if index is None else path.write_bytes(index)
-    told = explain_offset(FILES, tmp_path, "t", 0, 2)
-    assert told.ending is Ending.FOUND
-    assert told.offset_index is not None
-    assert problem in told.offset_index.problem
-    assert told.scan is not None
-    assert told.scan.start_position == 0
+    reported = explain_offset(FILES, tmp_path, "t", 0, 2)
+    assert reported.ending is Ending.FOUND
+    assert reported.offset_index is not None
+    assert problem in reported.offset_index.problem
+    assert reported.scan is not None
+    assert reported.scan.start_position == 0
 
 
 def test_kafkas_preallocated_zeros_are_no_entries(tmp_path: Path) -> None:
     write_segment(tmp_path, 0, batch(0, 1) + batch(1, 2) + batch(2, 3))
     path = layout.offset_index_file(tmp_path / "t-0", 0)
     path.write_bytes(struct.pack(">ii", 1, len(batch(0, 1))) + b"\0" * 8000)
-    told = explain_offset(FILES, tmp_path, "t", 0, 2)
-    assert told.offset_index is not None
-    assert (told.offset_index.entries, told.offset_index.slot) == (1, 0)
+    reported = explain_offset(FILES, tmp_path, "t", 0, 2)
+    assert reported.offset_index is not None
+    assert (reported.offset_index.entries, reported.offset_index.slot) == (1, 0)
 
 
 def test_a_long_scan_keeps_its_first_batches_and_its_last(tmp_path: Path) -> None:
     count = MAX_SCANNED_KEPT + 5
     write_segment(tmp_path, 0, b"".join(batch(offset, 1) for offset in range(count)))
-    told = explain_offset(FILES, tmp_path, "t", 0, count - 1)
-    assert told.scan is not None
-    assert (told.scan.headers_read, len(told.scan.batches)) == (count, MAX_SCANNED_KEPT)
-    assert told.scan.batches[-1].header.base_offset == count - 1
+    reported = explain_offset(FILES, tmp_path, "t", 0, count - 1)
+    assert reported.scan is not None
+    assert (reported.scan.headers_read, len(reported.scan.batches)) == (count, MAX_SCANNED_KEPT)
+    assert reported.scan.batches[-1].header.base_offset == count - 1
 
 
 def test_a_timestamp_is_found_to_the_record_in_the_middle_of_a_batch(tmp_path: Path) -> None:
     write_segment(tmp_path, 0, batch(0, 100, 101) + batch(2, 200, 201, 202), [(4, 60)], [(202, 4)])
     layout.offset_index_file(tmp_path / "t-0", 0).write_bytes(struct.pack(">ii", 4, len(batch(0, 100, 101))))
     write_segment(tmp_path, 5, batch(5, 300, 301), None, [(301, 6)])
-    told = explain_timestamp(FILES, tmp_path, "t", 0, 201)
-    assert told.record is not None
-    assert (told.record.record.offset, told.record.record.timestamp) == (3, 201)
-    assert [(one.base_offset, one.largest_timestamp, one.is_late_enough) for one in told.timestamps] == [(0, 202, True)]
-    told = explain_timestamp(FILES, tmp_path, "t", 0, 203)
-    assert told.record is not None
-    assert told.record.record.offset == 5
-    assert [one.is_late_enough for one in told.timestamps] == [False, True]
+    reported = explain_timestamp(FILES, tmp_path, "t", 0, 201)
+    assert reported.record is not None
+    assert (reported.record.record.offset, reported.record.record.timestamp) == (3, 201)
+    assert [(one.base_offset, one.largest_timestamp, one.is_late_enough) for one in reported.timestamps] == [
+        (0, 202, True)
+    ]
+    reported = explain_timestamp(FILES, tmp_path, "t", 0, 203)
+    assert reported.record is not None
+    assert reported.record.record.offset == 5
+    assert [one.is_late_enough for one in reported.timestamps] == [False, True]
 
 
 def test_a_time_index_entry_shortens_the_scan(tmp_path: Path) -> None:
     one, two = batch(0, 100), batch(1, 200)
     write_segment(tmp_path, 0, one + two + batch(2, 300), [(1, len(one)), (2, len(one + two))], [(200, 1), (300, 2)])
-    told = explain_timestamp(FILES, tmp_path, "t", 0, 250)
-    assert told.time_index is not None
-    assert told.time_index.raw == struct.pack(">qi", 200, 1)
-    assert told.scan is not None
-    assert told.scan.start_position == len(one)
-    assert told.record is not None
-    assert told.record.record.offset == 2
+    reported = explain_timestamp(FILES, tmp_path, "t", 0, 250)
+    assert reported.time_index is not None
+    assert reported.time_index.raw == struct.pack(">qi", 200, 1)
+    assert reported.scan is not None
+    assert reported.scan.start_position == len(one)
+    assert reported.record is not None
+    assert reported.record.record.offset == 2
 
 
 def test_the_active_segments_newest_batches_count_though_no_index_knows_them(tmp_path: Path) -> None:
     one = batch(0, 100)
     write_segment(tmp_path, 0, one + batch(1, 50) + batch(2, 400), [(1, len(one))], [(100, 0)])
-    told = explain_timestamp(FILES, tmp_path, "t", 0, 300)
-    assert told.record is not None
-    assert told.record.record.offset == 2
+    reported = explain_timestamp(FILES, tmp_path, "t", 0, 300)
+    assert reported.record is not None
+    assert reported.record.record.offset == 2
 
 
 def test_out_of_order_stamps_answer_the_first_record_by_offset(tmp_path: Path) -> None:
     write_segment(tmp_path, 0, batch(0, 500, 100) + batch(2, 300))
-    told = explain_timestamp(FILES, tmp_path, "t", 0, 200)
-    assert told.record is not None
-    assert told.record.record.offset == 0
+    reported = explain_timestamp(FILES, tmp_path, "t", 0, 200)
+    assert reported.record is not None
+    assert reported.record.record.offset == 0
 
 
 def test_records_before_the_log_start_offset_are_not_found_by_time(tmp_path: Path) -> None:
     write_segment(tmp_path, 0, batch(0, 100, 200, 300))
     write_offsets(FILES, tmp_path / layout.LOG_START_OFFSET_CHECKPOINT_FILE, {TopicPartition("t", 0): 2})
-    told = explain_timestamp(FILES, tmp_path, "t", 0, 100)
-    assert told.record is not None
-    assert told.record.record.offset == 2
+    reported = explain_timestamp(FILES, tmp_path, "t", 0, 100)
+    assert reported.record is not None
+    assert reported.record.record.offset == 2
 
 
 def test_a_time_after_all_records_finds_nothing(tmp_path: Path) -> None:

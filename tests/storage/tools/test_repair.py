@@ -140,12 +140,12 @@ def test_a_directory_that_a_broker_has_is_refused() -> None:
 def test_sound_batches_after_damage_are_quarantined_and_their_offsets_are_reported() -> None:
     files = left_behind()
     offset = bad_batch(files)
-    told = [line for path, line in repair(files) if path == PLACE]
-    assert f"offsets {offset} to {BATCHES * 3 - 1} are not in the log any more" in told
+    reported = [line for path, line in repair(files) if path == PLACE]
+    assert f"offsets {offset} to {BATCHES * 3 - 1} are not in the log any more" in reported
     aside = [name for name in files.list_directory(PLACE) if f".corrupt-{LATER_MS}" in name]
     assert aside
-    assert [line for line in told if line.startswith("quarantined as") and "sound batches of offsets" in line]
-    assert any(f"sound batches of offsets {offset + 3} to" in line for line in told)
+    assert [line for line in reported if line.startswith("quarantined as") and "sound batches of offsets" in line]
+    assert any(f"sound batches of offsets {offset + 3} to" in line for line in reported)
 
 
 def test_a_last_batch_that_was_acknowledged_is_quarantined_and_not_truncated() -> None:
@@ -193,8 +193,8 @@ def test_a_repair_that_is_stopped_anywhere_is_finished_by_the_next(
 def test_what_was_configured_before_the_damage_is_kept_and_lost_configurations_keep_all_records() -> None:
     files = left_behind(configs=(("retention.ms", "1000"),))
     metadata_without_a_byte(files)
-    told = [line for path, line in repair(files) if path == METADATA]
-    assert any("topic orders: its configuration is lost; retention.ms=-1" in line for line in told)
+    reported = [line for path, line in repair(files) if path == METADATA]
+    assert any("topic orders: its configuration is lost; retention.ms=-1" in line for line in reported)
     node = started(files)
     topic = node.services.catalog.topics.get("orders")
     assert topic is not None
@@ -266,8 +266,8 @@ def test_partitions_in_other_log_directories_are_found_where_they_are_named() ->
     assert all(homes), "both directories have partitions"
     metadata_without_a_byte(files)
     metadata = MetadataRebuild(files, DATA, LATER_MS, [other])
-    told = list(Repair(files, DATA, LATER_MS, None, metadata, lambda question: True).run())
-    assert any("/data, /other" in line for _, line in told)
+    reported = list(Repair(files, DATA, LATER_MS, None, metadata, lambda question: True).run())
+    assert any("/data, /other" in line for _, line in reported)
     node, _, _ = start_node(files, log_dirs=f"{DATA},{other}")
     assert len(node.services.catalog.topics["orders"].partitions) == 4
     assert not any(name.endswith("-stray") and name.startswith("orders") for name in files.list_directory(other))
@@ -401,8 +401,8 @@ def test_what_a_crash_left_of_a_deleted_topic_is_no_topic_after_a_repair() -> No
     (path,) = logs_of(files, METADATA)
     last, _ = list(walk(files.open(path).pread, 0, files.size(path)))[-1]
     flip(files, path, last + HEADER_BYTES + 3)
-    told = [line for _, line in repair(files)]
-    assert "gone-0: its topic was deleted; the next start removes it" in told
+    reported = [line for _, line in repair(files)]
+    assert "gone-0: its topic was deleted; the next start removes it" in reported
     node = started(files)
     assert set(node.services.catalog.topics) == {"orders", "last"}
     assert [name for name in files.list_directory(DATA) if name.startswith(("gone", "last")) or "orders" in name] == [

@@ -58,8 +58,8 @@ def test_an_index_that_hides_an_abort_is_damage_and_mended(
     first = found(kafka)[0]
     assert (first.severity, first.path) == (Severity.DAMAGE, layout.txn_index_file(DIRECTORY, base_offset))
     assert problem in first.problem
-    told = [line for _, line in Repair(kafka.files, ROOT, NOW_MS).run()]
-    assert f"{base_offset:020d}.txnindex is rewritten from the batches" in told
+    reported = [line for _, line in Repair(kafka.files, ROOT, NOW_MS).run()]
+    assert f"{base_offset:020d}.txnindex is rewritten from the batches" in reported
     assert found(kafka) == []
     assert kafka.stored(0) == encode_transaction_index([FIRST])
     assert kafka.stored(7) == encode_transaction_index([SECOND])
