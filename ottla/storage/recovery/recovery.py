@@ -349,8 +349,11 @@ def _load_epochs(opening: _Opening, segments: list[Segment], end_offset: int) ->
 def _epochs_of_batches(segments: list[Segment]) -> list[EpochEntry]:
     runs = EpochRuns()
     for segment in segments:
-        for _, header in walk(segment.file.pread, 0, segment.size_bytes, SEQUENTIAL_CHUNK_BYTES):
-            runs.note(header)
+        try:
+            for _, header in walk(segment.file.pread, 0, segment.size_bytes, SEQUENTIAL_CHUNK_BYTES):
+                runs.note(header)
+        except CorruptBatch as error:
+            logger.warning("%s: %s: its leader epochs are taken from the batches before that", segment.path, error)
     return runs.entries()
 
 

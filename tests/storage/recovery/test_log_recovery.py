@@ -439,3 +439,20 @@ def test_a_broken_epoch_checkpoint_is_rebuilt_from_the_batches() -> None:
     log.close()
     overwrite(files, DIRECTORY / "leader-epoch-checkpoint", 0, b"?")
     assert [tuple(one) for one in open_test_log(files).epochs.entries] == [(1, 0), (4, 1)]
+
+
+def test_damage_after_a_clean_stop_with_a_broken_epoch_checkpoint_does_not_stop_the_start() -> None:
+    files = disk()
+    log = open_test_log(files)
+    for epoch in (1, 4, 6):
+        log.start_leader_epoch(epoch)
+        append_values(log, b"a")
+        if epoch == 4:
+            log.roll(NOW_MS)
+    log.close()
+    overwrite(files, DIRECTORY / "leader-epoch-checkpoint", 0, b"?")
+    sealed = DIRECTORY / "00000000000000000000.log"
+    overwrite(files, sealed, files.size(sealed) // 2, b"\xff" * 61)
+    log = open_test_log(files, recovery_point=3)
+    assert [tuple(one) for one in log.epochs.entries] == [(1, 0), (6, 2)]
+    assert log.log_end_offset == 3
