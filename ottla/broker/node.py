@@ -146,7 +146,7 @@ class Node:
 
     def open(self) -> None:
         """Open directories, catalog and logs, and recover what needs it. Blocks, and may run in another thread than the
-        broker's as long as nobody else looks at the node; only `log_manager.loading` may be asked, and told to stop.
+        broker's as long as nobody else looks at the node; only `log_manager.loading` may be read, and stopped.
 
         Raises what these raise, each with one line for people: StorageError, MetadataError, OSError (NoThread among
         them); LoadInterrupted.
@@ -203,7 +203,7 @@ class Node:
     def close_logs(self) -> None:
         """Sync, checkpoint and close everything after `quiesce`; the directories are marked clean. Blocks, at most
         about `ottla.shutdown.close.timeout.ms`, and may run in another thread: only `log_manager.closing` may be asked,
-        and told to stop.
+        and stopped.
         """
         services = self.services
         timeout_ms = services.config.ottla_shutdown_close_timeout_ms

@@ -1,4 +1,4 @@
-"""Telling systemd how far the start or stop has come: sd_notify(3), one datagram, nothing where nobody listens.
+"""Notifications to systemd of the start and the stop: sd_notify(3), one datagram each, none without NOTIFY_SOCKET.
 
 A unit of `Type=notify` counts as started when `READY=1` arrives: when clients may come, after all recovery.
 """

@@ -149,7 +149,7 @@ def resource_words(resource: ConfigResource) -> str:
 
 
 def value_words(entry: ConfigEntry) -> str:
-    """The value for people: secrets are never told."""
+    """The value for people: secrets are never shown."""
     if entry.is_sensitive:
         return "[hidden]"
     return "" if entry.value is None else entry.value

@@ -59,7 +59,7 @@ def closed_pipe_ends_quietly() -> Iterator[None]:
 
 
 def reader_is_gone() -> bool:
-    """Whether standard output is a pipe that nobody reads any more; without a write nothing else would tell."""
+    """Whether standard output is a pipe that has no reader any more; without a write nothing else would show it."""
     import select
 
     try:

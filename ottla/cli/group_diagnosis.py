@@ -107,7 +107,7 @@ def diagnose(facts: GroupFacts) -> list[Finding]:
     if facts.state is None and not facts.partitions:
         return [_no_such_group(facts)]
     if facts.protocol_type not in ("consumer", ""):
-        text = f"its members speak {facts.protocol_type!r}: what they read, only they can tell"
+        text = f"its members speak {facts.protocol_type!r}: only they know what they read"
         return [Finding(Weight.PERHAPS, text, "ask the program that they belong to")]
     findings = [
         *_about_group(facts),

@@ -152,7 +152,7 @@ def _member_facts(member: MemberDescription) -> MemberFacts:
 
 
 async def _open_transactions(admin: Admin, partition: TopicPartition) -> tuple[OpenTransaction, ...]:
-    """Who holds the last stable offset back; nobody where the broker does not tell."""
+    """Who holds the last stable offset back; None where the broker does not say."""
     from ottla.client import KafkaError
 
     try:
@@ -172,7 +172,7 @@ async def _open_transactions(admin: Admin, partition: TopicPartition) -> tuple[O
 
 
 async def _retention_minutes(admin: Admin) -> int | None:
-    """How long offsets of a group without members are kept; None where the broker does not tell."""
+    """How long offsets of a group without members are kept; None where the broker does not say."""
     from ottla.client import ConfigResource, KafkaError
 
     try:

@@ -1,4 +1,4 @@
-"""`ottla log clean`, and what `log explain --retention` and `--compaction` tell: both asked of a running broker."""
+"""`ottla log clean`, and what `log explain --retention` and `--compaction` print: both ask a running broker."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _described(one: dict[str, Any]) -> str:
 def explain_segments(
     partition: str, address: str, *, with_retention: bool, with_compaction: bool, as_json: bool
 ) -> None:
-    """Tell of each segment of a partition what retention and the cleaner do with it. Raises Failure."""
+    """Print for each segment of a partition what retention and the cleaner do with it. Raises Failure."""
     answer = post(address, "/log/explain", {"partition": str(require_partition(partition))})
     with closed_pipe_ends_quietly():
         if as_json:

@@ -1,4 +1,4 @@
-"""`ottla log strays`: the directories that a start has set aside, why, and removing them."""
+"""`ottla log strays`: the directories that a start has renamed to `-stray`, why, and removing them."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _show(found: list[Stray], directory: Path, *, as_json: bool) -> None:
             click.echo(json.dumps(row))
         return
     if not found:
-        click.echo(f"{directory}: nothing that was set aside as -stray")
+        click.echo(f"{directory}: no -stray directories")
         return
     rows = [
         (

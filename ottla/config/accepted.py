@@ -402,4 +402,4 @@ ACCEPTED_TOPIC_KEYS = _options(_TOPIC_KEYS)
 for _key in ("local.retention.ms", "local.retention.bytes"):
     ACCEPTED_TOPIC_KEYS[_key].inherits = ACCEPTED_BROKER_KEYS[f"log.{_key}"]
 REMOVED_KEYS = frozenset(_BROKER_KEYS[_REMOVED]) | frozenset(_TOPIC_KEYS[_REMOVED])
-"""Keys that Kafka 4.1 does not know either: told only where they are set."""
+"""Keys that Kafka 4.1 does not know either: reported only where they are set."""

@@ -1,6 +1,6 @@
 """The columns of the source: those of Spark's own Kafka source, and what a user's `.schema(...)` may pick from them.
 
-Spark cannot tell a Python source which columns a query uses, so the user's schema is the way to read fewer: only what
+Spark cannot show a Python source which columns a query uses, so the user's schema is the way to read fewer: only what
 it names is decoded and handed over. It is checked here, since Spark takes any schema at load.
 """
 

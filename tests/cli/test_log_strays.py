@@ -1,4 +1,4 @@
-"""`ottla log strays`: what was set aside is listed with what can be known of it, and goes when a person says so."""
+"""`ottla log strays`: what was renamed is listed with what can be known of it, and is removed when a person says so."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_each_is_listed_with_why_it_is_there(data: Path) -> None:
 
 
 def test_nothing_is_listed_where_nothing_was_renamed_to_stray(tmp_path: Path) -> None:
-    assert run("log", "strays", "--log-dir", tmp_path).out.endswith("nothing that was set aside as -stray\n")
+    assert run("log", "strays", "--log-dir", tmp_path).out.endswith("no -stray directories\n")
     assert listed("--log-dir", tmp_path) == []
     assert run("log", "strays", "--log-dir", tmp_path / "nothing").line.endswith("is not a directory")
 

@@ -13,7 +13,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.record import Record
-from ottla.storage.directories.log_homes import WantedLog
+from ottla.storage.directories.log_placement import WantedLog
 from ottla.storage.directories.manager import LogManager
 from ottla.storage.files.files import Files
 from ottla.storage.formats.layout import parse_partition_directory

@@ -37,7 +37,7 @@ from ottla.broker.metadata.journal import Journal, Snapshot
 from ottla.broker.metadata.opening import (
     journal_settings,
     look_at_metadata,
-    metadata_home,
+    metadata_log_directory,
     open_metadata_log,
     register,
     wanted_logs,
@@ -142,8 +142,8 @@ class Catalog:
         """
         self.cluster_id = self._log_manager.cluster_id
         directories = self._log_manager.directories
-        home = metadata_home(self._files, directories)
-        settings = journal_settings(self._config, home)
+        directory = metadata_log_directory(self._files, directories)
+        settings = journal_settings(self._config, directory)
         open_log = partial(open_metadata_log, self._log_manager, self._config)
         self._journal = Journal(self._files, self._clock, settings, open_log)
         try:

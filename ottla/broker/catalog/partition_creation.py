@@ -162,6 +162,6 @@ class PartitionCreation:
             logger.error("%s-%d is offline, its directory cannot be made: %s", topic.name, index, error)
             return False
         self._missing.discard(TopicPartition(topic.name, index))
-        home = self._log_manager.directory_of(topic.name, index)
-        self.are_elsewhere |= home is None or home.id != state.directories[0]
+        directory = self._log_manager.directory_of(topic.name, index)
+        self.are_elsewhere |= directory is None or directory.id != state.directories[0]
         return True

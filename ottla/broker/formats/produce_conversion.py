@@ -34,7 +34,7 @@ class OldRecords(NamedTuple):
 
 
 Converted = Callable[[OldRecords, AppendEntry | Refused], None]
-"""Told of each partition's records what they became."""
+"""Called for each partition with its records and what they became."""
 
 
 def is_little(parts: Sequence[OldRecords]) -> bool:
@@ -43,7 +43,7 @@ def is_little(parts: Sequence[OldRecords]) -> bool:
 
 
 def convert_now(parts: Sequence[OldRecords], version: int, converted: Converted) -> None:
-    """Convert, and tell at once."""
+    """Convert, and call `converted` at once."""
     for part in parts:
         converted(part, _entry(part, part.records, version))
 
@@ -51,8 +51,8 @@ def convert_now(parts: Sequence[OldRecords], version: int, converted: Converted)
 def convert_in_worker(
     conversions: OneAtATime, peer: Peer, parts: Sequence[OldRecords], version: int, converted: Converted
 ) -> None:
-    """Convert in a worker thread, and tell when that is done. The records are copied first: their buffer is the
-    connection's. The copies count as received until then.
+    """Convert in a worker thread, and call `converted` when that is done. The records are copied first: their buffer
+    is the connection's. The copies count as received until then.
     """
     copies = [bytearray(part.records) for part in parts]
     copied_bytes = sum(map(len, copies))

@@ -7,7 +7,7 @@
     POST /log/explain?partition=orders-0   why each segment is kept, goes, or is not yet cleaned
     POST /log/trust-clock                  the wall clock is right although it has jumped (storage/files/clock_trust.py)
 
-All do what the broker does by itself sooner or later, or tell of it, so nothing can be asked here that the
+All do what the broker does by itself sooner or later, or show it, so nothing can be asked here that the
 configuration does not allow anyway. Still they change things, so `server.py` refuses them (403) unless the peer's
 address is a loopback one, whatever `ottla.http.listener` is bound to, and refuses requests that a web page has made
 (they carry `Origin`, or name the page's host: `addressed.py`). A proxy on this machine makes its clients look like this

@@ -147,7 +147,7 @@ class HttpServer:
             # The other end went away or was too slow: what it has not taken would be kept for as long as it likes.
             writer.transport.abort()
         except asyncio.CancelledError:
-            pass  # we stop, and nobody is left to tell
+            pass  # the broker stops, and no client is left to answer
         finally:
             self._connections.discard(task)
             writer.close()

@@ -21,7 +21,7 @@ from ottla.broker.metadata.registration import Registration, partition_change
 from ottla.config.topic import TopicConfig
 from ottla.protocol.stored.metadata import AbortTransactionRecord, MetadataRecord
 from ottla.storage.directories.directory_shapes import refuse_partitions_without_metadata
-from ottla.storage.directories.log_homes import WantedLog, choose_home
+from ottla.storage.directories.log_placement import WantedLog, choose_directory
 from ottla.storage.formats.checkpoint import BrokenFile
 from ottla.storage.formats.layout import CLUSTER_METADATA_TOPIC, TopicPartition
 
@@ -57,22 +57,24 @@ def look_at_metadata(files: Files, config: BrokerConfig, directories: Sequence[L
 
     Raises MetadataError, StorageError: a start cannot continue with what is there, and has written nothing.
     """
-    homes = [one for one in directories if not one.is_offline and files.is_directory(one.path / METADATA_DIRECTORY)]
-    if not homes:
+    log_directories = [
+        one for one in directories if not one.is_offline and files.is_directory(one.path / METADATA_DIRECTORY)
+    ]
+    if not log_directories:
         refuse_partitions_without_metadata(files, [one.path for one in directories])  # once more, under the locks
         return None
     wanted = WantedLog(CLUSTER_METADATA_TOPIC, 0, METADATA_TOPIC_ID, _metadata_config(config))
     try:
-        choose_home(files, wanted, homes)
+        choose_directory(files, wanted, log_directories)
     except BrokenFile as error:
-        path = homes[0].path
+        path = log_directories[0].path
         raise MetadataError(f"{error}; `ottla log verify --repair {path}` says and does what can be done") from error
-    reading = read_metadata(files, homes[0].path, was_clean=homes[0].was_clean)
+    reading = read_metadata(files, log_directories[0].path, was_clean=log_directories[0].was_clean)
     refuse_larger_clusters(reading.image, config.node_id)
     return reading
 
 
-def metadata_home(files: Files, directories: Sequence[LogDirectory]) -> LogDirectory:
+def metadata_log_directory(files: Files, directories: Sequence[LogDirectory]) -> LogDirectory:
     """The directory that has the metadata log; the first of `log.dirs` when none has. Raises MetadataError."""
     for directory in directories:
         if not directory.is_offline and files.exists(directory.path / METADATA_DIRECTORY):
@@ -83,15 +85,15 @@ def metadata_home(files: Files, directories: Sequence[LogDirectory]) -> LogDirec
     return first
 
 
-def journal_settings(config: BrokerConfig, home: LogDirectory) -> JournalSettings:
+def journal_settings(config: BrokerConfig, directory: LogDirectory) -> JournalSettings:
     """The part of the configuration that the journal needs."""
     controllers = [(one.name, one.host or "localhost", one.port) for one in config.controller_listeners]
-    if home.id is None:
-        raise MetadataError(f"{home.path} has no directory.id")
+    if directory.id is None:
+        raise MetadataError(f"{directory.path} has no directory.id")
     return JournalSettings(
-        root=home.path,
+        root=directory.path,
         node_id=config.node_id,
-        directory_id=home.id,
+        directory_id=directory.id,
         snapshot_max_bytes=config.metadata_log_max_record_bytes_between_snapshots,
         snapshot_max_interval_ms=config.metadata_log_max_snapshot_interval_ms,
         voter_endpoints=tuple(controllers) or (DEFAULT_CONTROLLER,),
@@ -159,12 +161,12 @@ def write_partition_changes(
     existed, and consumers may have seen records that were never synced. Raises OSError, KafkaError.
     """
     changes: list[MetadataRecord] = []
-    for topic, index, state, home in opened_partitions(journal.image, log_manager):
+    for topic, index, state, directory in opened_partitions(journal.image, log_manager):
         log = log_manager.get(topic.name, index)
         has_gap = log is not None and log.recovery.gap is not None
-        unclean = not home.was_clean or has_gap or TopicPartition(topic.name, index) in new
+        unclean = not directory.was_clean or has_gap or TopicPartition(topic.name, index) in new
         elect = unclean or state.leader != node_id
-        change = partition_change(topic.id, index, state, node_id=node_id, elect=elect, directory_id=home.id)
+        change = partition_change(topic.id, index, state, node_id=node_id, elect=elect, directory_id=directory.id)
         if change is not None:
             changes.append(change)
     for first in range(0, len(changes), CHANGES_PER_START_BATCH):

@@ -108,15 +108,15 @@ def opened_partitions(
     """Each partition of the image that has a log, as (topic, index, state, directory of its log)."""
     for topic in image.topics.values():
         for index, state in topic.partitions.items():
-            home = log_manager.directory_of(topic.name, index)
-            if home is not None:
-                yield topic, index, state, home
+            directory = log_manager.directory_of(topic.name, index)
+            if directory is not None:
+                yield topic, index, state, directory
 
 
 def moved_partitions(image: MetadataImage, log_manager: LogManager, node_id: int) -> list[MetadataRecord]:
     """The records for partitions that were created in another directory than planned."""
     changes = (
-        partition_change(topic.id, index, state, node_id=node_id, elect=False, directory_id=home.id)
-        for topic, index, state, home in opened_partitions(image, log_manager)
+        partition_change(topic.id, index, state, node_id=node_id, elect=False, directory_id=directory.id)
+        for topic, index, state, directory in opened_partitions(image, log_manager)
     )
     return [change for change in changes if change is not None]

@@ -495,7 +495,7 @@ class Partition:
             self._advance()
 
     def _advance(self) -> None:
-        """Follow the log's high watermark, and tell everybody whom that concerns."""
+        """Follow the log's high watermark, and call what waits for it."""
         visible = self.log.high_watermark
         if self.holds_acknowledgements:
             visible = min(visible, self.log.synced_offset)

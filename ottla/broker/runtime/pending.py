@@ -48,7 +48,7 @@ class Pending(Generic[R]):
             self._finish()
 
     def cancel(self) -> None:
-        """Nobody waits any more (the connection ended): run the `on_cancel` callbacks, tell no listener."""
+        """Give up waiting (the connection ended): run the `on_cancel` callbacks, call no listener."""
         if self.done:
             return
         self.done = True

@@ -68,7 +68,7 @@ MIN_BATCH_LENGTH = HEADER_BYTES - LENGTH_PREFIX_BYTES
 MAGIC = 2
 MAX_SEQUENCE = 2**31 - 1
 DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
-"""What `decode_batch` lets one batch expand to, unless told otherwise."""
+"""What `decode_batch` lets one batch expand to, unless the caller says otherwise."""
 
 COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08

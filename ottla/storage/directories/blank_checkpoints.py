@@ -26,8 +26,8 @@ from ottla.storage.formats.layout import (
 )
 
 CONSEQUENCES: Final = {
-    RECOVERY_POINT_CHECKPOINT_FILE: "every log is looked at from its first batch",
-    REPLICATION_OFFSET_CHECKPOINT_FILE: "what lies behind a torn batch is not told from what was never promised",
+    RECOVERY_POINT_CHECKPOINT_FILE: "every log is checked from its first batch",
+    REPLICATION_OFFSET_CHECKPOINT_FILE: "what follows a torn batch may have been acknowledged or not",
     CLEANER_OFFSET_CHECKPOINT_FILE: "missing offsets are taken for cleaned ones in all logs",
     LOG_START_OFFSET_CHECKPOINT_FILE: "records that were deleted would be there again",
 }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.storage.directories.log_directory import LogDirectory
-from ottla.storage.directories.log_homes import remove_leftovers
+from ottla.storage.directories.log_placement import remove_leftovers
 from ottla.storage.errors import StorageError
 from ottla.storage.formats.kafka_uuid import random_uuid, uuid_to_text
 from ottla.storage.formats.layout import (

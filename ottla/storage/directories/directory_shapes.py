@@ -8,7 +8,8 @@
     no `meta.properties`                         partitions that somebody has put into an empty directory
 
 A start refuses all of them before it writes anything, the lock included: without their topics' records every partition
-would be set aside. `ottla log verify --repair` makes topics of what is there, but for those of 0.7. Reads only.
+would be renamed to `-stray`. `ottla log verify --repair` makes topics of what is there, except those of 0.7. Reads
+only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How far the opening of many logs has come: for the lines that people read, for `/readyz`, and to end it early.
 
-Shared by the threads that load; may be asked, and told to stop, from any other. Bytes count twice in a recovery, once
+Shared by the threads that load; may be read, and stopped, from any other. Bytes count twice in a recovery, once
 when they were checked and once when they were written again and synced, so that the time that is left is not a lie.
 """
 

@@ -46,19 +46,19 @@ _OffsetOf = Callable[[TopicPartition, "Log"], int | None]
 
 
 class LogCheckpoints:
-    """See the module. `directories`, `logs` and `homes`, where each log lives, are the manager's: they are checked as
-    they are whenever something is written.
+    """See the module. `directories`, `logs` and `directory_by_log` are the manager's: they are read as they are at each
+    write.
     """
 
     def __init__(
         self,
         directories: Sequence[LogDirectory],
         logs: Mapping[TopicPartition, Log],
-        homes: Mapping[TopicPartition, LogDirectory],
+        directory_by_log: Mapping[TopicPartition, LogDirectory],
     ) -> None:
         self._directories = directories
         self._logs = logs
-        self._homes = homes
+        self._directory_by_log = directory_by_log
         self._failed: frozenset[TopicPartition] = frozenset()
         self._index_syncs = IndexSyncs()
         self._recovered: dict[LogDirectory, dict[TopicPartition, int]] = {}
@@ -70,22 +70,24 @@ class LogCheckpoints:
         """Write how far each log is known to be on disk. Errors are logged and shown in the directory's state."""
         self._write_all(RECOVERY_POINT_CHECKPOINT_FILE, _recovery_point)
 
-    def note_recovered(self, home: LogDirectory, one: TopicPartition, recovery_point: int) -> None:
+    def note_recovered(self, directory: LogDirectory, one: TopicPartition, recovery_point: int) -> None:
         """A start has recovered a log, which is on disk up to its end now; `write_recovered` says so in the file."""
         with self._recovered_guard:
-            self._recovered.setdefault(home, {})[one] = recovery_point
+            self._recovered.setdefault(directory, {})[one] = recovery_point
 
     def write_recovered(self) -> None:
         """Write what was recovered while other logs still are: who is killed in between does not begin again. A Kafka's
         directory is left alone, since nothing is known of its cleaner. Errors are logged. Any thread.
         """
         with self._recovered_guard:
-            recovered = {home: dict(rows) for home, rows in self._recovered.items() if home.is_ours}
-        for home, rows in recovered.items():
+            recovered = {directory: dict(rows) for directory, rows in self._recovered.items() if directory.is_ours}
+        for directory, rows in recovered.items():
             try:
-                home.checkpoints.write(RECOVERY_POINT_CHECKPOINT_FILE, partial(_with_recovered, home, rows))
+                directory.checkpoints.write(RECOVERY_POINT_CHECKPOINT_FILE, partial(_with_recovered, directory, rows))
             except OSError as error:
-                logger.log(level_of(error), "cannot write %s: %s", home.path / RECOVERY_POINT_CHECKPOINT_FILE, error)
+                logger.log(
+                    level_of(error), "cannot write %s: %s", directory.path / RECOVERY_POINT_CHECKPOINT_FILE, error
+                )
 
     def cover(self, topic: str, partition: int, offset: int) -> None:
         """Have on disk that a log is on disk up to `offset`, at least; it is, and what is missing below it was cleaned.
@@ -93,35 +95,35 @@ class LogCheckpoints:
         Durable when this returns. Raises OSError.
         """
         covered = TopicPartition(topic, partition)
-        home = self._homes.get(covered)
-        if home is None or home.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, covered) >= offset:
+        directory = self._directory_by_log.get(covered)
+        if directory is None or directory.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, covered) >= offset:
             return  # its topic was deleted, or the chore has been here
-        self._demand(RECOVERY_POINT_CHECKPOINT_FILE, home, _recovery_point)
+        self._demand(RECOVERY_POINT_CHECKPOINT_FILE, directory, _recovery_point)
 
-    def take_over(self, home: LogDirectory) -> None:
+    def take_over(self, directory: LogDirectory) -> None:
         """Kafka's directory becomes ours: what it had cleaned beyond its recovery points is below ours."""
         try:
             # From the moment when it is ours a log start that is not written down is one that was 0.
             names = {RECOVERY_POINT_CHECKPOINT_FILE: _recovery_point, LOG_START_OFFSET_CHECKPOINT_FILE: _moved_start}
-            if all(self._write(name, home, offset_of) for name, offset_of in names.items()):
-                home.take_over()
+            if all(self._write(name, directory, offset_of) for name, offset_of in names.items()):
+                directory.take_over()
         except OSError as error:
-            home.mark_failed(error)
-            logger.error("cannot take %s over: %s", home.path, error)
+            directory.mark_failed(error)
+            logger.error("cannot take %s over: %s", directory.path, error)
 
     # -- index files
 
     def sync_indexes(self) -> None:
         """Bring index files of active segments to the disk, those that have grown most, and write how far they are."""
-        for home in self._not_offline():
-            logs = [(one, log) for one, log in list(self._logs.items()) if self._homes.get(one) is home]
+        for directory in self._not_offline():
+            logs = [(one, log) for one, log in list(self._logs.items()) if self._directory_by_log.get(one) is directory]
             try:
                 self._index_syncs.run(logs)
             except (OSError, ValueError) as error:
                 if isinstance(error, NotOpened):
-                    logger.debug("%s: index files are synced another time: %s", home.path, error)
+                    logger.debug("%s: index files are synced another time: %s", directory.path, error)
                 else:
-                    home.mark_offline(error if isinstance(error, OSError) else OSError(str(error)))
+                    directory.mark_offline(error if isinstance(error, OSError) else OSError(str(error)))
         self._index_syncs.keep(self._logs)
         self._write_index_offsets()
 
@@ -130,9 +132,9 @@ class LogCheckpoints:
 
     def _indexed_offset(self, one: TopicPartition, log: Log) -> int | None:
         offset = self._index_syncs.offset_of(one, log)
-        home = self._homes.get(one)
-        if offset is None and home is not None:
-            return home.checkpoints.rows[INDEX_OFFSET_CHECKPOINT_FILE].get(one)
+        directory = self._directory_by_log.get(one)
+        if offset is None and directory is not None:
+            return directory.checkpoints.rows[INDEX_OFFSET_CHECKPOINT_FILE].get(one)
         return offset
 
     # -- log start offsets
@@ -147,15 +149,15 @@ class LogCheckpoints:
         Those whose directory does not take it; the log says why. Partitions that are gone meanwhile are not among them.
         """
         failed: set[TopicPartition] = set()
-        homes = {one: self._homes.get(one) for one in partitions}
-        for home in {home for home in homes.values() if home is not None}:
+        directory_by_log = {one: self._directory_by_log.get(one) for one in partitions}
+        for directory in {directory for directory in directory_by_log.values() if directory is not None}:
             try:
-                is_written = self._write(LOG_START_OFFSET_CHECKPOINT_FILE, home, _moved_start)
+                is_written = self._write(LOG_START_OFFSET_CHECKPOINT_FILE, directory, _moved_start)
             except OSError as error:
-                logger.error("cannot write %s: %s", home.path / LOG_START_OFFSET_CHECKPOINT_FILE, error)
+                logger.error("cannot write %s: %s", directory.path / LOG_START_OFFSET_CHECKPOINT_FILE, error)
                 is_written = False
             if not is_written:
-                failed |= {one for one, its in homes.items() if its is home}
+                failed |= {one for one, its in directory_by_log.items() if its is directory}
         return failed
 
     # -- high watermarks
@@ -169,8 +171,8 @@ class LogCheckpoints:
     def clean_offset_of(self, topic: str, partition: int) -> int | None:
         """Up to where a log was cleaned, None when the cleaner has never been there."""
         one = TopicPartition(topic, partition)
-        home = self._homes.get(one)
-        return None if home is None else home.checkpoints.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get(one)
+        directory = self._directory_by_log.get(one)
+        return None if directory is None else directory.checkpoints.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get(one)
 
     def write_clean_offset(self, log: Log, offset: int) -> None:
         """Write up to where a log is clean, durable when this returns. Raises OSError.
@@ -178,27 +180,29 @@ class LogCheckpoints:
         Nothing for a log that is gone: a topic of its name may have been made again, and was never cleaned.
         """
         cleaned = TopicPartition(log.topic, log.partition)
-        home = self._homes.get(cleaned)
-        if home is None or self._logs.get(cleaned) is not log:
+        directory = self._directory_by_log.get(cleaned)
+        if directory is None or self._logs.get(cleaned) is not log:
             return
 
         def known(one: TopicPartition, its: Log) -> int | None:
             # Looked up under the guard: what a moment ago was known may be of another life of a partition.
-            return offset if its is log else home.checkpoints.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get(one)
+            return offset if its is log else directory.checkpoints.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get(one)
 
-        self._demand(CLEANER_OFFSET_CHECKPOINT_FILE, home, known)
+        self._demand(CLEANER_OFFSET_CHECKPOINT_FILE, directory, known)
 
-    def keep_cleaned(self, home: LogDirectory, failed: Collection[TopicPartition]) -> None:
+    def keep_cleaned(self, directory: LogDirectory, failed: Collection[TopicPartition]) -> None:
         """Where the cleaner's checkpoint was lost: the next unclean start must not take missing offsets for damage, in
         the logs that are open and in those that `failed` to open.
         """
-        if home.checkpoints.has_lost_cleaned:
+        if directory.checkpoints.has_lost_cleaned:
             starts = dict.fromkeys(failed, 0)
-            starts |= {one: log.log_start_offset for one, log in self._logs.items() if self._homes[one] is home}
+            starts |= {
+                one: log.log_start_offset for one, log in self._logs.items() if self._directory_by_log[one] is directory
+            }
             try:
-                home.checkpoints.keep_cleaned(starts)
+                directory.checkpoints.keep_cleaned(starts)
             except OSError as error:
-                logger.error("cannot write %s: %s", home.path / CLEANER_OFFSET_CHECKPOINT_FILE, error)
+                logger.error("cannot write %s: %s", directory.path / CLEANER_OFFSET_CHECKPOINT_FILE, error)
 
     # -- the life of logs
 
@@ -227,40 +231,40 @@ class LogCheckpoints:
         return [directory for directory in self._directories if not directory.is_offline]
 
     def _write_all(self, name: str, offset_of: _OffsetOf) -> None:
-        for home in self._not_offline():
+        for directory in self._not_offline():
             try:
-                self._write(name, home, offset_of)
+                self._write(name, directory, offset_of)
             except OSError as error:
-                logger.log(level_of(error), "cannot write %s: %s", home.path / name, error)
+                logger.log(level_of(error), "cannot write %s: %s", directory.path / name, error)
 
-    def _demand(self, name: str, home: LogDirectory, offset_of: _OffsetOf) -> None:
-        if not self._write(name, home, offset_of):
-            raise OSError(errno.EIO, "the log directory is offline", str(home.path))
+    def _demand(self, name: str, directory: LogDirectory, offset_of: _OffsetOf) -> None:
+        if not self._write(name, directory, offset_of):
+            raise OSError(errno.EIO, "the log directory is offline", str(directory.path))
 
-    def _write(self, name: str, home: LogDirectory, offset_of: _OffsetOf) -> bool:
+    def _write(self, name: str, directory: LogDirectory, offset_of: _OffsetOf) -> bool:
         """Returns whether it was written, as `DirectoryCheckpoints.write`. Raises OSError."""
 
         def make_rows() -> dict[TopicPartition, int]:
             # A log that is not open (not yet, or it failed) keeps what was said of it.
             rows = {
                 one: offset
-                for one, offset in home.checkpoints.rows[name].items()
-                if not home.is_loaded or one in self._failed
+                for one, offset in directory.checkpoints.rows[name].items()
+                if not directory.is_loaded or one in self._failed
             }
             for one, log in list(self._logs.items()):
-                # In this order: where the home is that of a later life, so is the log.
-                if self._homes.get(one) is home and self._logs.get(one) is log:
+                # In this order: if the directory is that of a log opened later, so is the log.
+                if self._directory_by_log.get(one) is directory and self._logs.get(one) is log:
                     rows.pop(one, None)
                     offset = offset_of(one, log)
                     if offset is not None:
                         rows[one] = offset
             return rows
 
-        return home.checkpoints.write(name, make_rows)
+        return directory.checkpoints.write(name, make_rows)
 
 
-def _with_recovered(home: LogDirectory, rows: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-    return {**home.checkpoints.rows[RECOVERY_POINT_CHECKPOINT_FILE], **rows}
+def _with_recovered(directory: LogDirectory, rows: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    return {**directory.checkpoints.rows[RECOVERY_POINT_CHECKPOINT_FILE], **rows}
 
 
 def _recovery_point(_: TopicPartition, log: Log) -> int:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 MOST_THREADS: Final = 8
 LOGS_FOR_A_THREAD: Final = 16
-"""Fewer are closed before another thread would have begun."""
+"""With fewer, another thread would start too late to help."""
 LINE_EVERY_MS: Final = 5_000
 FOR_EVER_MS: Final = 1 << 62
 
@@ -33,7 +33,7 @@ Closed = tuple["TopicPartition", "Log", "OSError | None"]
 
 
 class CloseProgress:
-    """How far the closing of the logs has come. May be asked, and told to stop, from any thread."""
+    """How far the closing of the logs has come. May be read, and stopped, from any thread."""
 
     def __init__(self, clock: Clock) -> None:
         self.logs = 0
@@ -63,7 +63,7 @@ class CloseProgress:
             logger.info("stopping: %s", line)
 
     def stop(self) -> None:
-        """Close what is left as it is."""
+        """Abandon the logs that are left, without a sync."""
         self.is_stopped = True
 
     @property
@@ -84,7 +84,7 @@ def close_all(logs: Mapping[TopicPartition, Log], progress: CloseProgress) -> li
     """Close logs, each with what went wrong with it, until `progress` is over; those that are left are abandoned, and
     not among what is returned.
 
-    Raises what is nobody's fault but ours (RuntimeError of `Log.close`), when all threads have ended.
+    Raises a bug (RuntimeError of `Log.close`) when all threads have ended.
     """
     waiting = deque(logs.items())
     closed: list[Closed] = []
@@ -121,7 +121,7 @@ def close_all(logs: Mapping[TopicPartition, Log], progress: CloseProgress) -> li
 
 
 def _start(work: Callable[[], None]) -> threading.Thread | None:
-    """Another thread that closes logs, None where the system gives none: there is the caller's."""
+    """Another thread that closes logs; None where the system gives none: the caller's closes them all."""
     thread = threading.Thread(target=work, name="close logs", daemon=True)
     try:
         thread.start()

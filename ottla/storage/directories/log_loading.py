@@ -21,7 +21,7 @@ from ottla.storage.recovery.recovery_scan import unsure_bytes
 
 if TYPE_CHECKING:
     from ottla.storage.directories.load_progress import LoadProgress
-    from ottla.storage.directories.log_homes import WantedLog
+    from ottla.storage.directories.log_placement import WantedLog
     from ottla.storage.files.files import Files
     from ottla.storage.log.log import Log
 
@@ -46,27 +46,27 @@ def open_all(
     opened: list[Opened] = []
     bugs: list[BaseException] = []
 
-    def work(home: LogDirectory, waiting: deque[WantedLog]) -> None:
+    def work(directory: LogDirectory, waiting: deque[WantedLog]) -> None:
         try:
             while not bugs:
                 try:
                     one = waiting.popleft()
                 except IndexError:
                     return
-                if not home.was_clean:  # a clean start is soon over, and its end lets the stop be clean, too
+                if not directory.was_clean:  # a clean start is soon over, and its end lets the stop be clean, too
                     progress.check()
                 try:
-                    opened.append((home, one, open_one(one, home)))
+                    opened.append((directory, one, open_one(one, directory)))
                 except (StorageError, BrokenFile, OSError) as error:
-                    opened.append((home, one, error))
+                    opened.append((directory, one, error))
                 progress.log_done()
         except BaseException as error:  # raised by the thread that waits
             bugs.append(error)
 
     plans = []
-    for home, wanted in jobs.items():
+    for directory, wanted in jobs.items():
         waiting = deque(sorted(wanted, key=lambda one: -unsure.get(one.topic_partition, 0)) if unsure else wanted)
-        plans += [(home, waiting)] * (1 if home.was_clean else min(threads, len(wanted)))
+        plans += [(directory, waiting)] * (1 if directory.was_clean else min(threads, len(wanted)))
     if len(plans) == 1:
         work(*plans[0])
     else:
@@ -86,10 +86,10 @@ def open_all(
 
 
 def _start(
-    work: Callable[[LogDirectory, deque[WantedLog]], None], home: LogDirectory, waiting: deque[WantedLog]
+    work: Callable[[LogDirectory, deque[WantedLog]], None], directory: LogDirectory, waiting: deque[WantedLog]
 ) -> threading.Thread | None:
     """A thread that opens logs, None where the system gives no other: its caller takes what nobody else has begun."""
-    thread = threading.Thread(target=work, args=(home, waiting), name=f"load {home.path.name}")
+    thread = threading.Thread(target=work, args=(directory, waiting), name=f"load {directory.path.name}")
     try:
         thread.start()
     except (RuntimeError, MemoryError):
@@ -100,10 +100,10 @@ def _start(
 def _unsure_bytes(files: Files, jobs: Jobs) -> dict[TopicPartition, int]:
     """What may have to be checked, of logs in directories that were not stopped cleanly."""
     unsure: dict[TopicPartition, int] = {}
-    for home, wanted in jobs.items():
-        for one in () if home.was_clean else wanted:
-            recovery_point = home.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, one.topic_partition)
-            path = home.path / partition_directory_name(one.topic, one.partition)
+    for directory, wanted in jobs.items():
+        for one in () if directory.was_clean else wanted:
+            recovery_point = directory.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, one.topic_partition)
+            path = directory.path / partition_directory_name(one.topic, one.partition)
             try:
                 unsure[one.topic_partition] = unsure_bytes(files, path, recovery_point)
             except OSError:  # opening it will raise it again

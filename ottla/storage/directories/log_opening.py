@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.storage.directories.delayed_removal import remove_tree
-from ottla.storage.directories.log_homes import WantedLog, clear_name
+from ottla.storage.directories.log_placement import WantedLog, clear_name
 from ottla.storage.files.disk_errors import is_full
 from ottla.storage.formats.layout import (
     CLUSTER_METADATA_TOPIC,
@@ -50,14 +50,14 @@ class LogOpening:
         self._progress = progress
         self._index_cache = IndexCache()
 
-    def open(self, wanted: WantedLog, home: LogDirectory, *, is_marked: bool) -> Log:
-        """Open a log that is in `home`, recovering what the checkpoints there do not vouch for.
+    def open(self, wanted: WantedLog, directory: LogDirectory, *, is_marked: bool) -> Log:
+        """Open a log that is in `directory`, recovering what the checkpoints there do not vouch for.
 
         `is_marked`: its `partition.metadata` says already whose it is. Raises StorageError, BrokenFile, OSError after
         the directory was marked as failed, LoadInterrupted.
         """
         topic_partition = wanted.topic_partition
-        path = home.path / partition_directory_name(wanted.topic, wanted.partition)
+        path = directory.path / partition_directory_name(wanted.topic, wanted.partition)
         try:
             if not is_marked:
                 self._mark(path, wanted)
@@ -69,29 +69,29 @@ class LogOpening:
                 topic_id=wanted.topic_id,
                 config=wanted.config,
                 now_ms=self._now_ms(),
-                was_clean=home.was_clean,
-                recovery_point=home.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition),
-                log_start_offset=home.checkpoints.offset_of(LOG_START_OFFSET_CHECKPOINT_FILE, topic_partition),
-                high_watermark=home.checkpoints.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition),
-                indexed_offset=home.checkpoints.offset_of(INDEX_OFFSET_CHECKPOINT_FILE, topic_partition),
-                gaps_before=home.checkpoints.gaps_before(
+                was_clean=directory.was_clean,
+                recovery_point=directory.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition),
+                log_start_offset=directory.checkpoints.offset_of(LOG_START_OFFSET_CHECKPOINT_FILE, topic_partition),
+                high_watermark=directory.checkpoints.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition),
+                indexed_offset=directory.checkpoints.offset_of(INDEX_OFFSET_CHECKPOINT_FILE, topic_partition),
+                gaps_before=directory.checkpoints.gaps_before(
                     topic_partition,
                     is_compacted="compact" in wanted.config.cleanup_policy,
-                    keeps_order=home.keeps_order,
+                    keeps_order=directory.keeps_order,
                 ),
-                knows_log_starts=home.is_ours and wanted.topic != CLUSTER_METADATA_TOPIC,
-                is_log_start_certain=home.checkpoints.has_certain_starts,
+                knows_log_starts=directory.is_ours and wanted.topic != CLUSTER_METADATA_TOPIC,
+                is_log_start_certain=directory.checkpoints.has_certain_starts,
                 producer_id_expiration_ms=self._config.producer_id_expiration_ms,
-                health=home,
+                health=directory,
                 index_cache=self._index_cache,
                 progress=partial(self._progress.update, topic_partition),
             )
-            if home.checkpoints.knows(topic_partition):
+            if directory.checkpoints.knows(topic_partition):
                 # Where damage cut the log below them they would vouch for what is appended next.
-                home.checkpoints.lower(topic_partition, log.recovery_point)
+                directory.checkpoints.lower(topic_partition, log.recovery_point)
             return log
         except OSError as error:
-            home.mark_failed(error)
+            directory.mark_failed(error)
             raise
 
     def _mark(self, path: Path, wanted: WantedLog) -> None:
@@ -105,24 +105,24 @@ class LogOpening:
                 raise
             logger.warning("%s is written by a later start: %s", path / PARTITION_METADATA_FILE, error.strerror)
 
-    def make(self, wanted: WantedLog, home: LogDirectory) -> Log:
+    def make(self, wanted: WantedLog, directory: LogDirectory) -> Log:
         """Make a partition's directory and open its empty log. What lies under its name goes out of the way first.
 
         Durable with the log's first sync, which brings the directory and the id in it to the disk, too. Raises OSError
         after the directory was marked, and with nothing left under the name where that can be helped.
         """
-        path = home.path / partition_directory_name(wanted.topic, wanted.partition)
+        path = directory.path / partition_directory_name(wanted.topic, wanted.partition)
         try:
-            home.checkpoints.forget([wanted.topic_partition])
-            clear_name(self._files, home, wanted.topic_partition)
+            directory.checkpoints.forget([wanted.topic_partition])
+            clear_name(self._files, directory, wanted.topic_partition)
             if not self._files.is_directory(path):
                 self._files.make_directory(path)
-            name = home.name_made()
+            name = directory.name_made()
             found_partition(self._files, path, wanted.topic_id)
-            log = self.open(wanted, home, is_marked=True)
+            log = self.open(wanted, directory, is_marked=True)
         except OSError as error:
-            home.mark_failed(error)
-            if not home.is_offline and wanted.topic != CLUSTER_METADATA_TOPIC:
+            directory.mark_failed(error)
+            if not directory.is_offline and wanted.topic != CLUSTER_METADATA_TOPIC:
                 # The next attempt may be made elsewhere, and a start would have two to choose from.
                 with contextlib.suppress(OSError):
                     remove_tree(self._files, path)
@@ -130,7 +130,7 @@ class LogOpening:
 
         def found() -> None:
             sync_founded(self._files, path)
-            home.sync_names(name)
+            directory.sync_names(name)
 
         log.unsynced.founding = found
         return log

@@ -38,15 +38,15 @@ from ottla.storage.directories.load_progress import LoadInterrupted, LoadProgres
 from ottla.storage.directories.log_checkpoints import LogCheckpoints
 from ottla.storage.directories.log_closing import FOR_EVER_MS, CloseProgress, close_all
 from ottla.storage.directories.log_directory import LogDirectory
-from ottla.storage.directories.log_homes import (
-    WantedLog,
-    choose_home,
-    home_for_missing,
-    home_for_new,
-    scan,
-)
 from ottla.storage.directories.log_loading import Jobs, Opened, open_all
 from ottla.storage.directories.log_opening import LogOpening
+from ottla.storage.directories.log_placement import (
+    WantedLog,
+    choose_directory,
+    directory_for_missing,
+    directory_for_new,
+    scan,
+)
 from ottla.storage.directories.unfinished_deletions import RemovedTopics, UnfinishedDeletions, Unwanted
 from ottla.storage.errors import StorageError
 from ottla.storage.formats.checkpoint import BrokenFile
@@ -73,8 +73,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class LoadedLogs:
-    """What `open_logs` did: open logs, partitions that are unavailable and why, those made new, what was set aside, and
-    which partitions of deleted topics are on their way out now.
+    """What `open_logs` did: open logs, partitions that are unavailable and why, partitions that were created, strays,
+    and partitions of deleted topics that are being removed.
     """
 
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
@@ -99,17 +99,17 @@ class LogManager:
         self._config = config
         self._files = files
         self._clock = clock
-        self._homes: dict[TopicPartition, LogDirectory] = {}
-        self.checkpoints = LogCheckpoints(self.directories, self.logs, self._homes)
+        self._directory_by_log: dict[TopicPartition, LogDirectory] = {}
+        self.checkpoints = LogCheckpoints(self.directories, self.logs, self._directory_by_log)
         """Writes which offsets of the logs are on disk; any thread may ask it to."""
         self._claimed: list[LogDirectory] = []
         self._removals = DelayedRemovals(files)
         self.deletions = UnfinishedDeletions(config, files, clock, self._removals)
         """What is left of deleted topics, and whether anything is."""
         self.loading = LoadProgress(clock)
-        """How far opening the logs has come; may be asked, and told to stop, from any thread."""
+        """How far opening the logs has come; may be read, and stopped, from any thread."""
         self.closing = CloseProgress(clock)
-        """How far closing the logs has come; may be asked, and told to stop, from any thread."""
+        """How far closing the logs has come; may be read, and stopped, from any thread."""
         self._opening = LogOpening(config, files, estimate_ms or clock.wall_ms, self.loading)
 
     # -- directories
@@ -148,7 +148,7 @@ class LogManager:
 
     def directory_of(self, topic: str, partition: int) -> LogDirectory | None:
         """Where an open log lives."""
-        return self._homes.get(TopicPartition(topic, partition))
+        return self._directory_by_log.get(TopicPartition(topic, partition))
 
     def get(self, topic: str, partition: int) -> Log | None:
         """An open log, None when it is not open."""
@@ -198,20 +198,20 @@ class LogManager:
         """
         wanted = WantedLog(topic, partition, topic_id, config)
         name = partition_directory_name(topic, partition)
-        homes = [one for one in self._not_offline() if self._files.is_directory(one.path / name)]
+        directories = [one for one in self._not_offline() if self._files.is_directory(one.path / name)]
         try:
-            home = choose_home(self._files, wanted, homes)
+            directory = choose_directory(self._files, wanted, directories)
         except BrokenFile as error:
             raise StorageError(f"{error}{self._advice(error)}") from error
-        if home is None:
-            return self._make(wanted, home_for_missing(wanted, self.directories, self._homes.values()))
-        log = self._opening.open(wanted, home.directory, is_marked=home.is_marked)
-        self._take(wanted.topic_partition, log, home.directory)
+        if directory is None:
+            return self._make(wanted, directory_for_missing(wanted, self.directories, self._directory_by_log.values()))
+        log = self._opening.open(wanted, directory.directory, is_marked=directory.is_marked)
+        self._take(wanted.topic_partition, log, directory.directory)
         return log
 
     def open_logs(self, wanted: Iterable[WantedLog], removed: RemovedTopics = dict) -> LoadedLogs:
         """Open every log that the catalog knows and that is not open yet, finish the deletions that a stop cut short,
-        and set aside what the catalog does not know.
+        and rename to `-stray` what the catalog does not know.
 
         `removed` is asked once, where there is anything that is not wanted. A log that cannot be opened is among
         `failed` and does not stop the others; a disk that fails takes its directory offline. To be called once. Raises
@@ -219,38 +219,38 @@ class LogManager:
         """
         loaded = LoadedLogs()
         waiting = {one.topic_partition: one for one in wanted if one.topic_partition not in self.logs}
-        by_home: dict[LogDirectory, list[WantedLog]] = {directory: [] for directory in self._not_offline()}
+        by_directory: dict[LogDirectory, list[WantedLog]] = {directory: [] for directory in self._not_offline()}
         marked: set[TopicPartition] = set()
-        present = scan(self._files, by_home)
+        present = scan(self._files, by_directory)
         missing: list[WantedLog] = []
         for topic_partition, one in waiting.items():
             try:
-                home = choose_home(self._files, one, present.get(topic_partition, []))
+                log_directory = choose_directory(self._files, one, present.get(topic_partition, []))
             except (StorageError, BrokenFile, OSError) as error:
                 loaded.failed[topic_partition] = error
                 continue
-            if home is None:
+            if log_directory is None:
                 missing.append(one)
                 continue
-            by_home[home.directory].append(one)
-            if home.is_marked:
+            by_directory[log_directory.directory].append(one)
+            if log_directory.is_marked:
                 marked.add(topic_partition)
 
-        for directory, its_logs in by_home.items():
+        for directory, its_logs in by_directory.items():
             if directory.keeps_order:
                 directory.checkpoints.keep_freed(one.topic_partition for one in its_logs)
-        for its_home, one, log in self._open_all(by_home, marked):
+        for its_directory, one, log in self._open_all(by_directory, marked):
             if isinstance(log, Exception):
                 loaded.failed[one.topic_partition] = log
             else:
                 loaded.logs[one.topic_partition] = log
-                self._take(one.topic_partition, log, its_home)
+                self._take(one.topic_partition, log, its_directory)
         self._clear_unwanted(present, waiting, removed, loaded)
         for one in missing:
             self._log_missing(one.topic_partition)
             try:
-                its_home = home_for_missing(one, self.directories, self._homes.values())
-                loaded.logs[one.topic_partition] = self._make(one, its_home)
+                its_directory = directory_for_missing(one, self.directories, self._directory_by_log.values())
+                loaded.logs[one.topic_partition] = self._make(one, its_directory)
                 loaded.made.append(one.topic_partition)
             except (StorageError, OSError) as error:
                 loaded.failed[one.topic_partition] = error
@@ -270,31 +270,31 @@ class LogManager:
             logger.error("%s is unavailable: %s%s", topic_partition, reason, self._advice(reason))
         return loaded
 
-    def _open_all(self, by_home: Jobs, marked: Set[TopicPartition]) -> list[Opened]:
+    def _open_all(self, by_directory: Jobs, marked: Set[TopicPartition]) -> list[Opened]:
         """Open what is in these directories. Raises LoadInterrupted; what was recovered before is remembered."""
 
-        def open_one(wanted: WantedLog, home: LogDirectory) -> Log:
-            log = self._opening.open(wanted, home, is_marked=wanted.topic_partition in marked)
+        def open_one(wanted: WantedLog, directory: LogDirectory) -> Log:
+            log = self._opening.open(wanted, directory, is_marked=wanted.topic_partition in marked)
             if log.recovery.scanned_bytes:
-                self.checkpoints.note_recovered(home, wanted.topic_partition, log.recovery_point)
+                self.checkpoints.note_recovered(directory, wanted.topic_partition, log.recovery_point)
                 if self.loading.is_to_be_kept():
                     self.checkpoints.write_recovered()
             return log
 
         threads = self._config.num_recovery_threads_per_data_dir
         try:
-            return open_all(self._files, by_home, open_one, threads=threads, progress=self.loading)
+            return open_all(self._files, by_directory, open_one, threads=threads, progress=self.loading)
         except LoadInterrupted:
             self.checkpoints.write_recovered()
             raise
 
-    def _take(self, topic_partition: TopicPartition, log: Log, home: LogDirectory) -> None:
+    def _take(self, topic_partition: TopicPartition, log: Log, directory: LogDirectory) -> None:
         self.logs[topic_partition] = log
-        self._homes[topic_partition] = home
+        self._directory_by_log[topic_partition] = directory
 
-    def _make(self, wanted: WantedLog, home: LogDirectory) -> Log:
-        log = self._opening.make(wanted, home)
-        self._take(wanted.topic_partition, log, home)
+    def _make(self, wanted: WantedLog, directory: LogDirectory) -> Log:
+        log = self._opening.make(wanted, directory)
+        self._take(wanted.topic_partition, log, directory)
         return log
 
     def _clear_unwanted(
@@ -306,12 +306,12 @@ class LogManager:
     ) -> None:
         """Rename what lies under partitions' names and is not theirs: to `-delete` or to `-stray`."""
         unwanted = [
-            Unwanted(topic_partition, home, topic_partition in self._homes)
-            for topic_partition, homes in present.items()
-            for home in homes
+            Unwanted(topic_partition, log_directory, topic_partition in self._directory_by_log)
+            for topic_partition, directories in present.items()
+            for log_directory in directories
             if topic_partition.topic != CLUSTER_METADATA_TOPIC
             and topic_partition not in loaded.failed
-            and self._homes.get(topic_partition) is not home
+            and self._directory_by_log.get(topic_partition) is not log_directory
         ]
         is_any_away = any(directory.is_offline for directory in self.directories)
         gone = removed() if unwanted or is_any_away else {}
@@ -323,8 +323,10 @@ class LogManager:
         """What to do about a small file that does not read; what else keeps a log away says so itself."""
         if not isinstance(reason, BrokenFile):
             return ""
-        home = next((one.path for one in self.directories if one.path in reason.path.parents), reason.path.parent)
-        return f"; stop the broker and run `ottla log verify --repair {home}`, which says and does what can be done"
+        directory = next((one.path for one in self.directories if one.path in reason.path.parents), reason.path.parent)
+        return (
+            f"; stop the broker and run `ottla log verify --repair {directory}`, which says and does what can be done"
+        )
 
     def _log_missing(self, one: TopicPartition) -> None:
         """A partition that is made again may have held records."""
@@ -361,8 +363,8 @@ class LogManager:
         topic_partition = TopicPartition(topic, partition)
         if topic_partition in self.logs:
             raise ValueError(f"{topic_partition} is open already")
-        home = home_for_new(directory_id, self.directories, self._homes.values())
-        return self._make(WantedLog(topic, partition, topic_id, config), home)
+        directory = directory_for_new(directory_id, self.directories, self._directory_by_log.values())
+        return self._make(WantedLog(topic, partition, topic_id, config), directory)
 
     def delete_log(self, topic: str, partition: int) -> Callable[[], None]:
         """Close a log and rename its directory to `-delete`; `unlink_due` removes it after `file.delete.delay.ms`.
@@ -378,20 +380,20 @@ class LogManager:
         self.checkpoints.log_deleted(topic_partition)
         if log is None:
             return _nothing_to_settle
-        home = self._homes.pop(topic_partition)
+        directory = self._directory_by_log.pop(topic_partition)
         log.abandon()
-        if home.is_offline:
+        if directory.is_offline:
             self.deletions.are_settled = False
             return _nothing_to_settle
-        doomed = home.path / delete_directory_name(topic, partition)
+        doomed = directory.path / delete_directory_name(topic, partition)
         try:
-            self._files.rename(home.path / partition_directory_name(topic, partition), doomed)
+            self._files.rename(directory.path / partition_directory_name(topic, partition), doomed)
         except OSError as error:
             self.deletions.are_settled = False
-            home.mark_offline(error)
+            directory.mark_offline(error)
             raise
         self._removals.add(doomed, self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
-        return partial(_settle_deletion, home, home.name_made())
+        return partial(_settle_deletion, directory, directory.name_made())
 
     def delete_unopened(self, topic: str, topic_id: UUID, partitions: Collection[int]) -> None:
         """As `delete_log`, of partitions that are not open; durable at once, or left to the next start. Blocks."""
@@ -421,7 +423,7 @@ class LogManager:
         """
         wanted = {}
         for topic_partition, log in self.logs.items():
-            if not clean or self._homes[topic_partition].is_offline:
+            if not clean or self._directory_by_log[topic_partition].is_offline:
                 log.abandon()
             else:
                 wanted[topic_partition] = log
@@ -429,7 +431,7 @@ class LogManager:
         closed = close_all(wanted, self.closing)
         for topic_partition, log, error in closed:
             if error is not None:
-                self._homes[topic_partition].mark_offline(error)
+                self._directory_by_log[topic_partition].mark_offline(error)
             else:
                 self.checkpoints.log_closed(topic_partition, log)
         left = wanted.keys() - {topic_partition for topic_partition, _, _ in closed}
@@ -443,7 +445,7 @@ class LogManager:
             )
         if clean:
             self.checkpoints.write_last()
-        unclean = {self._homes[topic_partition] for topic_partition in left}
+        unclean = {self._directory_by_log[topic_partition] for topic_partition in left}
         for directory in self.directories:
             is_clean = clean and directory.has_taken_all and directory not in unclean
             try:
@@ -451,12 +453,12 @@ class LogManager:
             except OSError as error:
                 directory.mark_offline(error)
         self.logs.clear()
-        self._homes.clear()
+        self._directory_by_log.clear()
 
 
-def _settle_deletion(home: LogDirectory, name: int) -> None:
-    home.settle_names(name)
-    home.checkpoints.settle()
+def _settle_deletion(directory: LogDirectory, name: int) -> None:
+    directory.settle_names(name)
+    directory.checkpoints.settle()
 
 
 def _nothing_to_settle() -> None:

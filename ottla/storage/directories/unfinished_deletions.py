@@ -1,4 +1,4 @@
-"""Directories of deleted topics that a stop left under their names: told apart from unknown ones, and renamed.
+"""Directories of deleted topics that a stop left under their names: distinguished from unknown ones, and renamed.
 
 A deletion is a record in the metadata log first, and then a rename to `-delete` per directory. So a directory whose
 topic id is among the removed ones, in a log directory that was not stopped cleanly, is what a crash left in between:
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import UUID
 
-from ottla.storage.directories.log_homes import holds_records, rename_to_stray
+from ottla.storage.directories.log_placement import holds_records, rename_to_stray
 from ottla.storage.formats.checkpoint import BlankFile, BrokenFile
 from ottla.storage.formats.layout import TopicPartition, delete_directory_name
 from ottla.storage.formats.partition_metadata import read_partition_metadata
@@ -50,12 +50,12 @@ class Unwanted(NamedTuple):
     """A directory under a partition's name that is not the partition's. `is_taken`: another directory is."""
 
     partition: TopicPartition
-    home: LogDirectory
+    directory: LogDirectory
     is_taken: bool
 
 
 class UnfinishedDeletions:
-    """Renames what is left of deleted topics, and sets aside what is not known.
+    """Renames what is left of deleted topics, and renames to `-stray` what is not known.
 
     `are_settled` says whether no directory of a deleted topic was left under its name, nor may be in a directory that
     is offline: as long as not, its removal must be known to the next start.
@@ -81,65 +81,67 @@ class UnfinishedDeletions:
         strays: list[Path] = []
         deleted: dict[LogDirectory, list[Unwanted]] = {}
         for one in unwanted:
-            if one.home.is_offline:
+            if one.directory.is_offline:
                 continue
             reason = OTHER_TOPIC if one.partition in known else UNKNOWN
             try:
-                if is_deleted(self._files, one.home.path / str(one.partition), one.partition.topic, removed):
-                    if not one.home.was_clean:
-                        self._rename(one.home, one.partition)
-                        deleted.setdefault(one.home, []).append(one)
+                if is_deleted(self._files, one.directory.path / str(one.partition), one.partition.topic, removed):
+                    if not one.directory.was_clean:
+                        self._rename(one.directory, one.partition)
+                        deleted.setdefault(one.directory, []).append(one)
                         continue
                     reason = PUT_BACK
-                strays.append(rename_to_stray(self._files, one.home, one.partition, reason))
+                strays.append(rename_to_stray(self._files, one.directory, one.partition, reason))
                 if not one.is_taken:
-                    one.home.checkpoints.forget([one.partition])
+                    one.directory.checkpoints.forget([one.partition])
             except OSError as error:
-                self._fail(one.home, error)
-        return [one for home, renamed in deleted.items() for one in self._settle(home, renamed)], strays
+                self._fail(one.directory, error)
+        return [one for directory, renamed in deleted.items() for one in self._settle(directory, renamed)], strays
 
-    def delete(self, topic: str, topic_id: UUID, partitions: Iterable[int], homes: Sequence[LogDirectory]) -> None:
+    def delete(
+        self, topic: str, topic_id: UUID, partitions: Iterable[int], directories: Sequence[LogDirectory]
+    ) -> None:
         """Rename the directories of partitions that are not open and that are this topic's to `-delete`.
 
         Blocks: there are few of them. What cannot be renamed, or does not say whose it is, is left to the next start.
         """
         for partition in partitions:
             one = TopicPartition(topic, partition)
-            for home in homes:
-                path = home.path / str(one)
+            for directory in directories:
+                path = directory.path / str(one)
                 try:
                     if self._files.is_directory(path) and is_deleted(self._files, path, topic, {topic_id: topic}):
-                        self._rename(home, one)
-                        home.settle_names(home.name_made())
+                        self._rename(directory, one)
+                        directory.settle_names(directory.name_made())
                 except OSError as error:
-                    self._fail(home, error)
+                    self._fail(directory, error)
 
-    def _rename(self, home: LogDirectory, one: TopicPartition) -> None:
-        doomed = home.path / delete_directory_name(*one)
-        self._files.rename(home.path / str(one), doomed)
+    def _rename(self, directory: LogDirectory, one: TopicPartition) -> None:
+        doomed = directory.path / delete_directory_name(*one)
+        self._files.rename(directory.path / str(one), doomed)
         self._removals.add(doomed, self._clock.monotonic_ms() + self._config.log_segment_delete_delay_ms)
 
-    def _settle(self, home: LogDirectory, renamed: list[Unwanted]) -> list[TopicPartition]:
+    def _settle(self, directory: LogDirectory, renamed: list[Unwanted]) -> list[TopicPartition]:
         """Bring the new names to the disk, and say so; which."""
         try:
-            home.settle_names(home.name_made())
-            home.checkpoints.forget([one.partition for one in renamed if not one.is_taken])
+            directory.settle_names(directory.name_made())
+            directory.checkpoints.forget([one.partition for one in renamed if not one.is_taken])
         except OSError as error:
-            self._fail(home, error)
+            self._fail(directory, error)
             return []
         topics = sorted({one.partition.topic for one in renamed})
         logger.info(
             "%s: %d directories of deleted topics (%s) were left by the last stop, which came before they were removed:"
             " they are removed now",
-            home.path,
+            directory.path,
             len(renamed),
             ", ".join(topics[:MAX_NAMES_IN_A_LINE]) + (", ..." if len(topics) > MAX_NAMES_IN_A_LINE else ""),
         )
         return [one.partition for one in renamed]
 
-    def _fail(self, home: LogDirectory, error: OSError) -> None:
+    def _fail(self, directory: LogDirectory, error: OSError) -> None:
         self.are_settled = False
-        home.mark_failed(error)
+        directory.mark_failed(error)
 
 
 def is_deleted(files: Files, path: Path, topic: str, removed: Mapping[UUID, str]) -> bool:

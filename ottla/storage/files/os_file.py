@@ -1,7 +1,7 @@
 """One file of the operating system: `OsFile`, made by `OsFiles.open` (files.py).
 
 It holds a descriptor and a map while the bounds on open files let it, and opens them again when it needs them. A
-descriptor with writes that no sync has covered is pinned: closing it could lose the error that the sync has to tell.
+descriptor with writes that no sync has covered is pinned: closing it could lose the error that the sync has to report.
 The hot path goes through `pwritev`, `resident_view` and `pread_nowait`.
 """
 
@@ -53,7 +53,7 @@ class _Map(Handle):
 
 
 class DropHandle:
-    """Lets a handle tell its file to forget it, without keeping the file alive."""
+    """Lets a handle make its file forget it, without keeping the file alive."""
 
     __slots__ = ("_file",)
 

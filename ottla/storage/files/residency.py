@@ -131,7 +131,7 @@ class ResidencyProbe:
 
 
 def address_of(mapped: mmap.mmap) -> int:
-    """Where a map begins in this process's memory; 0 when Python cannot tell. Valid as long as the map is open."""
+    """Where a map begins in this process's memory; 0 when Python does not know. Valid as long as the map is open."""
     if ctypes is None or not len(mapped):
         return 0
     view = _PyBuffer()

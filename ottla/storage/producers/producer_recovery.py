@@ -33,7 +33,7 @@ def load_producers(
     now_ms: int,
     snapshots: list[int] | None = None,
 ) -> tuple[ProducerStates, int, TransactionReplay]:
-    """The producers of the log as of its end, the offset of the snapshot that told a part of them, -1 for none, and
+    """The producers of the log as of its end, the offset of the snapshot that had a part of them, -1 for none, and
     the transactions that were open at the snapshot or came behind it.
 
     Unsound snapshots, and those beyond the end, are removed. Without one, the batches of the first segment that lie

@@ -3,7 +3,7 @@ aborted, and those that nobody has ended.
 
 Transactions are written by Apache Kafka only, in a directory that it had before; here they are read. (Of those that the
 broker itself appends, `LogTransactions.note` knows in memory only: what writes markers has to write their index, too.)
-Two things tell of them, both Kafka's: the producers' state, where an open one began, and `.txnindex` beside the segment
+They are in two places, both Kafka's: the producers' state, where an open one began, and `.txnindex` beside the segment
 in which an ABORT marker lies, 34 bytes big-endian for each aborted transaction, in the order of the markers:
 
     0  version int16 = 0 · 2  producer_id int64 · 10  first_offset int64 · 18  last_offset int64 (the marker's)

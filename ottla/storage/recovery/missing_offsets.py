@@ -8,7 +8,7 @@ its first swap. So
     offsets         0 .......... recovery point .......... log end
     missing ones    cleaned      lost: the log ends before them, and is what it was before they were written
 
-Taken for a loss, what was cleaned would take all that follows with it. So where nobody can tell, a compacted log may
+Taken for a loss, what was cleaned would take all that follows with it. So where it is unknown, a compacted log may
 miss any offset, as in Kafka: after a clean stop, in a directory that Kafka left (it has no such order) until a start
 has recovered all of it, and where a log was cleaned and its recovery point is lost.
 

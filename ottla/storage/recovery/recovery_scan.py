@@ -5,7 +5,7 @@
 2. a torn tail, with no sound batch behind it, is cut; not so below the checkpointed high watermark, where it is damage;
 3. a bad batch with sound ones behind it ends the log; the rest goes to `<base>.log.corrupt-<ms>`, following segments
    with it, and one log line names the offsets. Unsynced pages that were written out of order look just like damage:
-   the file cannot tell. The same where offsets are missing that the cleaner has not taken (`missing_offsets.py`);
+   the file does not show it. The same where offsets are missing that the cleaner has not taken (`missing_offsets.py`);
 4. what stays is written again, the same bytes, and synced: after a failed sync Linux may call lost pages clean.
 
 What is below the recovery point is on disk, names included, and is neither written nor synced. The active segment's

@@ -145,7 +145,7 @@ def _first_in_batch(
     *,
     max_decompressed_bytes: int,
 ) -> FoundRecord | None:
-    # Of a batch that was cleaned the header may tell no first record, or a delete horizon instead of its time.
+    # Of a batch that was cleaned the header may have no first record, or a delete horizon instead of its time.
     is_whole = header.record_count == header.last_offset_delta + 1 and not hides_offsets(header)
     is_whole = is_whole and not header.has_delete_horizon
     if is_whole and header.is_log_append_time:

@@ -40,7 +40,7 @@ def strays(
     *,
     was_clean: bool,
 ) -> Iterator[Finding]:
-    """Folders of partitions that the metadata does not know. One of another topic id is `Verification`'s to tell.
+    """Folders of partitions that the metadata does not know. One of another topic id is reported by `Verification`.
 
     As `missing`, it looks once more before it speaks: a running broker makes and deletes topics meanwhile.
     """

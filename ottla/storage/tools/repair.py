@@ -299,7 +299,7 @@ class Repair:
             yield Mend(file, f"rewritten: topic id {uuid_to_text(topic_id)}, of which a bit has flipped", write)
         elif topic_id is not None and said != topic_id:
             stray = self._directory / layout.stray_directory_name(*one)
-            plan = "set aside as -stray: it belongs to another topic id than the metadata's"
+            plan = "renamed to -stray: it belongs to another topic id than the metadata's"
             yield Mend(path, plan, partial(self._rename, path, stray))
 
     def _log(self, path: Path, one: TopicPartition, found: _Found, checkpoints: CheckpointMending) -> Iterator[Mend]:

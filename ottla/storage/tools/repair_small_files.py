@@ -59,7 +59,7 @@ class CheckpointMending:
         broken: Mapping[str, bool],
         left_alone: Collection[TopicPartition] = (),
     ) -> None:
-        """`left_alone`: logs that are rewritten as a whole, whose rows tell up to where they reached."""
+        """`left_alone`: logs that are rewritten as a whole, whose rows show how far they reached."""
         self.has_lost_recovery_points = broken.get(RECOVERY_POINTS, False)
         self._files = files
         self._directory = directory
@@ -150,7 +150,7 @@ class CheckpointMending:
 
     def lower(self, one: TopicPartition, recovery_point: int) -> None:
         """Before a log is touched beyond `recovery_point`: a crash now makes the next start look at all of it. A lower
-        row would tell it that nothing was cleaned above (`missing_offsets.py`). What the log had reached stays in the
+        row would mean that nothing was cleaned above (`missing_offsets.py`). What the log had reached stays in the
         other file. Raises OSError.
         """
         if self._rows[RECOVERY_POINTS].get(one, -1) > recovery_point:

@@ -1,6 +1,6 @@
-"""`-stray` directories: what a start or a repair has set aside, why nobody serves it, and removing it by hand.
+"""`-stray` directories: what a start or a repair has renamed, why it is not served, and removing it by hand.
 
-A start sets aside what lies under a partition's name and belongs to no partition that the metadata knows. It never
+A start renames what has a partition's name and belongs to no partition that the metadata knows. It never
 removes one, because what is unknown may be somebody's only copy. This module says of each what can be known: whose it
 was by its `partition.metadata`, how much is in it, and what the metadata says of its topic now.
 

@@ -380,7 +380,7 @@ class Verification:
                 yield Finding(Severity.NOTE, self._directory / name, f"a row for {topic_partition}, which is not here")
         for path in self._strays:
             words = (
-                "set aside by a start, since the metadata did not know it; not looked at: `ottla log strays` says why,"
+                "renamed by a start, since the metadata did not know it; not checked: `ottla log strays` says why,"
                 " and removes it"
             )
             yield Finding(Severity.NOTE, path, words)

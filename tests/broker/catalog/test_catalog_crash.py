@@ -1,7 +1,7 @@
 """The machine stops at every single call of a creation, a deletion, a growth and a first start.
 
 Whatever the disk keeps of what was not synced: the next start succeeds, what was answered is there, what was not
-answered is there whole or not at all, and nothing that was not deleted is set aside or lost.
+answered is there whole or not at all, and nothing that was not deleted is renamed or lost.
 """
 
 from __future__ import annotations

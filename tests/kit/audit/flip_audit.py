@@ -315,7 +315,7 @@ class FlipAudit:
         metadata = [flip for flip in self._flips if flip.kind == "metadata"]
         if metadata and any(self._directory.glob("__consumer_offsets-*-stray")):
             # The last batch of the metadata, damaged past the recovery point, is no different from one that was torn.
-            return self._note(metadata[0], "a torn tail, cut: what only it knew is set aside as -stray")
+            return self._note(metadata[0], "a torn tail, cut: what only it knew is renamed to -stray")
         is_spoilt = any(flip.kind == "commits" for flip in self._flips)
         found = committed(self._broker.bootstrap, GROUP)
         for place, offset in self._specimen.commits.items():

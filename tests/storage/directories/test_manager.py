@@ -1,4 +1,4 @@
-"""Logs through whole lives: created, opened again, set aside, deleted, with a crash at any call."""
+"""Logs through whole lives: created, opened again, renamed to `-stray`, deleted, with a crash at any call."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_an_unknown_directory_is_renamed_to_stray_with_all_it_holds(
     assert stray.name.startswith("orders-0.")
     assert stray.name.endswith("-stray")
     assert world.files.read_bytes(stray / "00000000000000000000.log") == content
-    assert "is set aside" in caplog.text
+    assert "is renamed to" in caplog.text
     assert read_offsets(world.files, ONE / "recovery-point-offset-checkpoint") == {}
 
 

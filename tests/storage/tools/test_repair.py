@@ -327,7 +327,7 @@ def test_metadata_that_cannot_be_read_are_damage_though_all_checksums_match() ->
 def test_a_metadata_log_that_has_lost_what_was_on_disk_refuses_the_start_and_is_rebuilt(
     clean: bool, cut_in: str
 ) -> None:
-    """It used to be taken for the whole log: its topics were gone, and their partitions set aside."""
+    """It used to be taken for the whole log: its topics were gone, and their partitions renamed to `-stray`."""
     files = left_behind(clean=clean)
     (path,) = logs_of(files, METADATA)
     positions = [at for at, _ in walk(files.open(path).pread, 0, files.size(path))]

@@ -1,7 +1,7 @@
-"""Where partitions live: what is in the log directories, whose it is, where a new one goes, what is set aside.
+"""The log directory of each partition: what is found, which topic owns it, where a new log is created, and strays.
 
-Names are read by `layout.py`; a directory whose name is no partition's (`lost+found`, people's backups) is nobody's
-business here. The owner of a partition's directory is the topic id in its `partition.metadata`, not its name. Called
+Names are read by `layout.py`; a directory whose name is not that of a partition (`lost+found`, people's backups) is
+ignored. The owner of a partition's directory is the topic id in its `partition.metadata`, not its name. Called
 by `manager.py`, `log_opening.py` and `directory_opening.py` only.
 """
 
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WantedLog:
-    """A partition that the catalog knows. `directory_id` is where it was last said to live, None if nobody said."""
+    """A partition that the catalog knows. `directory_id` is its log directory by the catalog, None if that has none."""
 
     topic: str
     partition: int
@@ -55,7 +55,7 @@ class WantedLog:
 
 
 def remove_leftovers(files: Files, directory: LogDirectory) -> None:
-    """Remove the `-delete` directories of an earlier life. Raises OSError."""
+    """Remove the `-delete` directories of an earlier run. Raises OSError."""
     for name in files.list_directory(directory.path):
         parsed = parse_partition_directory(name) if name.endswith(DELETE_DIRECTORY_SUFFIX) else None
         if parsed is not None and parsed.kind is DirectoryKind.DELETED:
@@ -78,37 +78,40 @@ def scan(files: Files, directories: Iterable[LogDirectory]) -> dict[TopicPartiti
             if parsed.kind is DirectoryKind.PARTITION:
                 present.setdefault(parsed.topic_partition, []).append(directory)
             elif parsed.kind is DirectoryKind.FUTURE:
-                logger.warning("%s is left alone: an unfinished move of another broker", directory.path / name)
+                logger.warning("%s is ignored: an unfinished move by another broker", directory.path / name)
     return present
 
 
-class Home(NamedTuple):
+class ChosenDirectory(NamedTuple):
     """Where a partition is. `is_marked`: its `partition.metadata` is there and says so."""
 
     directory: LogDirectory
     is_marked: bool
 
 
-def choose_home(files: Files, wanted: WantedLog, homes: Sequence[LogDirectory]) -> Home | None:
-    """Where the partition is, of `homes` that have a directory of its name; None when it is nowhere.
+def choose_directory(files: Files, wanted: WantedLog, directories: Sequence[LogDirectory]) -> ChosenDirectory | None:
+    """Where the partition is, of `directories` that have a directory of its name; None when it is nowhere.
 
-    A directory of another topic id is a stray, not a home. Of several the one that holds records is meant: a full disk
-    may have stopped the making of another. StorageError when more than one, or none, does and the catalog names none of
-    them, BrokenFile and OSError from reading `partition.metadata`.
+    A directory of another topic id is a stray. Of several, the one that holds records is chosen: a full disk may have
+    stopped the creation of another.
+
+    Raises:
+        StorageError: more than one holds records, or none does, and the catalog names none of them.
+        BrokenFile, OSError: `partition.metadata` cannot be read.
     """
     name = partition_directory_name(wanted.topic, wanted.partition)
     mine = []
-    for home in homes:
-        topic_id = known_topic_id(files, home.path / name, wanted.topic_id)
+    for directory in directories:
+        topic_id = known_topic_id(files, directory.path / name, wanted.topic_id)
         if topic_id is None or topic_id == wanted.topic_id:
-            mine.append(Home(home, topic_id is not None))
+            mine.append(ChosenDirectory(directory, topic_id is not None))
     if len(mine) > 1:
         mine = [one for one in mine if holds_records(files, one.directory.path / name)] or mine
     if len(mine) > 1:
-        named = [home for home in mine if home.directory.id == wanted.directory_id]
+        named = [directory for directory in mine if directory.directory.id == wanted.directory_id]
         if len(named) != 1 or wanted.directory_id is None:
-            places = " and ".join(str(home.directory.path / name) for home in mine)
-            raise StorageError(f"{name} is in {places}: move one of them away")
+            places = " and ".join(str(directory.directory.path / name) for directory in mine)
+            raise StorageError(f"{name} is in {places}: move all but one of them away")
         return named[0]
     return mine[0] if mine else None
 
@@ -118,27 +121,31 @@ def holds_records(files: Files, path: Path) -> bool:
     return any(name.endswith(LOG_SUFFIX) and files.size(path / name) for name in files.list_directory(path))
 
 
-def clear_name(files: Files, home: LogDirectory, topic_partition: TopicPartition) -> None:
-    """Take out of the way what lies under the name of a partition that is about to be made: what is left of an attempt
-    that a full disk stopped goes, and records are set aside, of a topic that was deleted while they could not be
-    opened. Not so for the metadata log, whose directory holds its snapshots. Raises OSError.
+def clear_name(files: Files, directory: LogDirectory, topic_partition: TopicPartition) -> None:
+    """Make the directory name of a partition free before it is created.
+
+    What is left of an attempt that a full disk stopped is removed. Records of a topic that was deleted while they could
+    not be opened are renamed to `-stray`. The metadata log is left as it is: its directory holds the snapshots. Raises
+    OSError.
     """
-    path = home.path / partition_directory_name(*topic_partition)
+    path = directory.path / partition_directory_name(*topic_partition)
     if topic_partition.topic == CLUSTER_METADATA_TOPIC or not files.is_directory(path):
         return
     if holds_records(files, path):
-        rename_to_stray(files, home, topic_partition, "its topic was deleted")
+        rename_to_stray(files, directory, topic_partition, "its topic was deleted")
     else:
         remove_tree(files, path)
 
 
-def home_for_missing(
-    wanted: WantedLog, directories: Sequence[LogDirectory], homes: Collection[LogDirectory]
+def directory_for_missing(
+    wanted: WantedLog, directories: Sequence[LogDirectory], directories_of_logs: Collection[LogDirectory]
 ) -> LogDirectory:
-    """Where a partition that was found nowhere may be made. `homes` has the directory of each log that is open.
+    """The directory in which a partition that was not found may be created.
 
-    Not at all while it may be in a directory that is offline: an empty log in its place would answer that all is
-    gone. Raises StorageError then, OSError when no directory takes it.
+    `directories_of_logs` has the directory of each open log.
+
+    There is none while the partition may be in a directory that is offline: an empty log in its place would answer
+    that its records do not exist. Raises StorageError then, OSError when no directory takes it.
     """
     offline = [directory for directory in directories if directory.is_offline]
     is_here = any(directory.id == wanted.directory_id for directory in directories if not directory.is_offline)
@@ -148,42 +155,43 @@ def home_for_missing(
         )
     if wanted.topic == CLUSTER_METADATA_TOPIC:
         return directories[0]
-    # It was promised before: the reserve is for such, too.
+    # The partition was acknowledged before: it may use the reserve.
     usable = [one for one in directories if one.is_online] or [one for one in directories if one.has_taken_all]
-    return _emptiest(usable, directories, homes)
+    return _emptiest(usable, directories, directories_of_logs)
 
 
-def home_for_new(
-    directory_id: UUID | None, directories: Sequence[LogDirectory], homes: Collection[LogDirectory]
+def directory_for_new(
+    directory_id: UUID | None, directories: Sequence[LogDirectory], directories_of_logs: Collection[LogDirectory]
 ) -> LogDirectory:
-    """Where a partition that was created now is made: in the directory of this id while it takes writes, else where the
-    fewest are. Raises OSError when no directory takes writes.
+    """The directory for a new partition: the one of this id if it accepts writes, else the one with the fewest logs.
+
+    Raises OSError when no directory takes writes.
     """
     online = [one for one in directories if one.is_online]
     named = [one for one in online if one.id == directory_id]
-    return named[0] if named and directory_id is not None else _emptiest(online, directories, homes)
+    return named[0] if named and directory_id is not None else _emptiest(online, directories, directories_of_logs)
 
 
 def _emptiest(
-    usable: Sequence[LogDirectory], directories: Sequence[LogDirectory], homes: Collection[LogDirectory]
+    usable: Sequence[LogDirectory], directories: Sequence[LogDirectory], directories_of_logs: Collection[LogDirectory]
 ) -> LogDirectory:
     if not usable:
         is_full = any(directory.state is DirectoryState.FULL for directory in directories)
         raise OSError(errno.ENOSPC if is_full else errno.EIO, "no log directory takes writes")
     counts = dict.fromkeys(usable, 0)
-    for home in homes:
-        if home in counts:
-            counts[home] += 1
+    for log_directory in directories_of_logs:
+        if log_directory in counts:
+            counts[log_directory] += 1
     return min(usable, key=counts.__getitem__)
 
 
-def rename_to_stray(files: Files, home: LogDirectory, topic_partition: TopicPartition, reason: str) -> Path:
-    """Rename a partition's directory to `-stray`, durably; returns its new path. Nobody ever deletes it. Raises
+def rename_to_stray(files: Files, directory: LogDirectory, topic_partition: TopicPartition, reason: str) -> Path:
+    """Rename a partition's directory to `-stray`, durably; returns its new path. Ottla never deletes it. Raises
     OSError.
     """
-    old = home.path / partition_directory_name(*topic_partition)
-    new = home.path / stray_directory_name(*topic_partition)
+    old = directory.path / partition_directory_name(*topic_partition)
+    new = directory.path / stray_directory_name(*topic_partition)
     files.rename(old, new)
-    files.sync_directory(home.path)
-    logger.warning("%s is set aside as %s: %s", old, new.name, reason)
+    files.sync_directory(directory.path)
+    logger.warning("%s is renamed to %s: %s", old, new.name, reason)
     return new
