@@ -89,7 +89,7 @@ async def _serve(config: BrokerConfig) -> int:
     try:
         await server.start()
     except LoadInterrupted:
-        LOG.info("stopped during the recovery, which the next start goes on with (pid %d)", os.getpid())
+        LOG.info("stopped during the recovery, which the next start continues (pid %d)", os.getpid())
         return 0
     try:
         _say_addresses(server)

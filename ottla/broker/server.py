@@ -260,7 +260,7 @@ class Server:
         for wait in waits:
             wait.cancel()
         if len(connections):
-            LOG.warning("%d connections are cut off with requests under way", len(connections))
+            LOG.warning("%d connections are closed with requests in flight", len(connections))
             connections.abort()
             await asyncio.sleep(0)
 

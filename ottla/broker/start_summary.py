@@ -62,11 +62,11 @@ def log_start_summary(config: BrokerConfig, services: ApiServices, elapsed_ms: i
             offsets = counted(groups.offset_count, "committed offset")
             LOG.info("%s with %s", counted(group_count, "group"), offsets)
         if groups.loads_under_way:
-            LOG.info("of groups %s to be loaded yet", counted(groups.loads_under_way, "partition"))
+            LOG.info("groups: %s to be loaded", counted(groups.loads_under_way, "partition"))
     recovered = [log for log in logs if log.recovery.scanned_bytes or log.recovery.truncated_bytes]
     if recovered:
         LOG.info(
-            "recovered %s: %s checked, %s of torn tails cut",
+            "recovered %s: %s checked, %s of torn tails truncated",
             counted(len(recovered), "log"),
             shown_bytes(sum(log.recovery.scanned_bytes for log in recovered)),
             shown_bytes(sum(log.recovery.truncated_bytes for log in recovered)),

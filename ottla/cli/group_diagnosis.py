@@ -234,7 +234,7 @@ def _about_partition(facts: GroupFacts, one: PartitionFacts, is_read: bool) -> I
     elif position > one.end:
         yield Finding(
             Weight.CAUSE,
-            f"committed at {position:,}, behind the end ({one.end:,}): the topic was created again, or lost records; "
+            f"committed at {position:,}, past the end ({one.end:,}): the topic was created again, or lost records; "
             "auto.offset.reset decides",
             reset,
         )

@@ -105,7 +105,7 @@ def trust_clock(address: str, as_json: bool) -> None:
     wall, jump_ms = shown(answer["wall_ms"]), answer["jump_ms"]
     if answer["was_suspect"]:
         side = "ahead" if jump_ms > 0 else "behind"
-        click.echo(f"{wall} is believed now, {duration(abs(jump_ms))} {side} of what the broker knew")
+        click.echo(f"{wall} is trusted now, {duration(abs(jump_ms))} {side} of what the broker knew")
     else:
         click.echo(f"{wall} was believed already; nothing waits")
 

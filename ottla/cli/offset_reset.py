@@ -60,7 +60,7 @@ def plan_reset(
             continue
         asked = _asked_for(wanted, start, end, now, at_time.get(partition))
         offset = min(max(asked, start), end)
-        remark = "" if offset == asked else f"{asked:,} is {'deleted' if asked < start else 'behind the end'}"
+        remark = "" if offset == asked else f"{asked:,} is {'deleted' if asked < start else 'past the end'}"
         plan[partition] = Reset(now, offset, end, remark)
     return plan, without
 

@@ -115,7 +115,7 @@ def create(
     existing = _with_admin(servers, create_all)
     for name in names:
         done = f"{name} can be created{NOT_DONE}" if dry_run else f"created {name}"
-        click.echo(f"{name} is there already" if name in existing else done)
+        click.echo(f"{name} exists already" if name in existing else done)
 
 
 @click.command("list")

@@ -176,7 +176,7 @@ def _read(
     """Read one varint per record that must lie before the record's end."""
     values, after = read_varints(words, positions) if max_bytes is None else read_varints(words, positions, max_bytes)
     if (after > ends).any():
-        raise CorruptBatch("a field lies behind the end of its record")
+        raise CorruptBatch("a field is past the end of its record")
     return values, after
 
 

@@ -154,7 +154,7 @@ def test_a_topics_life(broker: BrokerProcess, topic: str) -> None:
     assert topic in ottla(broker, "topics", "list").stdout.decode().split()
     assert "(TOPIC_ALREADY_EXISTS)" in line_of(ottla(broker, "topics", "create", topic, status=1))
     again = ottla(broker, "topics", "create", topic, "--if-not-exists")
-    assert again.stdout.decode() == f"{topic} is there already\n"
+    assert again.stdout.decode() == f"{topic} exists already\n"
     ottla(broker, "produce", topic, "-p", "2", stdin=b"x\ny\n")
     described = ottla(broker, "topics", "describe", topic).stdout.decode()
     assert "retention.ms=-1" in described

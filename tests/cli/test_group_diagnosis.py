@@ -125,7 +125,7 @@ CASES = {
     "created again": (
         with_partition(committed=30),
         Weight.CAUSE,
-        ["committed at 30, behind the end (10)", "created again"],
+        ["committed at 30, past the end (10)", "created again"],
         ["--to-earliest"],
     ),
     "an open transaction": (

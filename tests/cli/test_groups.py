@@ -142,7 +142,7 @@ def test_why_names_what_stands_in_the_way(broker: BrokerProcess, filled: str, gr
         consumer.commit({TopicPartition(filled, 0): 4})
         assert "which is deleted (the log begins at 10)" in lines(broker, "groups", "why", group)[0]
         consumer.commit({TopicPartition(filled, 0): 99})
-        assert "behind the end (10)" in lines(broker, "groups", "why", group)[0]
+        assert "past the end (10)" in lines(broker, "groups", "why", group)[0]
     commit_at(broker, group, filled, 10, 4)
     (first, *_) = objects(broker, "groups", "why", group)
     assert (first["weight"], first["finding"]) == ("cause", "it has no members; 6 records wait for it")

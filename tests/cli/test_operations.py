@@ -124,7 +124,7 @@ def test_the_clock_is_trusted_by_a_command(tmp_path: Path) -> None:
         assert " ERROR " in line
         assert "30.0 days ahead" in line
         said = run("log", "trust-clock", "--http", found[1]).out
-        assert re.fullmatch(r"20\S+Z is believed now, 30\.0 days ahead of what the broker knew\n", said)
+        assert re.fullmatch(r"20\S+Z is trusted now, 30\.0 days ahead of what the broker knew\n", said)
         again = json.loads(run("log", "trust-clock", "--json", "--http", found[1]).out)
         assert (again["was_suspect"], again["jump_ms"]) == (False, 0)
         assert "was believed already" in run("log", "trust-clock", "--http", found[1]).out

@@ -1,4 +1,4 @@
-"""Keys that change while the broker runs: whose value wins, who is told, and what cannot be."""
+"""Keys that change while the broker runs: which value wins, what is notified, and what cannot change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One group of the classic protocol on a table: requests in, answers by waiter, time that passes when told."""
+"""One group of the classic protocol on a table: requests in, answers by waiter, time that passes by call."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class Member:
         self.owned: dict[UUID, frozenset[int]] = {}
         """What it works on; it gives up first and takes over later."""
         self.assigned: dict[UUID, frozenset[int]] = {}
-        """What it was last told."""
+        """What it was last sent."""
         if topics is None and "subscribed_topic_regex" not in fields:
             topics = ["t"]
         self.fields: dict[str, Any] = {"topics": topics, **fields}

@@ -14,7 +14,7 @@ LIMIT_S = 60.0
 
 
 class Heard(RebalanceListener):
-    """Remembers what it was told, as ("assigned", [partition numbers]) and so on."""
+    """Remembers the calls that it got, as ("assigned", [partition numbers]) and so on."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, list[int]]] = []

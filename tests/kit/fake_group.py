@@ -1,7 +1,7 @@
 """A group coordinator on a `FakeCluster` that does what the script says: for what real coordinators rarely do.
 
 It has one member, whoever asks, which leads the group. `codes` holds, per request class, codes to be answered next, one
-each; when none is left it behaves. `joins` adds other members to what the leader is told. Commits are kept in
+each; when none is left it behaves. `joins` adds other members to what the leader gets. Commits are kept in
 `committed`. For the consumer protocol a heartbeat is answered with what `target` says.
 """
 

@@ -22,7 +22,7 @@ Place = tuple[str, int]
 
 
 class Member:
-    """One process. What it told so far: `assignment` (None before the first), `revoked` and `records` in order."""
+    """One process. What it has reported: `assignment` (None before the first), `revoked` and `records` in order."""
 
     def __init__(self, library: str, bootstrap: str, group: str, topics: list[str], **options: Any) -> None:
         settings = {

@@ -46,8 +46,9 @@ class Client(NamedTuple):
 class Job(NamedTuple):
     """Write `values` to partition 0 of `topic` as codec `codec`, then read `expect` records from its start.
 
-    `version` is what the client is told of its broker's version; "auto" lets it ask. With a `group` the records are
-    read by two of its members, one after the other: the first commits after half of them, the second goes on there.
+    `version` is the broker's version that the client is configured with; "auto" lets it ask. With a `group` the
+    records are read by two of its members, one after the other: the first commits after half of them, the second
+    continues there.
     """
 
     topic: str

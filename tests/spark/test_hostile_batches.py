@@ -109,7 +109,7 @@ def test_fields_are_bounded_by_their_record_even_when_no_value_is_read() -> None
     first = encode_varint(6) + b"\x00" + b"\x80" * 5
     bad = with_records(first + record(offset=1), 2)
     found = survey(Chunk(np.frombuffer(bad + bytes(PADDING_BYTES), np.uint8), 0, len(bad)))
-    with pytest.raises(CorruptBatch, match="behind the end of its record"):
+    with pytest.raises(CorruptBatch, match="past the end of its record"):
         list(RecordDecoder(pa.schema([("offset", pa.int64())]), "t", 0).decode(found, 0, 2**62))
 
 

@@ -179,7 +179,7 @@ class Catalog:
         try:
             self._journal.append_now([Registration(self.node_id, self.node_epoch).farewell()])
         except (OSError, KafkaError) as error:
-            logger.warning("the stop could not be written to the metadata log: %s", error)
+            logger.warning("the clean stop could not be written to the metadata log: %s", error)
 
     # --- look-ups ------------------------------------------------------------------------------------------------
 
@@ -425,6 +425,6 @@ class Catalog:
 
         def noted(error: KafkaError | None) -> None:
             if error is not None:
-                logger.warning("where partitions were made could not be written down: %s", error)
+                logger.warning("the directories of new partitions could not be written to the metadata log: %s", error)
 
         self._queue.submit(partial(moved_partitions, log_manager=self._log_manager, node_id=self.node_id), noted)

@@ -159,7 +159,7 @@ class PartitionCreation:
             self.serve(topic, index, log)
         except OSError as error:
             self._missing.add(TopicPartition(topic.name, index))
-            logger.error("%s-%d is offline, its directory cannot be made: %s", topic.name, index, error)
+            logger.error("%s-%d is offline, its directory cannot be created: %s", topic.name, index, error)
             return False
         self._missing.discard(TopicPartition(topic.name, index))
         directory = self._log_manager.directory_of(topic.name, index)

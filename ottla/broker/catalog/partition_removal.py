@@ -192,7 +192,10 @@ class PartitionRemoval:
         for partition, failure in failures:
             self._has_left_files = True
             logger.warning(
-                "%s-%d is deleted, its files are left to the next start: %s", partition.topic, partition.index, failure
+                "%s-%d is deleted, its files are removed by the next start: %s",
+                partition.topic,
+                partition.index,
+                failure,
             )
 
 

@@ -119,7 +119,7 @@ class Chore:
             logger.error("the chore %s failed: %s", self.name, error)
         except Exception:  # a bug, said with its traceback: the chore runs again, and all others go on
             self._counters.failures += 1
-            logger.exception("a bug in the chore %s", self.name)
+            logger.exception("bug: the chore %s failed", self.name)
         return False
 
     def hold(self) -> None:

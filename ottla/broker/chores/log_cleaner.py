@@ -398,4 +398,4 @@ class LogCleaner:
 
     def _bug(self, where: str, error: BaseException) -> None:
         self._counters.failures += 1
-        logger.error("a bug in the cleaner: %s", where, exc_info=error)
+        logger.error("bug: the cleaner failed: %s", where, exc_info=error)

@@ -77,7 +77,7 @@ class CoordinatorRuntime(Generic[S]):
     def _made(self, results: list[TopicResult]) -> None:
         error = None
         if results[0].as_existing().failed:
-            logger.error("%s cannot be made: %s", self._definition.topic, results[0].error_message)
+            logger.error("topic %s cannot be created: %s", self._definition.topic, results[0].error_message)
             error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, results[0].error_message)
         elif not self.shards.is_adopted:
             self.shards.adopt()

@@ -84,7 +84,9 @@ def upgrade(
         step.write(current_assignment_record(group_id, member))
         consumer.begin_session(member, now)
         consumer.timers.came_by(member.member_id, classic.members[member.member_id].connection)
-    LOG.info("group %r: %d classic members go on in the consumer protocol at epoch %d", group_id, len(members), epoch)
+    LOG.info(
+        "group %r: %d classic members continue in the consumer protocol at epoch %d", group_id, len(members), epoch
+    )
     effects = Effects(records=classic.tombstones())
     effects.join(step.effects)
     return consumer, effects
@@ -106,7 +108,7 @@ def downgrade(consumer: ConsumerGroup, now: Now) -> tuple[ClassicGroup, Effects]
     classic.replay(key, value)
     effects.join(classic.on_load(now))
     LOG.info(
-        "group %r: %d classic members go on without the consumer protocol", consumer.group_id, len(classic.members)
+        "group %r: %d classic members continue without the consumer protocol", consumer.group_id, len(classic.members)
     )
     if planned.rebalances:
         effects.join(classic.rebalance("the last member of the consumer protocol has gone", now))

@@ -196,7 +196,7 @@ class HttpServer:
                 return plain(HTTPStatus.METHOD_NOT_ALLOWED, "GET and HEAD only", allow="GET, HEAD")
             return await _page_of(page())
         except Exception:  # a bug in a page must not end the server; it is loud in the log
-            logger.exception("the page %s failed", head.path)
+            logger.exception("the HTTP page %s failed", head.path)
             return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "see the log")
 
     async def _write(self, writer: asyncio.StreamWriter, page: Page, *, with_body: bool, keeps_alive: bool) -> None:

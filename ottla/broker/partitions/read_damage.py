@@ -31,8 +31,8 @@ def note_damage(metrics: Metrics, now_ms: int, partition: Partition, wanted: str
         return
     partition.next_damage_line_ms = now_ms + LINE_INTERVAL_MS
     LOG.error(
-        "%s-%d: damaged: a read of %s is answered CORRUPT_MESSAGE (%s). What lies before it is served, and consumers"
-        " may seek behind it; `ottla log verify`, while the broker is stopped, says what can be mended",
+        "%s-%d: damaged: a read of %s is answered CORRUPT_MESSAGE (%s). What is before it is served, and consumers"
+        " may seek past it; `ottla log verify`, while the broker is stopped, says what can be mended",
         partition.topic,
         partition.index,
         wanted,

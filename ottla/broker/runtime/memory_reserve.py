@@ -60,7 +60,7 @@ class MemoryReserve:
             return
         if self._is_short:
             self._is_short = False
-            LOG.info("there is memory again")
+            LOG.info("memory is available again")
 
     def let_go(self) -> None:
         """There is no memory for something: give the reserve to whatever ends it. Raises nothing."""

@@ -7,8 +7,8 @@ rows, before that file is, so that a Kafka that works in our directory finds not
 
     file                              lost                                     a start
     recovery-point-offset-checkpoint  up to where logs are surely on disk      looks at every log from its first batch
-    replication-offset-checkpoint what consumers had seen continues; a log that became shorter is not
-                                                                               told from one that was torn
+    replication-offset-checkpoint     what consumers had seen                  continues; takes a shorter log for one
+                                                                               with a torn tail
     cleaner-offset-checkpoint         where offsets may be missing             takes missing offsets for cleaned ones
     log-start-offset-checkpoint       which records were deleted               refuses: they would be there again
 """

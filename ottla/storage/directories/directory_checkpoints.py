@@ -234,7 +234,7 @@ class DirectoryCheckpoints:
             if freed:
                 self.write(name, lambda: {**self.rows[name], **freed})
         except OSError as error:
-            logger.warning("%s: where its logs start cannot be written down: %s", self._path, error)
+            logger.warning("%s: the starts of its logs cannot be written: %s", self._path, error)
 
     def keep_copy(self) -> None:
         """Once the logs have been opened, which bears their starts out: write the copy where it is missing or says

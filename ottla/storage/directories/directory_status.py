@@ -202,7 +202,7 @@ class DirectoryStatus:
         elif state is DirectoryState.FULL and self._no_room_error is None:
             logger.error(
                 "log directory %s is full: %s: records are refused until there is more; reads, commits, and all that"
-                " makes room go on",
+                " makes room continue",
                 self.path,
                 self.room,
             )

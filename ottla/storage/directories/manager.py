@@ -186,7 +186,7 @@ class LogManager:
             try:
                 write_known_time(self._files, directory.path, known)
             except OSError as error:
-                logger.warning("%s: the time that is known cannot be written: %s", directory.path, error)
+                logger.warning("%s: the newest known time cannot be written: %s", directory.path, error)
 
     # -- opening
 

@@ -201,7 +201,7 @@ class ClockTrust:
             self._believe(wall_ms - boot_ms)
         elif abs(gap_ms) <= limits.jump_max_ms:
             if self.is_suspect:
-                logger.warning("the wall clock is back at %s: time-based deletion goes by it again", shown(wall_ms))
+                logger.warning("the wall clock is back at %s: time-based deletion uses it again", shown(wall_ms))
             self.standing, self._waited_ms = Standing.PLAUSIBLE, 0
             gain_ms = min(gap_ms, passed_ms // MOST_GAIN)
             self._offset_ms += gain_ms
@@ -219,7 +219,7 @@ class ClockTrust:
         jump_ms = self.jump_ms
         if self.is_suspect:
             logger.warning(
-                "the wall clock, %s, is believed because an operator says so: time-based deletion goes by it",
+                "the wall clock, %s, is trusted because an operator says so: time-based deletion uses it",
                 shown(wall_ms),
             )
         self._believe(wall_ms - self._clock.boot_ms())
@@ -252,8 +252,8 @@ class ClockTrust:
             self._behind = self._behind.with_look(wall_ms, -gap_ms)
         if self._waited_ms >= limits.trust_after_ms:
             logger.warning(
-                "the wall clock, %s, has gone on without a jump for ottla.clock.trust.after.ms=%d and is believed:"
-                " time-based deletion goes by it",
+                "the wall clock, %s, has continued without a jump for ottla.clock.trust.after.ms=%d and is trusted:"
+                " time-based deletion uses it",
                 shown(wall_ms),
                 limits.trust_after_ms,
             )

@@ -71,7 +71,7 @@ def known_time_of(files: Files, directory: Path) -> tuple[KnownTime | None, bool
     try:
         known = read_known_time(files, directory)
     except BrokenFile as error:
-        logger.warning("%s; the time when this directory was last written stands for it", error)
+        logger.warning("%s; the time when this directory was last written is used", error)
         known = None
     return (known, True) if known is not None else (_last_written(files, directory), False)
 

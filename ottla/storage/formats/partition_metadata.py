@@ -55,11 +55,11 @@ def known_topic_id(files: Files, directory: Path, wanted: UUID) -> UUID | None:
     try:
         topic_id = read_partition_metadata(files, directory)
     except BlankFile as error:
-        logger.warning("%s: the metadata say whose the directory is", error)
+        logger.warning("%s: the topic id is taken from the metadata log", error)
         return None
     if topic_id is not None and is_flipped(topic_id, wanted):
         path, stated = directory / PARTITION_METADATA_FILE, uuid_to_text(topic_id)
-        logger.warning("%s: %s is %s with a flipped bit, as the metadata say", path, stated, uuid_to_text(wanted))
+        logger.warning("%s: %s is %s with a flipped bit, by the metadata log", path, stated, uuid_to_text(wanted))
         return None
     return topic_id
 

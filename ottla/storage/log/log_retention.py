@@ -128,7 +128,7 @@ class LogRetention:
                 stamped_ms=stamped_ms,
             )
         except (OSError, CorruptBatch) as error:
-            logger.warning("%s: how old its segments are cannot be said: %s", log.name, error)
+            logger.warning("%s: the age of its segments cannot be read: %s", log.name, error)
             count = 0
         if count == len(segments):
             try:

@@ -270,7 +270,7 @@ class LogState:
             return
         self.error = error
         self.unsynced.ticket = None
-        logger.error("%s: no more writes until restart: %s", self.name, error)
+        logger.error("%s: accepts no more writes until a restart: %s", self.name, error)
         self._health.mark_offline(error if isinstance(error, OSError) else OSError(str(error)))
 
     def _raise_high_watermark(self, place: End) -> None:

@@ -14,7 +14,7 @@ class RecoveryReport:
         scanned_bytes, scanned_segments: what was checked after an unclean stop.
         rebuilt_indexes: segments whose indexes were missing or damaged and were rebuilt.
         truncated_bytes: of torn tails.
-        kept_aside: names of `.corrupt-<ms>` files.
+        quarantined: names of `.corrupt-<ms>` files.
         has_unsynced_names: names of files may not be durable yet; the log's first sync covers them.
         lost_below_high_watermark: acknowledged records are lost.
         gap: the offset where the log ended early, and the one where it continues, in a new leader epoch.

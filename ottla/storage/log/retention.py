@@ -51,7 +51,7 @@ def rename_deleted(files: Files, directory: Path, segment: Segment) -> list[Path
             renamed.append(rename_away(files, path))
         except OSError as error:
             # Without its `.log` it is useless, and a start would remove it.
-            logger.warning("%s is left as it is until it is unlinked: %s", path, error)
+            logger.warning("%s keeps its name until it is unlinked: %s", path, error)
             renamed.append(path)
     return renamed
 
@@ -159,7 +159,7 @@ def _proven_timestamp_ms(segment: Segment) -> int:
                 if header.magic != MAGIC or (header.base_offset <= offset and header.max_timestamp == newest_ms):
                     return newest_ms
                 break
-        logger.warning("%s says that nothing is newer than %d, and no batch is it", segment.time_index.path, newest_ms)
+        logger.warning("%s has %d as the newest timestamp, and no batch has that", segment.time_index.path, newest_ms)
         segment.rebuild_indexes(seal=segment.is_sealed)
     except CorruptBatch as error:
         logger.warning("%s: %s: its age is taken from its index", segment.path, error)

@@ -61,7 +61,7 @@ def load_producers(
         try:
             states.load(files.read_bytes(path), now_ms)
         except CorruptSnapshot as error:
-            logger.warning("%s: %s; an older one and the log itself take its place", path, error)
+            logger.warning("%s: %s; an older one and the log itself are used instead", path, error)
             files.unlink(path)
             snapshots.remove(offset)
             continue

@@ -259,7 +259,7 @@ def load_transactions(
                 for entry in parse_transaction_index(stored[base_offset], base_offset, end_offset):
                     aborted[entry.producer_id, entry.last_offset] = entry
     except CorruptTransactionIndex as error:
-        logger.warning("%s: %s; aborted transactions are looked for in all batches of the log", path, error)
+        logger.warning("%s: %s; all batches of the log are searched for aborted transactions", path, error)
         aborted = {(one.producer_id, one.last_offset): one for one in scan().aborted}
     for one in replayed.aborted:
         aborted.setdefault((one.producer_id, one.last_offset), one)

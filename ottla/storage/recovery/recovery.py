@@ -230,7 +230,7 @@ class _Opening:
             try:
                 segment.rebuild_indexes(seal=sealed)
             except CorruptBatch as error:
-                logger.warning("%s: %s: its indexes are made up to there", segment.path, error)
+                logger.warning("%s: %s: its indexes are rebuilt up to there", segment.path, error)
         return segment
 
     def create(self, base_offset: int) -> Segment:
@@ -287,7 +287,7 @@ def _report_late_beginning(opening: _Opening, first_base_offset: int, log_start_
     if is_late:
         logger.error(
             "%s: the log began at offset %d when it was stopped, and its first segment begins at %d: the files before"
-            " it are gone, and so are their records",
+            " it are missing, and so are their records",
             opening.directory,
             log_start_offset,
             first_base_offset,

@@ -195,7 +195,9 @@ class RecoveryScan:
         if next_offset < self._high_watermark or self._has_sound_batch(slot, next_offset):
             self._end_log(slot, next_offset, problem)
             return
-        logger.warning("%s: the log ends at offset %d (%s, and none behind)", self._directory, next_offset, problem)
+        logger.warning(
+            "%s: the log ends at offset %d (%s, and no batch after it)", self._directory, next_offset, problem
+        )
         self._remove_from(slot)
 
     def _end_segment(self, slot: int, found: Soundness) -> None:
@@ -206,7 +208,7 @@ class RecoveryScan:
         is_torn = behind is None and not self._has_sound_batch(slot + 1, found.next_offset)
         if is_torn and found.next_offset >= self._high_watermark:
             logger.warning(
-                "%s: torn tail of %d bytes cut, the log ends at offset %d (%s)",
+                "%s: torn tail of %d bytes truncated, the log ends at offset %d (%s)",
                 segment.path,
                 torn_bytes,
                 found.next_offset,

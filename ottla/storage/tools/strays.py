@@ -37,9 +37,9 @@ class StrayReason(Enum):
     """What the metadata says of the topic of a stray directory."""
 
     DELETED = "its topic was deleted"
-    OTHER_TOPIC = "a topic of this name is there, with another id"
-    SAME_TOPIC = "its topic is there: it is a second directory of a partition, or of one that the topic has not"
-    NAME_ONLY = "it says no topic id, and a topic of this name is there"
+    OTHER_TOPIC = "a topic of this name exists, with another id"
+    SAME_TOPIC = "its topic exists: it is a second directory of a partition, or of one that the topic does not have"
+    NAME_ONLY = "it has no topic id, and a topic of this name exists"
     UNKNOWN = "the metadata does not know its topic"
     NO_METADATA = "no metadata log is here that could be asked: --also names the log directory that has it"
     METADATA_LOG = "the metadata log as it was before a repair"

@@ -116,7 +116,7 @@ def test_a_failed_sync_of_names_takes_the_directory_offline_and_is_not_tried_aga
     assert len(answers) == 1
     assert node.services.log_manager.directories[0].is_offline
     assert name_syncs.count(str(DATA)) == 1
-    assert [text for text in caplog.messages if "its files are left to the next start" in text]
+    assert [text for text in caplog.messages if "its files are removed by the next start" in text]
 
 
 def test_a_sync_that_begins_while_a_log_waits_for_its_turn_is_waited_for() -> None:

@@ -1,10 +1,10 @@
-"""What real clients of a broker were told, and what therefore must be true after each of its deaths.
+"""What a broker answered its real clients, and what therefore must be true after each of its deaths.
 
 A death of the process keeps what was written; a power cut (the audit cuts and overwrites files) keeps what was synced.
 So each partition remembers what survives *everything* (acks=all in `ottla.acks.all=sync`, what was seen by a reader,
 what an earlier audit found: a start writes and syncs what it keeps) and what survives only the *death of the process*
-(acks=1, or `page-cache`). Producers, consumers and the administrator note what they are told from their own threads;
-the audit settles it while nobody asks for anything.
+(acks=1, or `page-cache`). Producers, consumers and the administrator note the answers from their own threads; the audit
+settles them while no client asks for anything.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PartitionLedger:
     kept: dict[int, Mark] = field(default_factory=dict)
     soft: dict[int, Mark] = field(default_factory=dict)
     homeless: set[Mark] = field(default_factory=set)
-    """Acknowledged, and the client was not told where."""
+    """Acknowledged, and the client does not know where."""
     shown_end: int = 0
     start: int = 0
     start_asked: int = 0
@@ -134,7 +134,7 @@ class Ledger:
             (known.kept if survives else known.soft)[offset] = mark
 
     def seen(self, place: Place, next_offset: int) -> None:
-        """A consumer was shown all below `next_offset`, or told that the log reaches there."""
+        """A consumer was shown all below `next_offset`, or answered that the log reaches there."""
         with self.lock:
             topic = self.topics.get(place[0])
             if topic is not None:

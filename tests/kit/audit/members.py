@@ -97,7 +97,7 @@ class ConfluentMember:
         try:
             answered = self._consumer.commit(offsets=asked, asynchronous=False)
         except confluent_kafka.KafkaException:
-            return  # not told: it may be committed, or not
+            return  # no answer: it may be committed, or not
         for one in answered or ():
             if one.error is None:
                 self._ledger.committed(self.group, (one.topic, one.partition), one.offset)

@@ -1,4 +1,4 @@
-"""Real producers under the audit: they live through every death of the broker; what they are told goes on a ledger.
+"""Real producers under the audit: they live through every death of the broker; what they are answered goes on a ledger.
 
 A producer works while `going` is set and otherwise only waits for what it has sent; `is_settled` once all of that was
 answered. An idempotent one that loses its broker sends again what was not answered: stored twice or out of order would
